@@ -1,0 +1,159 @@
+//! Classes: what a send was, in few bytes.
+//!
+//! A history entry cannot carry the strings of its channel, category and campaign, so each pair of channel
+//! and category (a *kind*) and each campaign has a number, given once by the store and kept for ever. Number 0
+//! means "none given"; the highest number means "one of those that came after the table was full" and matches
+//! every filter, so that a flood of invented names can never open a way around a cap.
+
+use std::collections::{BTreeSet, HashMap};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The longest channel, category or campaign name that is kept as it is, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// Number of a pair of channel and category.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Kind(pub u16);
+
+impl Kind {
+    /// Neither channel nor category.
+    pub const NONE: Self = Self(0);
+    /// A kind that came after the table was full.
+    pub const OVERFLOW: Self = Self(u16::MAX);
+}
+
+/// Number of a campaign, below 2^24.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Campaign(pub u32);
+
+impl Campaign {
+    /// No campaign was given.
+    pub const NONE: Self = Self(0);
+    /// A campaign that came after the table was full; counts as every campaign.
+    pub const OVERFLOW: Self = Self(0x00FF_FFFF);
+}
+
+/// The names of an intent's class, as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ClassNames<'a> {
+    /// `push`, `email`, ...
+    pub channel: Option<&'a str>,
+    /// `marketing`, `transactional`, ...
+    pub category: Option<&'a str>,
+    /// The campaign's name.
+    pub campaign: Option<&'a str>,
+}
+
+/// The channels and categories that a cap counts; `None` means all of them, also intents without one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Filter {
+    /// The channels, one of which the intent must have.
+    pub channels: Option<BTreeSet<String>>,
+    /// The categories, one of which the intent must have.
+    pub categories: Option<BTreeSet<String>>,
+}
+
+impl Filter {
+    /// Whether an intent of this channel and category is one that the filter speaks of.
+    #[must_use]
+    pub fn matches(&self, channel: Option<&str>, category: Option<&str>) -> bool {
+        let has = |set: &Option<BTreeSet<String>>, name: Option<&str>| match (set, name) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(set), Some(name)) => set.contains(name),
+        };
+        has(&self.channels, channel) && has(&self.categories, category)
+    }
+
+    /// Whether every intent matches.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.channels.is_none() && self.categories.is_none()
+    }
+}
+
+/// The name under which a string is numbered: itself, or for one longer than [`MAX_NAME_BYTES`] its first
+/// characters and its 128-bit hash.
+#[must_use]
+pub fn table_name(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.len() <= MAX_NAME_BYTES {
+        return name.into();
+    }
+    let cut = (0..=64).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    format!("{}#{:032x}", &name[..cut], xxh3_128(name.as_bytes())).into()
+}
+
+/// A kind's names: channel and category.
+pub type KindNames = (Option<String>, Option<String>);
+
+/// The kinds known so far, in both directions. Numbers are given in order from 1, without gaps.
+#[derive(Debug, Clone, Default)]
+pub struct KindTable {
+    names: Vec<KindNames>,
+    numbers: HashMap<KindNames, Kind>,
+}
+
+impl KindTable {
+    /// The table of these names; the first one is number 1.
+    #[must_use]
+    pub fn new(names: Vec<KindNames>) -> Self {
+        let mut table = Self::default();
+        for name in names {
+            table.push(name);
+        }
+        table
+    }
+
+    /// Adds the next kind and returns its number, [`Kind::OVERFLOW`] where there is no room.
+    pub fn push(&mut self, names: KindNames) -> Kind {
+        let next = self.names.len() + 1;
+        if next >= usize::from(Kind::OVERFLOW.0) {
+            return Kind::OVERFLOW;
+        }
+        let kind = Kind(u16::try_from(next).unwrap_or(Kind::OVERFLOW.0));
+        self.numbers.insert(names.clone(), kind);
+        self.names.push(names);
+        kind
+    }
+
+    /// How many kinds are known, which is also the highest number given.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether no kind is known yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The number of a pair of names, if it has one. The pair of two absent names is [`Kind::NONE`].
+    #[must_use]
+    pub fn number(&self, names: &KindNames) -> Option<Kind> {
+        if names.0.is_none() && names.1.is_none() { Some(Kind::NONE) } else { self.numbers.get(names).copied() }
+    }
+
+    /// The names of a number, if it is known.
+    #[must_use]
+    pub fn names(&self, kind: Kind) -> Option<&KindNames> {
+        self.names.get(usize::from(kind.0).checked_sub(1)?)
+    }
+
+    /// The kinds that a filter speaks of, ascending; `None` where it speaks of everything.
+    /// [`Kind::OVERFLOW`] is always among them.
+    #[must_use]
+    pub fn matching(&self, filter: &Filter) -> Option<BTreeSet<Kind>> {
+        if filter.is_everything() {
+            return None;
+        }
+        let known = (1_u16..).zip(&self.names);
+        let mut kinds: BTreeSet<Kind> = known
+            .filter(|(_, (channel, category))| filter.matches(channel.as_deref(), category.as_deref()))
+            .map(|(number, _)| Kind(number))
+            .collect();
+        kinds.insert(Kind::OVERFLOW);
+        Some(kinds)
+    }
+}

@@ -1,0 +1,12 @@
+//! The pure heart of weir: what an intent is, what a policy says, and what the history of a user allows.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number, logs or awaits; time is a parameter.
+//! `tests/tidy.rs` keeps it so.
+
+pub mod admit;
+pub mod class;
+pub mod decide;
+pub mod history;
+pub mod shard;
+pub mod time;
+pub mod window;

@@ -1,0 +1,7 @@
+//! weir caps marketing messages: send-intents in from Kafka, approved and suppressed ones out.
+//!
+//! `domain` is pure; `edge` talks to the outside; `worker` is the loop between them; `cli` puts them together.
+//! See ARCHITECTURE.md for the walk of one intent.
+
+pub mod domain;
+pub mod worker;

@@ -1,0 +1,2 @@
+//! weir chores
+fn main() {}
