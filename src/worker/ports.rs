@@ -1,8 +1,15 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
-use crate::domain::{admit::AdmitBatch, decide::Answer};
+use super::record::{Job, Progress, Records};
+use crate::domain::{admit::AdmitBatch, decide::Answer, time::Time};
+
+/// The clock. It is read once a batch and handed down.
+pub trait Clock: Send {
+    /// The time now.
+    fn now(&self) -> Time;
+}
 
 /// Why a store did not answer everything.
 #[derive(Debug, thiserror::Error)]
@@ -37,4 +44,136 @@ pub trait Store: Send {
         batch: &AdmitBatch<'_>,
         answers: &mut [Option<Answer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupEvent {
+    /// Partitions are to be read from now on.
+    Assigned,
+    /// All partitions are to be given up.
+    Revoked,
+}
+
+/// Why a source cannot go on as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It may work later: brokers away, coordinator moving.
+    #[error("{0}")]
+    Temporary(String),
+    /// It never will: not allowed, an offset that is gone, a fatal client error.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// Where intents come from: one member of the consumer group.
+pub trait Source {
+    /// Its batches, which can be committed on another thread.
+    type Batch: Records + Send + 'static;
+    /// What a commit must carry to prove the membership.
+    type Membership: Send + 'static;
+
+    /// An empty batch.
+    fn batch(&self) -> Self::Batch;
+
+    /// Serves the group and adds to `batch` until it holds `max` records or `wait` has passed, whichever is first.
+    /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
+    ///
+    /// # Errors
+    /// The group or a partition cannot be read.
+    fn poll(&mut self, batch: &mut Self::Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError>;
+
+    /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called
+    /// when nothing read before is being committed any more.
+    ///
+    /// # Errors
+    /// The event stays pending; call again later.
+    fn settle(&mut self) -> Result<(), SourceError>;
+
+    /// Goes back to the committed offsets; what was read since is forgotten.
+    ///
+    /// # Errors
+    /// The position is undefined until a call succeeds.
+    fn rewind(&mut self) -> Result<(), SourceError>;
+
+    /// Stops fetching while something behind is away; the group is still served by [`Source::poll`].
+    ///
+    /// # Errors
+    /// The client refused.
+    fn pause(&mut self) -> Result<(), SourceError>;
+
+    /// Fetches again.
+    ///
+    /// # Errors
+    /// The client refused.
+    fn resume(&mut self) -> Result<(), SourceError>;
+
+    /// The membership now, for a batch read just before.
+    ///
+    /// # Errors
+    /// There is none: the member has not joined.
+    fn membership(&self) -> Result<Self::Membership, SourceError>;
+
+    /// How many partitions are assigned.
+    fn partitions(&self) -> usize;
+
+    /// Where reading started after the last [`Source::settle`] or [`Source::rewind`]: the committed offsets that are known.
+    fn starts(&self) -> &[Progress];
+
+    /// The end of a partition as far as it is known without asking: the offset that its next record will have.
+    fn end(&self, partition: i32) -> Option<i64>;
+}
+
+/// Why a batch was not committed, and so what has to be done before the next one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// Nothing of it is visible, or it may be: the sink must recover, then the source rewinds.
+    #[error("{0}")]
+    Failed(String),
+    /// Another instance with the same transactional id has taken over.
+    #[error("{0}")]
+    Fenced(String),
+    /// No batch will ever be committed: not allowed, no such topic.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// How a sink stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// Nothing is being committed.
+    Idle,
+    /// Still at it.
+    Busy,
+    /// The job handed over last is committed; the time it took, in the sink's own stages.
+    Committed(CommitTimes),
+    /// It is not. [`Sink::recover`] comes next.
+    Failed(CommitError),
+}
+
+/// How long the stages of a commit took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitTimes {
+    /// Handing the records to the client.
+    pub produce: Duration,
+    /// Waiting until the brokers have them.
+    pub flush: Duration,
+    /// Sending the offsets and committing.
+    pub commit: Duration,
+}
+
+/// Where decided batches go: commits one at a time, while the next one is being decided.
+pub trait Sink<B, M> {
+    /// Starts committing; to be called when [`Sink::wait`] said the one before is done.
+    fn submit(&mut self, job: Job<B, M>);
+
+    /// How it stands, after at most `wait`. Each `Committed` and `Failed` is told once.
+    fn wait(&mut self, wait: Duration) -> Settled;
+
+    /// Makes the sink usable again after a failure: nothing of the failed job becomes visible afterwards that
+    /// is not by the time this returns.
+    ///
+    /// # Errors
+    /// It is not usable yet; `Failed` means call again later.
+    fn recover(&mut self) -> Result<(), CommitError>;
 }

@@ -1,0 +1,240 @@
+//! Settings of the Kafka clients, and the one context that both use: it turns librdkafka's logs and errors into ours.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientConfig, ClientContext, TopicPartitionList,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::DeliveryResult,
+    producer::{NoCustomPartitioner, ProducerContext},
+    types::RDKafkaRespErr,
+};
+
+/// How a batch becomes visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Records and offsets in one transaction.
+    ExactlyOnce,
+    /// Records first, then the offsets.
+    AtLeastOnce,
+}
+
+/// What the Kafka edge needs to know.
+#[derive(Debug, Clone)]
+pub struct KafkaOptions {
+    /// `host:port,host:port`.
+    pub brokers: String,
+    /// The consumer group.
+    pub group: String,
+    /// The intents topic.
+    pub intents: String,
+    /// The approved topic.
+    pub approved: String,
+    /// The suppressed topic.
+    pub suppressed: String,
+    /// The dead-letter topic.
+    pub dead_letters: String,
+    /// How a batch becomes visible.
+    pub delivery: Delivery,
+    /// This instance's name, the stable part of its transactional ids.
+    pub instance: String,
+    /// Settings handed to librdkafka as they are, over ours.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
+/// of the output (and its successor's read of the committed offsets) only so long.
+pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// The most of fetched but unread messages a lane holds, in kB.
+const QUEUED_MAX_KBYTES: &str = "8192";
+/// The most of a batch's output a lane holds, in kB: above the largest batch of the largest intents in practice;
+/// beyond it producing waits for the broker.
+const OUTPUT_MAX_KBYTES: &str = "131072";
+/// The largest record that the producer hands to a broker, in bytes: an intent of 1 MiB inside its envelope, with headers.
+const RECORD_MAX_BYTES: &str = "8388608";
+
+impl KafkaOptions {
+    /// The transactional id of a lane: stable over restarts.
+    #[must_use]
+    pub fn transactional_id(&self, lane: usize) -> String {
+        format!("{}-{}-{lane}", self.group, self.instance)
+    }
+
+    /// The topics that must exist: intents first, then the outputs.
+    #[must_use]
+    pub fn topics(&self) -> [&str; 4] {
+        [&self.intents, &self.approved, &self.suppressed, &self.dead_letters]
+    }
+
+    /// Settings of any client of this instance.
+    #[must_use]
+    pub fn client(&self) -> ClientConfig {
+        self.with_properties(&[])
+    }
+
+    /// Settings of a lane's consumer.
+    #[must_use]
+    pub fn consumer(&self) -> ClientConfig {
+        let mut config = self.with_properties(&[
+            ("auto.offset.reset", "error"),
+            ("fetch.queue.backoff.ms", "10"),
+            ("fetch.wait.max.ms", "100"),
+            ("partition.assignment.strategy", "range"),
+            ("queued.max.messages.kbytes", QUEUED_MAX_KBYTES),
+        ]);
+        config
+            .set("group.id", &self.group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("enable.partition.eof", "false")
+            .set("isolation.level", "read_committed");
+        config
+    }
+
+    /// Settings of a lane's producer.
+    #[must_use]
+    pub fn producer(&self, lane: usize) -> ClientConfig {
+        let mut config = self.with_properties(&[
+            ("linger.ms", "5"),
+            ("message.max.bytes", RECORD_MAX_BYTES),
+            ("queue.buffering.max.kbytes", OUTPUT_MAX_KBYTES),
+            ("queue.buffering.max.messages", "1000000"),
+            ("retry.backoff.ms", "10"),
+        ]);
+        config
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("delivery.report.only.error", "true")
+            .set("partitioner", "murmur2_random");
+        match self.delivery {
+            Delivery::ExactlyOnce => config
+                .set("transactional.id", self.transactional_id(lane))
+                .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
+            Delivery::AtLeastOnce => config.set("message.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
+        };
+        config
+    }
+
+    /// Where to start a partition that has no committed offset: the user's `auto.offset.reset`, else the
+    /// beginning, so that what was published before the first start is not lost.
+    #[must_use]
+    pub fn starts_at_end(&self) -> bool {
+        let reset = self.properties.get("auto.offset.reset").map(String::as_str);
+        matches!(reset, Some("latest" | "largest" | "end"))
+    }
+
+    /// Our defaults, then the user's properties over them, then what only weir may set.
+    fn with_properties(&self, defaults: &[(&str, &str)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        for (key, value) in defaults {
+            config.set(*key, *value);
+        }
+        for (key, value) in &self.properties {
+            config.set(key, value);
+        }
+        config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
+        config
+    }
+}
+
+/// What a consumer's group asked for and what is not yet taken up.
+#[derive(Debug, Clone, Default)]
+pub enum Pending {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// These partitions are to be read.
+    Assign(TopicPartitionList),
+    /// All are to be given up.
+    Revoke,
+}
+
+/// Context of a lane's clients. Its consumer's rebalances are only noted here: the lane takes them up when
+/// nothing is being committed (librdkafka lets the application answer a rebalance whenever it is ready).
+#[derive(Debug, Default)]
+pub struct LaneContext {
+    pending: arc_swap::ArcSwap<Pending>,
+    closing: AtomicBool,
+    failed_delivery: arc_swap::ArcSwapOption<RDKafkaErrorCode>,
+}
+
+impl LaneContext {
+    /// The rebalance that waits, if any.
+    #[must_use]
+    pub fn pending(&self) -> Arc<Pending> {
+        self.pending.load_full()
+    }
+
+    /// The rebalance has been taken up.
+    pub fn taken_up(&self) {
+        self.pending.store(Arc::new(Pending::Nothing));
+    }
+
+    /// From now on every rebalance gives all partitions up at once: the consumer is being closed.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Why the first of the records that were not delivered since the last call was not, if there was one.
+    #[must_use]
+    pub fn take_failed_delivery(&self) -> Option<RDKafkaErrorCode> {
+        self.failed_delivery.swap(None).map(|code| *code)
+    }
+}
+
+impl ClientContext for LaneContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+                tracing::error!(facility, "{message}");
+            }
+            RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
+            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
+            RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, "kafka: {reason}");
+    }
+}
+
+impl ConsumerContext for LaneContext {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        if self.closing.load(Ordering::Acquire) {
+            if let Err(error) = consumer.unassign() {
+                tracing::warn!(%error, "could not give partitions up while closing");
+            }
+            return;
+        }
+        let pending = if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            Pending::Assign(partitions.clone())
+        } else {
+            Pending::Revoke
+        };
+        self.pending.store(Arc::new(pending));
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for LaneContext {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((error, _)) = result
+            && self.failed_delivery.load().is_none()
+        {
+            tracing::warn!(%error, "a record was not taken by the broker");
+            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+            self.failed_delivery.store(Some(Arc::new(code)));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Kafka: a group member that reads batches, and a transactional producer that commits them.
+
+pub mod client;
+pub mod native;
+pub mod producer;
+pub mod sink;
+pub mod source;
+pub mod topics;

@@ -1,0 +1,324 @@
+//! The few calls of librdkafka that its wrapper does not offer, made safe.
+//!
+//! Why not the wrapper's own: it hands out one message a call (a third of the consumer's cost), panics on a
+//! header key that is not UTF-8, and its `flush` waits in slices of 100 ms (docs/decisions.md has the figures).
+//! All `unsafe` code of weir is in this file.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_void},
+    ptr::{self, NonNull},
+    sync::Arc,
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, bindings as rd,
+    client::Client,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    error::RDKafkaErrorCode,
+    types::RDKafkaRespErr,
+};
+
+use crate::{
+    domain::time::Time,
+    worker::record::{Headers, RecordView, Records},
+};
+
+/// A queue of our own, to which the queues of all assigned partitions are forwarded, so that messages can be
+/// taken in batches while group events stay on the consumer's queue, where the wrapper serves them.
+pub struct MessageQueue {
+    queue: NonNull<rd::rd_kafka_queue_t>,
+}
+
+// SAFETY: librdkafka's queues are locked inside; a handle may be used from any thread.
+unsafe impl Send for MessageQueue {}
+
+impl MessageQueue {
+    /// A new queue of this client. It must be dropped before the client is (see `source`, which owns both).
+    ///
+    /// # Errors
+    /// librdkafka gave none.
+    pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
+        // SAFETY: the client is alive for the length of the call, and a queue holds a reference of its own.
+        let queue = unsafe { rd::rd_kafka_queue_new(client.native_ptr()) };
+        NonNull::new(queue).map(|queue| Self { queue }).ok_or_else(|| "librdkafka gave no queue".to_owned())
+    }
+
+    /// Forwards the messages of a partition to this queue. To be called before the partition is assigned, or
+    /// its first messages would be on the consumer's queue.
+    ///
+    /// # Errors
+    /// The topic's name holds a NUL, or librdkafka knows no such queue.
+    pub fn take_over<C: ClientContext>(&self, client: &Client<C>, topic: &str, partition: i32) -> Result<(), String> {
+        let name = CString::new(topic).map_err(|_| format!("the topic name {topic:?} holds a NUL"))?;
+        // SAFETY: all three are alive; the returned handle is ours and destroyed once, after the forward, which
+        // keeps its own references.
+        unsafe {
+            let from = rd::rd_kafka_queue_get_partition(client.native_ptr(), name.as_ptr(), partition);
+            if from.is_null() {
+                return Err(format!("librdkafka has no queue for partition {partition} of {topic}"));
+            }
+            rd::rd_kafka_queue_forward(from, self.queue.as_ptr());
+            rd::rd_kafka_queue_destroy(from);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MessageQueue {
+    fn drop(&mut self) {
+        // SAFETY: made by `rd_kafka_queue_new`, destroyed once.
+        unsafe { rd::rd_kafka_queue_destroy(self.queue.as_ptr()) }
+    }
+}
+
+/// A message as librdkafka holds it; freed when dropped.
+struct Message(NonNull<rd::rd_kafka_message_t>);
+
+// SAFETY: a fetched message is not touched by librdkafka after it was handed out, and may be read and freed
+// on any thread.
+unsafe impl Send for Message {}
+
+impl Message {
+    fn raw(&self) -> &rd::rd_kafka_message_t {
+        // SAFETY: valid until `rd_kafka_message_destroy`, which only `drop` calls.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn bytes(&self, start: *mut c_void, length: usize) -> Option<&[u8]> {
+        // SAFETY: librdkafka gives null for a null key or value, else `length` readable bytes that live as
+        // long as the message.
+        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
+    }
+
+    /// The message's own headers, null where it has none. They live as long as the message.
+    fn headers(&self) -> *mut rd::rd_kafka_headers_t {
+        let mut headers = ptr::null_mut();
+        // SAFETY: the message is alive; on success the pointer is to headers that it owns.
+        let error = unsafe { rd::rd_kafka_message_headers(self.0.as_ptr(), &mut headers) };
+        if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR { headers } else { ptr::null_mut() }
+    }
+
+    fn timestamp(&self) -> Option<Time> {
+        let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        // SAFETY: the message is alive.
+        let millis = unsafe { rd::rd_kafka_message_timestamp(self.0.as_ptr(), &mut kind) };
+        (kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE)
+            .then(|| Time::from_millis(millis))
+            .flatten()
+    }
+}
+
+impl Headers for Message {
+    fn visit(&self, visit: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+        let headers = self.headers();
+        if headers.is_null() {
+            return;
+        }
+        for index in 0.. {
+            let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+            // SAFETY: the headers live as long as `self`; the call fills the three only where it succeeds.
+            let error = unsafe { rd::rd_kafka_header_get_all(headers, index, &mut name, &mut value, &mut size) };
+            if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                return;
+            }
+            // SAFETY: a name is NUL-terminated and lives as long as the headers.
+            let key = unsafe { CStr::from_ptr(name) }.to_bytes();
+            visit(key, self.bytes(value.cast_mut(), size));
+        }
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: handed out by `rd_kafka_consume_batch_queue`, freed once.
+        unsafe { rd::rd_kafka_message_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// A batch of consumed messages. It keeps their consumer alive, as librdkafka demands of messages.
+pub struct MessageBatch<C: ConsumerContext + 'static> {
+    messages: Vec<Message>,
+    // Dropped after the messages: fields go in their order.
+    _consumer: Arc<BaseConsumer<C>>,
+}
+
+/// What the queue gave besides messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionError {
+    /// The partition.
+    pub partition: i32,
+    /// What is wrong with it.
+    pub code: RDKafkaErrorCode,
+}
+
+impl<C: ConsumerContext> MessageBatch<C> {
+    /// An empty batch for messages of this consumer.
+    #[must_use]
+    pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
+        Self { messages: Vec::new(), _consumer: consumer }
+    }
+
+    /// Takes what the queue holds, at most `most` entries, waiting at most `wait` for the first ones.
+    pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
+        let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
+        let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: `raw` has room for `most` pointers; the call fills as many as it returns.
+        let taken = unsafe { rd::rd_kafka_consume_batch_queue(queue.queue.as_ptr(), wait_ms, raw.as_mut_ptr(), most) };
+        raw.truncate(usize::try_from(taken).unwrap_or(0));
+        let mut errors = Vec::new();
+        for message in raw.into_iter().filter_map(NonNull::new).map(Message) {
+            let code = message.raw().err;
+            if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                self.messages.push(message);
+            } else {
+                errors.push(PartitionError { partition: message.raw().partition, code: code.into() });
+            }
+        }
+        errors
+    }
+}
+
+impl<C: ConsumerContext> Records for MessageBatch<C> {
+    fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let message = &self.messages[index];
+        let raw = message.raw();
+        RecordView {
+            key: message.bytes(raw.key, raw.key_len),
+            value: message.bytes(raw.payload, raw.len),
+            partition: raw.partition,
+            offset: raw.offset,
+            timestamp: message.timestamp(),
+            headers: message,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.messages.clear();
+    }
+}
+
+/// Headers that are not yet handed to a producer.
+struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
+
+impl OwnedHeaders {
+    /// The message's headers with ours behind them, byte for byte.
+    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Option<Self> {
+        let theirs = message.headers();
+        // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
+        let headers = NonNull::new(unsafe {
+            if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
+        })
+        .map(Self)?;
+        for (name, value) in ours {
+            // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
+            // longer than isize::MAX.
+            unsafe {
+                rd::rd_kafka_header_add(
+                    headers.0.as_ptr(),
+                    name.as_ptr().cast::<c_char>(),
+                    name.len().cast_signed(),
+                    value.as_ptr().cast::<c_void>(),
+                    value.len().cast_signed(),
+                );
+            }
+        }
+        Some(headers)
+    }
+}
+
+impl Drop for OwnedHeaders {
+    fn drop(&mut self) {
+        // SAFETY: ours, and freed once: `produce` forgets the handle when the producer took it over.
+        unsafe { rd::rd_kafka_headers_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// Which partition an output record goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    /// The one that the producer's partitioner finds for the key.
+    ByKey,
+    /// This one.
+    Number(i32),
+}
+
+/// Hands one record to the producer: key and headers of consumed message `index`, its value or ours, our headers.
+///
+/// # Errors
+/// librdkafka's code; `QueueFull` means serve the producer and try again.
+pub fn produce<C: ClientContext, D: ConsumerContext>(
+    client: &Client<C>,
+    topic: &CStr,
+    partition: Partition,
+    source: (&MessageBatch<D>, usize),
+    value: Option<&[u8]>,
+    ours: &[(&'static str, String)],
+) -> Result<(), RDKafkaErrorCode> {
+    let message = &source.0.messages[source.1];
+    let raw = message.raw();
+    let headers = OwnedHeaders::extend(message, ours).ok_or(RDKafkaErrorCode::InvalidArgument)?;
+    let partition = match partition {
+        Partition::ByKey => -1,
+        Partition::Number(number) => number,
+    };
+    let (start, length) = value.map_or((raw.payload, raw.len), |ours| (ours.as_ptr().cast_mut().cast(), ours.len()));
+    // SAFETY: every argument has the type its tag demands; key and value are copied (F_COPY) before the call
+    // returns; the headers become the producer's on success only.
+    let error = unsafe {
+        rd::rd_kafka_producev(
+            client.native_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_TOPIC,
+            topic.as_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
+            partition,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
+            rd::RD_KAFKA_MSG_F_COPY,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,
+            start,
+            length,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
+            raw.key,
+            raw.key_len,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
+            headers.0.as_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
+        )
+    };
+    if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+        std::mem::forget(headers);
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+/// Waits until all records handed to the producer have been answered, at most `wait`. Returns whether they have.
+///
+/// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
+/// polling the producer, or this never becomes true.
+pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
+    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the client is alive for the length of the call.
+    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), wait_ms) };
+    error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+}
+
+/// The end of a partition as of the last fetch, without asking a broker; `None` where nothing was fetched yet.
+pub fn known_end<C: ConsumerContext>(consumer: &BaseConsumer<C>, topic: &CStr, partition: i32) -> Option<i64> {
+    let (mut low, mut high) = (0, 0);
+    // SAFETY: the client is alive; the call fills the two only where it succeeds.
+    let error = unsafe {
+        rd::rd_kafka_get_watermark_offsets(
+            consumer.client().native_ptr(),
+            topic.as_ptr(),
+            partition,
+            &mut low,
+            &mut high,
+        )
+    };
+    (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
+}

@@ -1,0 +1,160 @@
+//! Commits decided batches on a thread of its own, so that the next batch is decided meanwhile, and so that a
+//! call of librdkafka that never returns can be left behind.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    client::{KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
+    native::MessageBatch,
+    producer::{LaneProducer, OutputTopics},
+    source::Membership,
+};
+use crate::worker::{
+    ports::{CommitError, CommitTimes, Settled, Sink},
+    record::Job,
+};
+
+/// A commit, or a recovery, that takes longer hangs: its thread is left behind and a new producer takes over.
+/// Twice the transaction's own time-out: by then the broker has aborted what was open.
+const WATCHDOG: Duration = Duration::from_secs(2 * TRANSACTION_TIMEOUT.as_secs());
+
+type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
+
+enum Command {
+    Commit(KafkaJob),
+    Recover,
+}
+
+enum Reply {
+    Done(Result<CommitTimes, CommitError>),
+    Recovered(Result<(), CommitError>),
+}
+
+/// The two ends of the channels to a committing thread.
+struct Committer {
+    commands: SyncSender<Command>,
+    replies: Receiver<Reply>,
+}
+
+/// A lane's transactional producer.
+pub struct KafkaSink {
+    options: Arc<KafkaOptions>,
+    lane: usize,
+    committer: Option<Committer>,
+    /// When the job in flight was handed over.
+    since: Option<Instant>,
+}
+
+impl KafkaSink {
+    /// A sink that has no producer yet: [`Sink::recover`] makes one.
+    #[must_use]
+    pub fn new(options: Arc<KafkaOptions>, lane: usize) -> Self {
+        Self { options, lane, committer: None, since: None }
+    }
+
+    fn spawn(&self) -> Result<Committer, CommitError> {
+        let topics = OutputTopics::new(&self.options).map_err(CommitError::Fatal)?;
+        let (options, lane) = (Arc::clone(&self.options), self.lane);
+        // One command is in flight at a time; the room of one keeps a send from blocking.
+        let (commands, inbox) = sync_channel(1);
+        let (outbox, replies) = sync_channel(1);
+        thread::Builder::new()
+            .name(format!("lane-{lane}-commit"))
+            .spawn(move || serve(&options, lane, &topics, &inbox, &outbox))
+            .map_err(|error| CommitError::Failed(format!("no thread for the producer: {error}")))?;
+        Ok(Committer { commands, replies })
+    }
+}
+
+impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
+    fn submit(&mut self, job: KafkaJob) {
+        self.since = Some(Instant::now());
+        if let Some(committer) = &self.committer
+            && committer.commands.send(Command::Commit(job)).is_err()
+        {
+            self.committer = None;
+        }
+    }
+
+    fn wait(&mut self, wait: Duration) -> Settled {
+        let Some(since) = self.since else { return Settled::Idle };
+        let Some(committer) = &self.committer else {
+            self.since = None;
+            return Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()));
+        };
+        let settled = match committer.replies.recv_timeout(wait) {
+            Ok(Reply::Done(Ok(times))) => Settled::Committed(times),
+            Ok(Reply::Done(Err(error))) => Settled::Failed(error),
+            Ok(Reply::Recovered(_)) | Err(RecvTimeoutError::Disconnected) => {
+                self.committer = None;
+                Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
+            }
+            Err(RecvTimeoutError::Timeout) if since.elapsed() < WATCHDOG => return Settled::Busy,
+            Err(RecvTimeoutError::Timeout) => {
+                // The thread keeps its producer; the next one has the same transactional id and fences it.
+                self.committer = None;
+                Settled::Failed(CommitError::Failed(format!("a commit did not return within {} s", WATCHDOG.as_secs())))
+            }
+        };
+        self.since = None;
+        settled
+    }
+
+    fn recover(&mut self) -> Result<(), CommitError> {
+        self.since = None;
+        let committer = match self.committer.take() {
+            Some(committer) => committer,
+            None => self.spawn()?,
+        };
+        if committer.commands.send(Command::Recover).is_err() {
+            return Err(CommitError::Failed("the committing thread is gone".to_owned()));
+        }
+        match committer.replies.recv_timeout(WATCHDOG) {
+            Ok(Reply::Recovered(Err(error))) => {
+                self.committer = Some(committer);
+                Err(error)
+            }
+            Ok(Reply::Recovered(Ok(()))) => {
+                self.committer = Some(committer);
+                Ok(())
+            }
+            Ok(Reply::Done(_)) | Err(_) => {
+                Err(CommitError::Failed(format!("the producer did not recover within {} s", WATCHDOG.as_secs())))
+            }
+        }
+    }
+}
+
+/// The committing thread: answers each command once, ends when the sink is dropped.
+fn serve(
+    options: &KafkaOptions,
+    lane: usize,
+    topics: &OutputTopics,
+    commands: &Receiver<Command>,
+    replies: &SyncSender<Reply>,
+) {
+    let mut producer: Option<LaneProducer> = None;
+    for command in commands {
+        let reply = match command {
+            Command::Commit(job) => Reply::Done(match &mut producer {
+                Some(producer) => producer.commit(&job, topics),
+                None => Err(CommitError::Failed("there is no producer yet".to_owned())),
+            }),
+            Command::Recover => {
+                let usable = producer.take().and_then(LaneProducer::abort);
+                let made = usable.map_or_else(|| LaneProducer::new(options, lane), Ok);
+                Reply::Recovered(made.map(|made| producer = Some(made)))
+            }
+        };
+        if replies.send(reply).is_err() {
+            return;
+        }
+    }
+}

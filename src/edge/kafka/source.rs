@@ -1,0 +1,243 @@
+//! One member of the consumer group, as the lane's source.
+
+use std::{
+    ffi::CString,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata},
+    error::{KafkaError, RDKafkaErrorCode},
+};
+
+use super::{
+    client::{KafkaOptions, LaneContext, Pending},
+    native::{self, MessageBatch, MessageQueue},
+};
+use crate::worker::{
+    ports::{GroupEvent, Source, SourceError},
+    record::{Progress, Records},
+};
+
+/// How long a read of the committed offsets may take. A transaction that a dead member left open makes it wait
+/// up to `TRANSACTION_TIMEOUT`, so this is longer.
+const COMMITTED_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long messages are waited for between two looks at the group's events.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// What a commit must carry: the consumer, and its membership when the batch was read.
+pub struct Membership {
+    pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
+    pub(super) metadata: ConsumerGroupMetadata,
+}
+
+/// A group member that reads in batches.
+pub struct KafkaSource {
+    // Dropped before the consumer: fields go in their order.
+    queue: MessageQueue,
+    consumer: Arc<BaseConsumer<LaneContext>>,
+    topic: String,
+    topic_name: CString,
+    starts_at_end: bool,
+    assigned: TopicPartitionList,
+    starts: Vec<Progress>,
+}
+
+impl KafkaSource {
+    /// Joins the group.
+    ///
+    /// # Errors
+    /// The settings are not librdkafka's, or it cannot start.
+    pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
+        let consumer: BaseConsumer<LaneContext> = options
+            .consumer()
+            .create_with_context(LaneContext::default())
+            .map_err(|error| SourceError::Fatal(format!("the Kafka consumer cannot be made: {error}")))?;
+        let topic_name = CString::new(options.intents.as_str())
+            .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
+        let queue = MessageQueue::new(consumer.client()).map_err(SourceError::Fatal)?;
+        consumer
+            .subscribe(&[&options.intents])
+            .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
+        Ok(Self {
+            queue,
+            consumer: Arc::new(consumer),
+            topic: options.intents.clone(),
+            topic_name,
+            starts_at_end: options.starts_at_end(),
+            assigned: TopicPartitionList::new(),
+            starts: Vec::new(),
+        })
+    }
+
+    /// Reads these partitions from their committed offsets.
+    fn start(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+        let committed = self
+            .consumer
+            .committed_offsets(partitions.clone(), COMMITTED_TIMEOUT)
+            .map_err(|error| temporary("the committed offsets cannot be read", &error))?;
+        let mut from = TopicPartitionList::with_capacity(committed.count());
+        self.starts.clear();
+        for element in committed.elements() {
+            element.error().map_err(|error| temporary("a committed offset cannot be read", &error))?;
+            let offset = match element.offset() {
+                Offset::Offset(offset) => {
+                    self.starts.push(Progress { partition: element.partition(), next_offset: offset });
+                    Offset::Offset(offset)
+                }
+                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
+                    if self.starts_at_end { Offset::End } else { Offset::Beginning }
+                }
+            };
+            from.add_partition_offset(element.topic(), element.partition(), offset)
+                .map_err(|error| temporary("a start offset was refused", &error))?;
+            self.queue
+                .take_over(self.consumer.client(), element.topic(), element.partition())
+                .map_err(SourceError::Temporary)?;
+        }
+        self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
+        self.assigned = partitions.clone();
+        Ok(())
+    }
+
+    /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
+    fn judge(&self, code: RDKafkaErrorCode, what: &str) -> Result<(), SourceError> {
+        let topic = &self.topic;
+        match code {
+            RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => Err(SourceError::Fatal(format!(
+                "the committed offset of {topic} {what} is gone: retention has deleted intents that were never decided. \
+                 Find out what was lost, then reset the group's offsets (kafka-consumer-groups --reset-offsets) \
+                 or set auto.offset.reset in [kafka.properties]"
+            ))),
+            RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed => Err(SourceError::Fatal(format!(
+                "not allowed to read {topic} {what} ({code}): grant READ on the topic and on the group"
+            ))),
+            RDKafkaErrorCode::Fatal => {
+                Err(SourceError::Fatal(format!("the consumer of {topic} failed for good {what}")))
+            }
+            other => {
+                tracing::warn!(error = %other, "kafka consumer {what}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Serves one round of group events.
+    fn serve(&self) -> Result<Option<GroupEvent>, SourceError> {
+        match self.consumer.poll(Duration::ZERO) {
+            None => {}
+            Some(Ok(message)) => {
+                // All partitions are forwarded to our queue before they are assigned; a message here would be
+                // out of order with those there.
+                return Err(SourceError::Temporary(format!(
+                    "a message of partition {} took a side way",
+                    message.partition()
+                )));
+            }
+            Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
+                return Err(SourceError::Fatal(format!("the consumer failed for good: {code}")));
+            }
+            Some(Err(error)) => {
+                if let Some(code) = error.rdkafka_error_code() {
+                    self.judge(code, "")?;
+                }
+            }
+        }
+        Ok(match *self.consumer.context().pending() {
+            Pending::Nothing => None,
+            Pending::Assign(_) => Some(GroupEvent::Assigned),
+            Pending::Revoke => Some(GroupEvent::Revoked),
+        })
+    }
+}
+
+fn temporary(what: &str, error: &KafkaError) -> SourceError {
+    SourceError::Temporary(format!("{what}: {error}"))
+}
+
+impl Source for KafkaSource {
+    type Batch = MessageBatch<LaneContext>;
+    type Membership = Membership;
+
+    fn batch(&self) -> Self::Batch {
+        MessageBatch::new(Arc::clone(&self.consumer))
+    }
+
+    fn poll(&mut self, batch: &mut Self::Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            if let Some(event) = self.serve()? {
+                return Ok(Some(event));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let room = max.saturating_sub(batch.len());
+            for error in batch.fill(&self.queue, room, left.min(SLICE)) {
+                self.judge(error.code, &format!("partition {}", error.partition))?;
+            }
+            if batch.len() >= max || Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), SourceError> {
+        let context = Arc::clone(self.consumer.context());
+        match &*context.pending() {
+            Pending::Nothing => {}
+            Pending::Assign(partitions) => self.start(partitions)?,
+            Pending::Revoke => {
+                self.assigned = TopicPartitionList::new();
+                self.starts.clear();
+                self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))?;
+            }
+        }
+        context.taken_up();
+        Ok(())
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.start(&self.assigned.clone())
+    }
+
+    fn pause(&mut self) -> Result<(), SourceError> {
+        self.consumer.pause(&self.assigned).map_err(|error| temporary("partitions cannot be paused", &error))
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.consumer.resume(&self.assigned).map_err(|error| temporary("partitions cannot be resumed", &error))
+    }
+
+    fn membership(&self) -> Result<Membership, SourceError> {
+        let metadata = self
+            .consumer
+            .group_metadata()
+            .ok_or_else(|| SourceError::Temporary("the consumer is in no group yet".to_owned()))?;
+        Ok(Membership { consumer: Arc::clone(&self.consumer), metadata })
+    }
+
+    fn partitions(&self) -> usize {
+        self.assigned.count()
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.starts
+    }
+
+    fn end(&self, partition: i32) -> Option<i64> {
+        native::known_end(&self.consumer, &self.topic_name, partition)
+    }
+}
+
+impl Drop for KafkaSource {
+    fn drop(&mut self) {
+        // A rebalance that nobody takes up any more would keep the consumer's close waiting for ever.
+        self.consumer.context().close();
+        if let Err(error) = self.consumer.unassign() {
+            tracing::warn!(%error, "could not give partitions up while closing");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The edges: one folder an outside system. Each turns its errors and bytes into domain types and back.
+
+pub mod http;
+pub mod kafka;

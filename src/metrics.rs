@@ -1,0 +1,261 @@
+//! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
+
+use std::{fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use crate::worker::ports::CommitTimes;
+
+/// A stage of a batch's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Waiting for and taking records.
+    Poll,
+    /// Decoding, segments, policy.
+    Decode,
+    /// Asking the store.
+    Admit,
+    /// Writing the outputs.
+    Encode,
+    /// Handing them to the Kafka client.
+    Produce,
+    /// Waiting for the brokers to have them.
+    Flush,
+    /// Offsets and commit.
+    Commit,
+}
+
+impl EncodeLabelValue for Stage {
+    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(match self {
+            Self::Poll => "poll",
+            Self::Decode => "decode",
+            Self::Admit => "admit",
+            Self::Encode => "encode",
+            Self::Produce => "produce",
+            Self::Flush => "flush",
+            Self::Commit => "commit",
+        })
+    }
+}
+
+/// Label of a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StageLabel {
+    /// The stage.
+    pub stage: Stage,
+}
+
+/// Label of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PartitionLabel {
+    /// Its number.
+    pub partition: i32,
+}
+
+/// Labels of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DecisionLabels {
+    /// `approved`, `suppressed` or `shadow-suppressed`.
+    pub verdict: &'static str,
+    /// Why it was suppressed; for an approved one `counted`, `not-counted` or `replayed`.
+    pub reason: &'static str,
+}
+
+/// Label of a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason.
+    pub reason: &'static str,
+}
+
+/// Label of what is refreshed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SourceLabel {
+    /// `segments` or `policy`.
+    pub source: &'static str,
+}
+
+/// Labels of a version in force.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VersionLabels {
+    /// `segments` or `policy`.
+    pub source: &'static str,
+    /// Its version.
+    pub version: String,
+}
+
+/// Label of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SegmentLabel {
+    /// Its name.
+    pub segment: String,
+}
+
+/// A gauge of seconds.
+pub type Seconds = Gauge<f64, AtomicU64>;
+/// A histogram's maker, for families.
+type MakeHistogram = fn() -> Histogram;
+
+/// Every metric of weir.
+pub struct Metrics {
+    registry: Registry,
+    /// Decisions by verdict and reason.
+    pub decisions: Family<DecisionLabels, Counter>,
+    /// Dead letters by reason.
+    pub dead_letters: Family<ReasonLabel, Counter>,
+    /// Intents in committed batches.
+    pub intents: Counter,
+    batch_intents: Histogram,
+    stages: Family<StageLabel, Histogram, MakeHistogram>,
+    lag: Family<PartitionLabel, Gauge>,
+    /// Commits that failed.
+    pub commit_failures: Counter,
+    /// Changes of partitions taken up.
+    pub rebalances: Counter,
+    /// Times the store did not answer a whole batch.
+    pub store_failures: Counter,
+    /// Decisions for users with an entry more than five minutes ahead of the clock.
+    pub clock_ahead: Counter,
+    /// Intents of users in more than one segment.
+    pub segment_overlaps: Counter,
+    /// Intents of users whose segment the policy does not name.
+    pub segment_unnamed: Counter,
+    /// The version in force, as a label.
+    pub version: Family<VersionLabels, Gauge>,
+    /// Seconds since the version in force was taken up.
+    pub version_age: Family<SourceLabel, Seconds>,
+    /// Refreshes that were refused or failed.
+    pub refresh_failures: Family<SourceLabel, Counter>,
+    /// Users in a segment.
+    pub segment_members: Family<SegmentLabel, Gauge>,
+    /// Lanes that have their partitions.
+    pub lanes_ready: Gauge,
+    /// Shards that have lost their history and wait for a rebuild.
+    pub shards_lost: Gauge,
+    /// Redis: pipelines sent and answered.
+    pub redis_round_trips: Counter,
+    /// Redis: script calls.
+    pub redis_calls: Counter,
+    /// Redis: sends decided.
+    pub redis_decisions: Counter,
+    /// Redis: what had to be sent again, by cause.
+    pub redis_retries: Family<ReasonLabel, Counter>,
+}
+
+/// Buckets of a batch's size: 1 to 65,536 intents.
+fn sizes() -> Histogram {
+    Histogram::new((0..=16).step_by(2).map(|power| f64::from(1_u32 << power)))
+}
+
+/// Buckets of a stage's time: 0.1 ms to 26 s.
+fn times() -> Histogram {
+    Histogram::new((0..=9).map(|power| 0.000_1 * f64::from(4_u32.pow(power))))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("weir"),
+            decisions: Family::default(),
+            dead_letters: Family::default(),
+            intents: Counter::default(),
+            batch_intents: sizes(),
+            stages: Family::new_with_constructor(times),
+            lag: Family::default(),
+            commit_failures: Counter::default(),
+            rebalances: Counter::default(),
+            store_failures: Counter::default(),
+            clock_ahead: Counter::default(),
+            segment_overlaps: Counter::default(),
+            segment_unnamed: Counter::default(),
+            version: Family::default(),
+            version_age: Family::default(),
+            refresh_failures: Family::default(),
+            segment_members: Family::default(),
+            lanes_ready: Gauge::default(),
+            shards_lost: Gauge::default(),
+            redis_round_trips: Counter::default(),
+            redis_calls: Counter::default(),
+            redis_decisions: Counter::default(),
+            redis_retries: Family::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The table. A counter's name gets `_total` behind it, as the format demands.
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        macro_rules! table {
+            ($($name:literal, $metric:ident, $help:literal;)*) => {
+                $(registry.register($name, $help, self.$metric.clone());)*
+            };
+        }
+        table! {
+            "decisions", decisions, "Intents decided and committed, by verdict and reason";
+            "dead_letters", dead_letters, "Records that were no intents, by reason";
+            "intents", intents, "Intents read, decided and committed";
+            "batch_intents", batch_intents, "Intents committed together";
+            "stage_seconds", stages, "Time a batch spends in each stage";
+            "lag_records", lag, "Records of a partition that are not yet decided and committed";
+            "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
+            "rebalances", rebalances, "Changes of partitions taken up by lanes";
+            "store_failures", store_failures, "Times the store did not answer a whole batch and was asked again";
+            "clock_ahead", clock_ahead, "Decisions for users with a send more than 5 minutes ahead of the clock";
+            "segment_overlaps", segment_overlaps, "Intents of users that are in more than one segment";
+            "segment_unnamed", segment_unnamed, "Intents of users in a segment that the policy does not name";
+            "version_info", version, "The version in force of segments and policy, always 1";
+            "version_age_seconds", version_age, "Time since the version in force was taken up";
+            "refresh_failures", refresh_failures, "New segments or policies that were refused or could not be read";
+            "segment_members", segment_members, "Users in each segment";
+            "lanes_ready", lanes_ready, "Lanes that have been given their partitions";
+            "shards_lost", shards_lost, "Shards that have lost their history and wait for weir rebuild";
+            "redis_round_trips", redis_round_trips, "Pipelines sent to a Redis node and answered";
+            "redis_calls", redis_calls, "Script calls made in them";
+            "redis_decisions", redis_decisions, "Sends decided by Redis";
+            "redis_retries", redis_retries, "Script calls that had to be sent again, by cause";
+        }
+    }
+
+    /// A batch spent this long in a stage.
+    pub fn stage(&self, stage: Stage, time: Duration) {
+        self.stages.get_or_create(&StageLabel { stage }).observe(time.as_secs_f64());
+    }
+
+    /// A batch of this many intents is committed.
+    pub fn committed(&self, intents: usize, times: &CommitTimes) {
+        let CommitTimes { produce, flush, commit } = *times;
+        self.stage(Stage::Produce, produce);
+        self.stage(Stage::Flush, flush);
+        self.stage(Stage::Commit, commit);
+        self.intents.inc_by(intents as u64);
+        self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
+    }
+
+    /// How many records of a partition are not yet done.
+    pub fn set_lag(&self, partition: i32, records: i64) {
+        self.lag.get_or_create(&PartitionLabel { partition }).set(records);
+    }
+
+    /// A partition is read elsewhere from now on.
+    pub fn forget_lag(&self, partition: i32) {
+        self.lag.remove(&PartitionLabel { partition });
+    }
+
+    /// All of them in the text format of OpenMetrics.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            text.clear();
+        }
+        text
+    }
+}

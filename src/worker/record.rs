@@ -1,0 +1,97 @@
+//! Records on their way through the worker: what came in, and what is to go out for it.
+
+use std::sync::Arc;
+
+use crate::domain::time::Time;
+
+/// The headers of one record, in order; keys may repeat and need not be UTF-8.
+pub trait Headers {
+    /// Calls `visit` with each key and value.
+    fn visit(&self, visit: &mut dyn FnMut(&[u8], Option<&[u8]>));
+}
+
+/// One consumed record, borrowed from its batch.
+#[derive(Clone, Copy)]
+pub struct RecordView<'a> {
+    /// The key; an empty one is not a null one.
+    pub key: Option<&'a [u8]>,
+    /// The value; `None` for a tombstone.
+    pub value: Option<&'a [u8]>,
+    /// The partition of the intents topic.
+    pub partition: i32,
+    /// The offset in it.
+    pub offset: i64,
+    /// The record's timestamp, where it has one.
+    pub timestamp: Option<Time>,
+    /// Its headers.
+    pub headers: &'a dyn Headers,
+}
+
+/// A batch of consumed records, in order of offset within each partition.
+pub trait Records {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Record `index`, below [`Records::len`].
+    fn get(&self, index: usize) -> RecordView<'_>;
+    /// Forgets all of them.
+    fn clear(&mut self);
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where an output record goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// The approved topic.
+    Approved,
+    /// The suppressed topic.
+    Suppressed,
+    /// The dead-letter topic.
+    DeadLetters,
+}
+
+/// The value of an output record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutputValue {
+    /// The consumed value, byte for byte (null stays null).
+    AsItCame,
+    /// A value of ours.
+    Ours(Vec<u8>),
+}
+
+/// Headers of ours: names from the one table in `domain`, values as text. Shared by the records of a batch that have the same.
+pub type OurHeaders = Arc<[(&'static str, String)]>;
+
+/// The output record of one consumed record; key and consumed headers are taken from that.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Where it goes.
+    pub to: Destination,
+    /// Its value.
+    pub value: OutputValue,
+    /// What is put after the consumed headers.
+    pub headers: OurHeaders,
+}
+
+/// The offset up to which a partition is done: the next one to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The partition of the intents topic.
+    pub partition: i32,
+    /// The next offset to read.
+    pub next_offset: i64,
+}
+
+/// One batch, decided: what is committed together.
+pub struct Job<B, M> {
+    /// The consumed records.
+    pub records: B,
+    /// One output a record, in the same order.
+    pub outputs: Vec<Output>,
+    /// How far the batch brings each of its partitions.
+    pub progress: Vec<Progress>,
+    /// The membership under which the records were read; a commit by a member that has been replaced is refused.
+    pub membership: M,
+}
