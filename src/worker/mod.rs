@@ -5,3 +5,4 @@ pub mod ports;
 pub mod record;
 pub mod status;
 pub mod stop;
+pub mod supervise;
