@@ -7,6 +7,8 @@ pub mod admit;
 pub mod class;
 pub mod decide;
 pub mod history;
+pub mod policy;
 pub mod shard;
 pub mod time;
 pub mod window;
+pub mod zone;
