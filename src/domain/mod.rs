@@ -7,6 +7,7 @@ pub mod admit;
 pub mod class;
 pub mod decide;
 pub mod history;
+pub mod segment;
 pub mod shard;
 pub mod time;
 pub mod window;
