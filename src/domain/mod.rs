@@ -8,6 +8,7 @@ pub mod class;
 pub mod decide;
 pub mod history;
 pub mod policy;
+pub mod segment;
 pub mod shard;
 pub mod time;
 pub mod window;

@@ -2,3 +2,5 @@
 
 pub mod http;
 pub mod kafka;
+pub mod object_store;
+pub mod segments;

@@ -1,0 +1,17 @@
+//! Segments: who is in which one.
+//!
+//! A set is a manifest and, for each segment, the members' ids as a bitmap. It is replaced as a whole and never
+//! changed, so that every intent of a batch is judged by one version.
+
+mod manifest;
+mod members;
+mod set;
+mod user_ids;
+
+pub use manifest::{
+    MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,
+    ObjectKey, Sha256,
+};
+pub use members::{Members, Page};
+pub use set::{LookupScratch, Membership, Overlap, Segment, SegmentSet};
+pub use user_ids::{UserIdKind, UserIds};

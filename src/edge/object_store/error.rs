@@ -1,0 +1,109 @@
+//! Why an object could not be read or written.
+
+use super::Location;
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// To read the object.
+    Read,
+    /// To write it.
+    Write,
+}
+
+/// An object that could not be read or written: what, where, and what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot {} {location}: {problem}", match .attempt { Attempt::Read => "read", Attempt::Write => "write" })]
+pub struct ObjectError {
+    /// What was tried.
+    pub attempt: Attempt,
+    /// The object.
+    pub location: Location,
+    /// What is wrong.
+    pub problem: ObjectProblem,
+}
+
+/// What keeps an object from being read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectProblem {
+    /// There is no such file, bucket or key.
+    #[error("it does not exist ({0}); check the name, or put the object there")]
+    NotFound(String),
+    /// The store knows us and says no, or the file's permissions do.
+    #[error("access was denied ({0}); allow this user or role to do it, and check the credentials")]
+    Denied(String),
+    /// Nothing in the AWS default chain gives credentials.
+    #[error("no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})")]
+    NoCredentials(String),
+    /// Neither the settings nor the AWS default chain name a region.
+    #[error("no region is known; set s3.region or AWS_REGION")]
+    NoRegion,
+    /// The server's certificate is not trusted, or it speaks no TLS.
+    #[error("the TLS connection failed ({0}); check s3.endpoint and the certificate authorities of this machine")]
+    Tls(String),
+    /// It does not answer, or says that it cannot now.
+    #[error("the store is not available ({0}); it will be asked again; check s3.endpoint and the network")]
+    Unavailable(String),
+    /// The store answered with another error.
+    #[error("the store answered with status {status} ({message}); check bucket, region and s3.endpoint")]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The store's own words.
+        message: String,
+    },
+    /// More than is wanted of it.
+    #[error("it has {bytes} bytes and at most {limit_bytes} are allowed; check that it is the right object")]
+    TooLarge {
+        /// Its size, or how much of it there is at least.
+        bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The content ended too early.
+    #[error("it was cut off after {bytes} of {declared_bytes} bytes ({message}); it will be read again")]
+    Cut {
+        /// How much came.
+        bytes: u64,
+        /// How much was to come.
+        declared_bytes: u64,
+        /// What was seen.
+        message: String,
+    },
+    /// The content stopped coming.
+    #[error("no more bytes came for {seconds} s; it will be read again; check the network")]
+    Stalled {
+        /// How long that was waited for.
+        seconds: u64,
+    },
+    /// A folder, pipe or device.
+    #[error("it is not a file; give the path of one")]
+    NotAFile,
+    /// The file system failed.
+    #[error("{0}")]
+    FileSystem(String),
+}
+
+impl ObjectError {
+    /// A failed read.
+    #[must_use]
+    pub const fn read(location: Location, problem: ObjectProblem) -> Self {
+        Self { attempt: Attempt::Read, location, problem }
+    }
+
+    /// A failed write.
+    #[must_use]
+    pub const fn write(location: Location, problem: ObjectProblem) -> Self {
+        Self { attempt: Attempt::Write, location, problem }
+    }
+}
+
+impl From<std::io::Error> for ObjectProblem {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Self::NotFound(error.to_string()),
+            std::io::ErrorKind::PermissionDenied => Self::Denied(error.to_string()),
+            _ => Self::FileSystem(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Files as objects.
+
+use std::{
+    io::Write,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{Location, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem, Opened, Upload, Version, body::Pieces};
+
+/// What tells one state of a file from another: a writer may replace it, or write into it within one tick of the
+/// clock, or give it an old time; hardly all at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileVersion {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified_ns: i128,
+    changed_ns: i128,
+}
+
+impl FileVersion {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// A file.
+#[derive(Debug, Clone)]
+pub struct FileObject {
+    path: PathBuf,
+}
+
+impl FileObject {
+    /// The file of this path.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn location(&self) -> Location {
+        Location::File(self.path.clone())
+    }
+
+    pub(super) fn beside(&self, relative: &str) -> Self {
+        Self::new(self.path.parent().unwrap_or(Path::new("")).join(relative))
+    }
+
+    pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+        let failed = |problem: ObjectProblem| ObjectError::read(self.location(), problem);
+        let seen = tokio::fs::metadata(&self.path).await.map_err(|error| failed(error.into()))?;
+        if !seen.is_file() {
+            // Opening a pipe would wait for somebody to write into it.
+            return Err(failed(ObjectProblem::NotAFile));
+        }
+        if last == Some(&Version::File(FileVersion::of(&seen))) {
+            return Ok(Opened::Unchanged);
+        }
+        let file = tokio::fs::File::open(&self.path).await.map_err(|error| failed(error.into()))?;
+        let metadata = file.metadata().await.map_err(|error| failed(error.into()))?;
+        let version = Version::File(FileVersion::of(&metadata));
+        let body =
+            ObjectBody::new(self.location(), Some(version), Some(metadata.len()), limit_bytes, Pieces::File(file))?;
+        Ok(Opened::Body(Box::new(body)))
+    }
+
+    pub(super) async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&path, upload)).await;
+        let problem = match written {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(problem)) => problem,
+            Err(stopped) => ObjectProblem::FileSystem(stopped.to_string()),
+        };
+        Err(ObjectError::write(self.location(), problem))
+    }
+}
+
+/// Writes beside the file, makes it last, and puts it in the file's place.
+fn replace(path: &Path, upload: Upload) -> Result<(), ObjectProblem> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        Some(_) | None => Path::new("."),
+    };
+    std::fs::create_dir_all(folder)?;
+    let everyone_reads = std::fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().permissions(everyone_reads).tempfile_in(folder)?;
+    match upload {
+        Upload::Bytes(bytes) => file.write_all(&bytes)?,
+        Upload::File(from) => {
+            let mut from = std::fs::File::open(from)?;
+            let bytes = from.metadata()?.len();
+            if bytes > MAX_PUT_BYTES {
+                return Err(ObjectProblem::TooLarge { bytes, limit_bytes: MAX_PUT_BYTES });
+            }
+            std::io::copy(&mut from, file.as_file_mut())?;
+        }
+    }
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    std::fs::File::open(folder)?.sync_all()?;
+    Ok(())
+}

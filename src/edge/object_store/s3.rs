@@ -1,0 +1,216 @@
+//! Objects of S3, and of stores that speak its protocol.
+
+use std::time::Duration;
+
+use aws_config::{
+    BehaviorVersion, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
+    retry::RetryConfig, timeout::TimeoutConfig,
+};
+use aws_sdk_s3::{
+    Client,
+    config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
+    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    operation::get_object::GetObjectOutput,
+    primitives::ByteStream,
+};
+
+use super::{
+    CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem,
+    Opened, READ_TIMEOUT, Upload, Version, body::Pieces,
+};
+
+/// How long a write may take whatever its size.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The slowest network that a write puts up with.
+const SLOWEST_WRITE_BYTES_PER_SECOND: u64 = 1024 * 1024;
+/// The region of a store that is not AWS and was given none; such stores take any.
+const ANY_REGION: &str = "us-east-1";
+
+/// How S3 is reached; what is not set comes from the AWS default chain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct S3Options {
+    /// The URL of a store that is not AWS.
+    pub endpoint: Option<String>,
+    /// The region.
+    pub region: Option<String>,
+    /// Whether the bucket is named in the path rather than in the host name.
+    pub force_path_style: bool,
+    /// Who asks.
+    pub credentials: S3Credentials,
+}
+
+/// Who asks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum S3Credentials {
+    /// Whoever the AWS default chain finds: environment, profile, web identity, container, machine.
+    #[default]
+    DefaultChain,
+    /// The owner of these keys.
+    Keys {
+        /// Access key id.
+        id: String,
+        /// Secret access key.
+        secret: String,
+    },
+}
+
+impl std::fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DefaultChain => f.write_str("DefaultChain"),
+            Self::Keys { id, .. } => write!(f, "Keys {{ id: {id:?}, secret: (hidden) }}"),
+        }
+    }
+}
+
+/// An object of S3.
+#[derive(Debug, Clone)]
+pub struct S3Object {
+    client: Client,
+    bucket: String,
+    key: String,
+}
+
+impl S3Object {
+    /// The object of this key, reached in this way.
+    pub async fn connect(bucket: &str, key: &str, options: &S3Options) -> Self {
+        let region = RegionProviderChain::first_try(options.region.clone().map(Region::new));
+        let region = match options.endpoint {
+            // The whole chain would ask a cloud's metadata service, which is not there beside a store of one's own.
+            Some(_) => region.or_else(EnvironmentVariableRegionProvider::new()).or_else(ANY_REGION),
+            None => region.or_default_provider(),
+        };
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(FIRST_BYTE_TIMEOUT)
+            .operation_timeout(READ_TIMEOUT)
+            .build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .region(region)
+            .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
+            .timeout_config(timeouts);
+        if let Some(endpoint) = &options.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let S3Credentials::Keys { id, secret } = &options.credentials {
+            loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
+        }
+        let config = Builder::from(&loader.load().await)
+            .force_path_style(options.force_path_style)
+            // What weir reads is checked by SHA-256, and many stores do not know the SDK's own checksums.
+            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .build();
+        Self { client: Client::from_conf(config), bucket: bucket.to_owned(), key: key.to_owned() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn location(&self) -> Location {
+        Location::S3 { bucket: self.bucket.clone(), key: self.key.clone() }
+    }
+
+    pub(super) fn beside(&self, relative: &str) -> Self {
+        let folder = self.key.rfind('/').map_or("", |end| &self.key[..=end]);
+        Self { client: self.client.clone(), bucket: self.bucket.clone(), key: format!("{folder}{relative}") }
+    }
+
+    pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+        let etag = match last {
+            Some(Version::ETag(etag)) => Some(etag.clone()),
+            Some(Version::File(_)) | None => None,
+        };
+        let request = self.client.get_object().bucket(&self.bucket).key(&self.key).set_if_none_match(etag);
+        match request.send().await {
+            Ok(response) => self.body(response, limit_bytes),
+            Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),
+            Err(error) => Err(ObjectError::read(self.location(), problem(&error))),
+        }
+    }
+
+    fn body(&self, response: GetObjectOutput, limit_bytes: u64) -> Result<Opened, ObjectError> {
+        let version = response.e_tag.map(Version::ETag);
+        let declared_bytes = response.content_length.and_then(|bytes| u64::try_from(bytes).ok());
+        let pieces = Pieces::Http(response.body);
+        ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, pieces)
+            .map(|body| Opened::Body(Box::new(body)))
+    }
+
+    pub(super) async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
+        let failed = |problem| ObjectError::write(self.location(), problem);
+        let (body, bytes) = match upload {
+            Upload::Bytes(bytes) => (ByteStream::from(bytes.clone()), bytes.len() as u64),
+            Upload::File(path) => {
+                let metadata = tokio::fs::metadata(&path).await.map_err(|error| failed(error.into()))?;
+                let unreadable = |error| failed(ObjectProblem::FileSystem(format!("{}", DisplayErrorContext(error))));
+                (ByteStream::from_path(&path).await.map_err(unreadable)?, metadata.len())
+            }
+        };
+        if bytes > MAX_PUT_BYTES {
+            return Err(failed(ObjectProblem::TooLarge { bytes, limit_bytes: MAX_PUT_BYTES }));
+        }
+        // The time to the first byte of the answer is here the time to send everything.
+        let patience = WRITE_TIMEOUT + Duration::from_secs(bytes / SLOWEST_WRITE_BYTES_PER_SECOND);
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(patience)
+            .operation_timeout(patience * MAX_ATTEMPTS)
+            .build();
+        let request = self.client.put_object().bucket(&self.bucket).key(&self.key).body(body);
+        let request = request.customize().config_override(Builder::new().timeout_config(timeouts));
+        request.send().await.map(|_| ()).map_err(|error| failed(problem(&error)))
+    }
+}
+
+fn status<E>(error: &SdkError<E>) -> Option<u16> {
+    error.raw_response().map(|response| response.status().as_u16())
+}
+
+/// What an SDK error comes down to.
+fn problem<E>(error: &SdkError<E>) -> ObjectProblem
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let Some(status) = status(error) else { return unanswered(error) };
+    let message = match (error.code(), error.message()) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), None) => code.to_owned(),
+        (None, Some(message)) => message.to_owned(),
+        (None, None) => format!("status {status}"),
+    };
+    match status {
+        404 => ObjectProblem::NotFound(message),
+        401 | 403 => ObjectProblem::Denied(message),
+        429 | 500..=599 => ObjectProblem::Unavailable(format!("status {status}, {message}")),
+        _ => ObjectProblem::Rejected { status, message },
+    }
+}
+
+/// The SDK gives text alone for what went wrong before a server answered.
+fn unanswered<E: std::error::Error + 'static>(error: &SdkError<E>) -> ObjectProblem {
+    let chain = causes(error);
+    let lower = chain.to_lowercase();
+    if lower.contains("credentials") {
+        ObjectProblem::NoCredentials(chain)
+    } else if lower.contains("region must be set") || lower.contains("missing region") {
+        ObjectProblem::NoRegion
+    } else if lower.contains("certificate") || lower.contains("tls") || lower.contains("invalidcontenttype") {
+        ObjectProblem::Tls(chain)
+    } else {
+        ObjectProblem::Unavailable(chain)
+    }
+}
+
+/// An error and what caused it, each once.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut texts = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !texts.iter().any(|seen| seen.contains(&text)) {
+            texts.push(text);
+        }
+        next = cause.source();
+    }
+    texts.join(": ")
+}
