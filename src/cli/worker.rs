@@ -1,0 +1,140 @@
+//! Puts a worker together: lanes on a Kafka edge, any store, health and metrics on HTTP. `run` and `demo` share it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::runtime::Handle;
+
+use crate::{
+    domain::{policy::Policy, segment::SegmentSet},
+    edge::{
+        http::{self, Health},
+        kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
+    },
+    metrics::{Metrics, SegmentLabel, SourceLabel, VersionLabels},
+    worker::{
+        clock::SystemClock,
+        desk::Desk,
+        lane::{Lane, LaneError, LaneSettings},
+        ports::{Clock, Store},
+        refresh::Refreshed,
+        status::LaneStatus,
+        stop::Stopper,
+        supervise::{LaneWork, supervise},
+    },
+};
+
+/// All that a worker is made of.
+pub struct Worker<D> {
+    /// The Kafka edge.
+    pub kafka: Arc<KafkaOptions>,
+    /// One store a lane.
+    pub stores: Vec<D>,
+    /// What decides.
+    pub desk: Desk,
+    /// Batch size and pace.
+    pub lane: LaneSettings,
+    /// Where `/livez`, `/readyz` and `/metrics` answer; nowhere if `None`.
+    pub http: Option<SocketAddr>,
+    /// How long lanes may take to end.
+    pub drain: Duration,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// The lanes' word to stop, and everybody else's.
+    pub stopper: Stopper,
+}
+
+impl<D: Store + 'static> Worker<D> {
+    /// Works until `asked_to_stop` is done.
+    ///
+    /// # Errors
+    /// A lane failed, or did not end in time, or the HTTP address is not free.
+    pub async fn run(self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let lanes: Vec<Arc<LaneStatus>> = self.stores.iter().map(|_| Arc::default()).collect();
+        let health = Arc::new(WorkerHealth {
+            lanes: lanes.clone(),
+            metrics: Arc::clone(&self.metrics),
+            segments: Arc::clone(&self.desk.segments),
+            policy: Arc::clone(&self.desk.policy),
+        });
+        let mut stopped = self.stopper.listener();
+        let server = match self.http {
+            None => None,
+            Some(address) => {
+                let listener = http::bind(address).await.map_err(anyhow::Error::msg)?;
+                tracing::info!(address = %listener.local_addr().context("the HTTP address")?, "HTTP is up");
+                Some(tokio::spawn(http::serve(listener, health, async move { stopped.wait().await })))
+            }
+        };
+        let work: Vec<LaneWork> = self.stores.into_iter().zip(lanes).enumerate().map(|(number, (store, status))| {
+            let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
+            let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stopper.listener(), Handle::current());
+            let work: LaneWork = Box::new(move || {
+                let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
+                let sink = KafkaSink::new(kafka, number);
+                let clock = SystemClock;
+                Lane { source, sink, store, clock, desk, settings, runtime, stop, metrics, status }.run()
+            });
+            work
+        }).collect();
+        let outcome = supervise(work, &self.stopper, asked_to_stop, self.drain).await;
+        if let Some(server) = server {
+            let _ = server.await;
+        }
+        Ok(outcome?)
+    }
+}
+
+struct WorkerHealth {
+    lanes: Vec<Arc<LaneStatus>>,
+    metrics: Arc<Metrics>,
+    segments: Arc<Refreshed<SegmentSet>>,
+    policy: Arc<Refreshed<Policy>>,
+}
+
+impl Health for WorkerHealth {
+    fn stuck(&self) -> Result<(), String> {
+        let now = SystemClock.now();
+        match self.lanes.iter().position(|lane| lane.is_stuck(now)) {
+            None => Ok(()),
+            Some(lane) => Err(format!("lane {lane} has not made a turn for a minute")),
+        }
+    }
+
+    fn waiting(&self) -> Result<(), Vec<String>> {
+        let lane = |(number, lane): (usize, &Arc<LaneStatus>)| match lane.trouble() {
+            Some(trouble) => Some(format!("lane {number}: {trouble}")),
+            None if lane.is_assigned() => None,
+            None => Some(format!("lane {number} waits for its partitions")),
+        };
+        let what: Vec<String> = self.lanes.iter().enumerate().filter_map(lane).collect();
+        if what.is_empty() { Ok(()) } else { Err(what) }
+    }
+
+    fn metrics(&self) -> String {
+        let ready = self.lanes.iter().filter(|lane| lane.is_assigned()).count();
+        self.metrics.lanes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
+        let (set, policy) = (self.segments.current(), self.policy.current());
+        self.metrics.segment_members.clear();
+        for segment in set.segments() {
+            let label = SegmentLabel { segment: segment.name.clone() };
+            let members = i64::try_from(segment.members.len()).unwrap_or(i64::MAX);
+            self.metrics.segment_members.get_or_create(&label).set(members);
+        }
+        self.metrics.version.clear();
+        self.note_version("segments", set.version(), &self.segments);
+        self.note_version("policy", &policy.version, &self.policy);
+        self.metrics.render()
+    }
+}
+
+impl WorkerHealth {
+    fn note_version<T>(&self, source: &'static str, version: &str, of: &Refreshed<T>) {
+        let label = VersionLabels { source, version: version.to_owned() };
+        self.metrics.version.get_or_create(&label).set(1);
+        let age = of.freshness().loaded_at.elapsed().as_secs_f64();
+        self.metrics.version_age.get_or_create(&SourceLabel { source }).set(age);
+        let failures = self.metrics.refresh_failures.get_or_create(&SourceLabel { source });
+        failures.inc_by(of.failures().saturating_sub(failures.get()));
+    }
+}
