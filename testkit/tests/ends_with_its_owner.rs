@@ -53,11 +53,9 @@ fn own_a_server_until_killed(file: &Path) {
 fn exits_are_told_apart() {
     let scratch = Scratch::new("exits").unwrap();
     let log = scratch.join("log");
-    for (script, exit) in [
-        ("exit 0", Exit::Code(0)),
-        ("echo what happened >&2; exit 2", Exit::Code(2)),
-        ("kill -9 $$", Exit::Signal(9)),
-    ] {
+    for (script, exit) in
+        [("exit 0", Exit::Code(0)), ("echo what happened >&2; exit 2", Exit::Code(2)), ("kill -9 $$", Exit::Signal(9))]
+    {
         let mut command = Command::new("/bin/sh");
         let mut process = Guarded::spawn("a script", command.args(["-c", script]), &log).unwrap();
         assert_eq!(process.wait_exit(SOON).unwrap(), exit, "{script}");

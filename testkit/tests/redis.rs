@@ -25,7 +25,7 @@ fn a_single_server_freezes_thaws_and_comes_back_empty() {
 
 #[test]
 fn tls_and_acl_users_are_those_of_a_real_server() {
-    let users = ["--user", "weir on >secret ~* +@all", "--user", "default off"];
+    let users = ["--user", "weir", "on", ">secret", "~*", "+@all", "--user", "default", "off"];
     let server = RedisServer::start_tls(&users).unwrap();
     assert!(server.url().starts_with("rediss://"));
     assert!(server.cli(&["get", "k"]).unwrap().contains("NOAUTH"));
@@ -69,8 +69,10 @@ fn a_cluster_of_six_moves_slots_and_fails_over() {
     assert!(cluster.cli(from, &["get", "{a}1"]).unwrap().contains("MOVED 15495"));
     assert_eq!(cluster.node(to).query::<Vec<String>>(&["MGET", "{a}1", "{a}3"]).unwrap(), ["{a}1", "{a}3"]);
 
-    cluster.move_slots(slot..slot + 3, to, from).unwrap();
-    assert_eq!(cluster.owner_of(slot + 2).unwrap(), from);
+    cluster.move_slots(slot + 1..slot + 4, from, to).unwrap();
+    assert_eq!(cluster.owner_of(slot + 3).unwrap(), to);
+    cluster.move_slots(slot..slot + 4, to, from).unwrap();
+    assert_eq!(cluster.owner_of(slot).unwrap(), from);
 
     let replica = cluster.replicas_of(from).unwrap()[0];
     cluster.failover(replica).unwrap();

@@ -195,11 +195,7 @@ impl KafkaClient {
         Ok((0..partitions)
             .map(|partition| match found.find_partition(topic, partition)?.offset() {
                 Offset::Offset(offset) => Some(offset),
-                Offset::Beginning
-                | Offset::End
-                | Offset::Stored
-                | Offset::Invalid
-                | Offset::OffsetTail(_) => None,
+                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
             })
             .collect())
     }
@@ -230,9 +226,12 @@ fn base_record<'a>(topic: &'a str, record: &'a Record) -> BaseRecord<'a, [u8], [
     base.timestamp = record.timestamp_ms;
     if !record.headers.is_empty() {
         let headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        base.headers = Some(record.headers.iter().fold(headers, |headers, (key, value)| {
-            headers.insert(Header { key, value: value.as_deref() })
-        }));
+        base.headers = Some(
+            record
+                .headers
+                .iter()
+                .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: value.as_deref() })),
+        );
     }
     base
 }

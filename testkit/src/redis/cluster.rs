@@ -32,7 +32,7 @@ pub struct RedisCluster {
 }
 
 /// A line of CLUSTER NODES.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeLine {
     pub(super) id: String,
     pub(super) port: u16,
@@ -169,46 +169,66 @@ impl RedisCluster {
     /// # Errors
     /// When the node is no replica, or does not become primary in time.
     pub fn failover(&self, replica: usize) -> Result<()> {
+        // A replica that has not heard of a moved slot yet would leave it with the old primary.
+        self.wait_agreed()?;
         let said = self.nodes[replica].cli(&["cluster", "failover"])?;
         ensure!(said.trim() == "OK", "CLUSTER FAILOVER on node {replica}: {said}");
         self.wait_primary(replica)
     }
 
-    /// Waits until every node that answers takes this one for a primary with slots, and for whole the cluster.
+    /// Waits until a node is a primary with slots and every node that answers agrees.
     ///
     /// # Errors
     /// When that is not so after a minute.
     pub fn wait_primary(&self, node: usize) -> Result<()> {
-        let port = self.nodes[node].port();
-        let agreed = || {
-            let views: Vec<_> = self.nodes.iter().filter_map(|node| lines_of(node).ok()).collect();
-            let known = views.iter().all(|lines| {
-                lines.iter().any(|line| line.port == port && line.primary && !line.slots.is_empty())
-            });
-            (known && !views.is_empty()).then_some(())
-        };
-        wait_for(AGREE_DEADLINE, agreed).with_context(|| format!("node {node} is no primary after {AGREE_DEADLINE:?}"))
+        let found = wait_for(AGREE_DEADLINE, || {
+            self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
+        });
+        found.with_context(|| format!("node {node} is no primary after {AGREE_DEADLINE:?}"))?;
+        self.wait_agreed()
     }
 
-    /// Waits until every node knows all others, finds the cluster whole, and has its primary's data.
+    /// Waits until all nodes that answer see the same roles and slots.
+    ///
+    /// # Errors
+    /// When they do not after a minute.
+    pub fn wait_agreed(&self) -> Result<()> {
+        let agreed = || {
+            let mut views = self.nodes.iter().filter_map(|node| lines_of(node).ok());
+            let first = views.next()?;
+            views.all(|view| view == first).then_some(())
+        };
+        wait_for(AGREE_DEADLINE, agreed).with_context(|| format!("the nodes do not agree after {AGREE_DEADLINE:?}"))
+    }
+
+    /// Waits until every node finds the cluster whole, all agree on roles and slots, and replicas have their primary's
+    /// data.
     ///
     /// # Errors
     /// When that is not so after a minute; says what the nodes see.
     pub fn wait_whole(&self) -> Result<()> {
-        let whole = || self.nodes.iter().all(|node| self.is_content(node).unwrap_or(false)).then_some(());
+        let whole = || self.is_whole().unwrap_or(false).then_some(());
         wait_for(AGREE_DEADLINE, whole).with_context(|| {
             let seen = self.cli(0, &["cluster", "nodes"]).unwrap_or_else(|error| error.to_string());
             format!("the cluster is not whole after {AGREE_DEADLINE:?}; node 0 sees:\n{seen}")
         })
     }
 
-    fn is_content(&self, node: &RedisServer) -> Result<bool> {
-        let info: String = node.query(&["CLUSTER", "INFO"])?;
-        let replication: String = node.query(&["INFO", "replication"])?;
-        let lines = lines_of(node)?;
-        let in_step = replication.contains("role:master") || replication.contains("master_link_status:up");
-        let everyone = lines.len() == self.nodes.len() && lines.iter().all(|line| !line.fails);
-        Ok(info.contains("cluster_state:ok") && in_step && everyone)
+    fn is_whole(&self) -> Result<bool> {
+        // cluster_state:ok alone comes before everybody has heard who copies whom.
+        let view = lines_of(&self.nodes[0])?;
+        if view.len() != self.nodes.len() || view.iter().any(|line| line.fails) {
+            return Ok(false);
+        }
+        for node in &self.nodes {
+            let info: String = node.query(&["CLUSTER", "INFO"])?;
+            let replication: String = node.query(&["INFO", "replication"])?;
+            let in_step = replication.contains("role:master") || replication.contains("master_link_status:up");
+            if !in_step || !info.contains("cluster_state:ok") || lines_of(node)? != view {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub(super) fn id_of(&self, node: usize) -> Result<String> {
@@ -225,9 +245,13 @@ impl RedisCluster {
     }
 }
 
+/// The cluster as one node sees it, ordered by id.
 fn lines_of(node: &RedisServer) -> Result<Vec<NodeLine>> {
     let text: String = node.query(&["CLUSTER", "NODES"])?;
-    text.lines().map(|line| parse(line).with_context(|| format!("CLUSTER NODES said {line:?}"))).collect()
+    let lines = text.lines().map(|line| parse(line).with_context(|| format!("CLUSTER NODES said {line:?}")));
+    let mut lines = lines.collect::<Result<Vec<_>>>()?;
+    lines.sort_unstable();
+    Ok(lines)
 }
 
 /// `id 127.0.0.1:7000@17000,name flags primary-id ping pong epoch link-state slot-range...`

@@ -21,7 +21,8 @@ pub struct SlotMove<'a> {
 }
 
 impl RedisCluster {
-    /// Moves slots with all their keys from one primary to another, under traffic if there is any.
+    /// Moves slots with all their keys from one primary to another, under traffic if there is any, and waits until
+    /// all nodes know.
     ///
     /// # Errors
     /// When `from` does not serve a slot, or a node refuses.
@@ -31,7 +32,7 @@ impl RedisCluster {
             while moving.move_keys(KEYS_A_MIGRATE)? > 0 {}
             moving.finish()?;
         }
-        Ok(())
+        self.wait_agreed()
     }
 
     /// Begins to move a slot: both nodes know, no key has moved yet.

@@ -17,7 +17,7 @@ use crate::{
 /// How long a server may take to start. Measured: 20 ms.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one command may take before it counts as not answered.
-const REPLY_DEADLINE: Duration = Duration::from_secs(5);
+const REPLY_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A Redis server that keeps nothing on disk: killed and restarted, it is empty.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
-    /// `["--user", "weir on >secret ~* +@all"]`.
+    /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
     ///
     /// # Errors
     /// When redis-server is not installed (run `cargo xtask setup`) or does not start, with the end of its log.
@@ -157,7 +157,7 @@ impl RedisServer {
     /// Runs a command over a connection of its own. For servers without TLS and users.
     ///
     /// # Errors
-    /// When the server does not answer within 5 s, or answers with an error.
+    /// When the server does not answer within 2 s, or answers with an error.
     pub fn query<T: redis::FromRedisValue>(&self, args: &[&str]) -> Result<T> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_connection_with_timeout(REPLY_DEADLINE)?;
