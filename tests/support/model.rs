@@ -1,0 +1,186 @@
+//! A model of `POLICY` that shares no code with weir: it recomputes each verdict from the time it was decided at.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use super::{Decision, SEGMENTS};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// Asia/Singapore is eight hours ahead of UTC and has no summer time.
+const ZONE_MS: i64 = 8 * HOUR_MS;
+
+/// An intent as it was published.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub id: String,
+    pub user: u64,
+    pub channel: Option<&'static str>,
+    pub category: Option<&'static str>,
+    pub campaign: Option<String>,
+    pub cost: u64,
+}
+
+impl Sent {
+    pub fn json(&self) -> String {
+        let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": "{\"[\""}});
+        let fields = [("channel", self.channel), ("category", self.category), ("campaign", self.campaign.as_deref())];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                object[name] = value.into();
+            }
+        }
+        if self.cost != 1 {
+            object["cost"] = self.cost.into();
+        }
+        object.to_string()
+    }
+
+    pub fn segment(&self) -> Option<&'static str> {
+        SEGMENTS.iter().find(|(_, users)| users.contains(&self.user)).map(|(name, _)| *name)
+    }
+}
+
+#[derive(Debug)]
+enum Window {
+    Sliding(i64),
+    Day,
+}
+
+#[derive(Debug)]
+struct Cap {
+    name: &'static str,
+    limit: u64,
+    window: Window,
+    channel: Option<&'static str>,
+    categories: &'static [&'static str],
+    each_campaign: bool,
+}
+
+const fn cap(name: &'static str, limit: u64, window: Window) -> Cap {
+    Cap { name, limit, window, channel: None, categories: &[], each_campaign: false }
+}
+
+fn caps(segment: Option<&str>) -> Vec<Cap> {
+    let daily = |limit| cap("daily", limit, Window::Sliding(DAY_MS));
+    match segment {
+        Some("new") => vec![daily(2), cap("weekly", 5, Window::Sliding(7 * DAY_MS))],
+        Some("active") => vec![
+            daily(4),
+            Cap { channel: Some("push"), ..cap("push-today", 2, Window::Day) },
+            Cap { categories: &["promo", "partner"], ..cap("promo-week", 3, Window::Sliding(7 * DAY_MS)) },
+            Cap { each_campaign: true, ..cap("once", 1, Window::Sliding(HOUR_MS)) },
+        ],
+        Some("staff") => vec![],
+        _ => vec![daily(1)],
+    }
+}
+
+impl Cap {
+    fn speaks_of(&self, sent: &Sent) -> bool {
+        self.channel.is_none_or(|channel| sent.channel == Some(channel))
+            && (self.categories.is_empty() || sent.category.is_some_and(|category| self.categories.contains(&category)))
+    }
+
+    fn first_ms(&self, at_ms: i64) -> i64 {
+        match self.window {
+            Window::Sliding(length_ms) => at_ms - length_ms + 1,
+            Window::Day => (at_ms + ZONE_MS).div_euclid(DAY_MS) * DAY_MS - ZONE_MS,
+        }
+    }
+
+    fn freed_ms(&self, entry_ms: i64) -> i64 {
+        match self.window {
+            Window::Sliding(length_ms) => entry_ms + length_ms,
+            Window::Day => ((entry_ms + ZONE_MS).div_euclid(DAY_MS) + 1) * DAY_MS - ZONE_MS,
+        }
+    }
+}
+
+/// What the model says: approved, or the denying cap with its use and the time at which it lets go.
+type Verdict = Option<(&'static str, u64, Option<i64>)>;
+
+fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict {
+    let mut worst: Verdict = None;
+    for cap in caps(sent.segment()).iter().filter(|cap| cap.speaks_of(sent)) {
+        let counted: Vec<(i64, u64)> = history
+            .iter()
+            .filter(|(entry_ms, _)| *entry_ms >= cap.first_ms(at_ms) && *entry_ms <= at_ms)
+            .filter(|(_, other)| cap.speaks_of(other) && (!cap.each_campaign || other.campaign == sent.campaign))
+            .map(|(entry_ms, other)| (*entry_ms, other.cost))
+            .collect();
+        let used: u64 = counted.iter().map(|(_, cost)| cost).sum();
+        if used + sent.cost <= cap.limit {
+            continue;
+        }
+        let mut left = used;
+        let freed = counted.iter().find_map(|(entry_ms, cost)| {
+            left -= cost;
+            (left + sent.cost <= cap.limit).then(|| cap.freed_ms(*entry_ms))
+        });
+        let later = match (&worst, freed) {
+            (None, _) => true,
+            (Some((_, _, None)), _) => false,
+            (Some((_, _, Some(_))), None) => true,
+            (Some((_, _, Some(worst))), Some(freed)) => freed > *worst,
+        };
+        if later {
+            worst = Some((cap.name, used, freed));
+        }
+    }
+    worst
+}
+
+/// Fails when a decision is not what the model says of it; returns how many were approved.
+///
+/// `sent` is in the order of publishing. After a crash or a rebalance an intent may be decided after later ones of its
+/// user; its history is then what was decided before, by time. Where times are equal, both orders are accepted.
+pub fn check(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> usize {
+    assert_eq!(sent.len(), decisions.len(), "each intent has one record");
+    let mut users: HashMap<u64, Vec<(usize, &Sent, &Decision)>> = HashMap::new();
+    for (order, sent) in sent.iter().enumerate() {
+        let decision = decisions.get(&sent.id).unwrap_or_else(|| panic!("intent {} has no record", sent.id));
+        users.entry(sent.user).or_default().push((order, sent, decision));
+    }
+    let mut approved = 0;
+    for intents in users.values() {
+        let mut entries: Vec<(i64, usize, &Sent)> = intents
+            .iter()
+            .filter(|(_, sent, decision)| decision.approved() && sent.category != Some("transactional"))
+            .map(|(order, sent, decision)| (decision.at_ms, *order, *sent))
+            .collect();
+        entries.sort_by_key(|(at_ms, order, _)| (*at_ms, *order));
+        for (order, sent, decision) in intents {
+            approved += usize::from(decision.approved());
+            if sent.category == Some("transactional") {
+                assert!(decision.approved(), "{sent:?} is never capped");
+                continue;
+            }
+            let at_ms = decision.at_ms;
+            let history = |ties: bool| -> Vec<(i64, &Sent)> {
+                let before = |(time, place, _): &&(i64, usize, &Sent)| {
+                    *time < at_ms || (*time == at_ms && (*place < *order || (ties && *place > *order)))
+                };
+                entries.iter().filter(before).map(|(time, _, sent)| (*time, *sent)).collect()
+            };
+            let told = told(decision);
+            let expected = judge(sent, at_ms, &history(false));
+            if told != expected && told != judge(sent, at_ms, &history(true)) {
+                panic!("{sent:?} at {at_ms}: weir says {told:?}, the model {expected:?}; history {:?}", history(false));
+            }
+        }
+    }
+    approved
+}
+
+fn told(decision: &Decision) -> Option<(&str, u64, Option<i64>)> {
+    let envelope = decision.envelope.as_ref()?;
+    assert_eq!(envelope["reason"], "cap", "{envelope}");
+    let eligible = match &envelope["eligible_at"] {
+        Value::Null => None,
+        time => Some(time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond()),
+    };
+    let cap = &envelope["cap"];
+    Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible))
+}
