@@ -47,7 +47,7 @@ pub enum SegmentsError {
         /// Where the object is.
         location: Location,
         /// What is wrong with it.
-        problem: SegmentProblem,
+        problem: Box<SegmentProblem>,
     },
 }
 
@@ -179,7 +179,7 @@ impl SegmentSource {
             segment: entry.name.clone(),
             version: manifest.version.clone(),
             location: self.manifest.beside(entry.object.as_str()).location(),
-            problem,
+            problem: Box::new(problem),
         }
     }
 }

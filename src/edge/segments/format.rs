@@ -63,10 +63,8 @@ pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<(
 }
 
 fn wrong(kind: UserIdKind, error: &io::Error) -> FormatError {
-    let message = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
-        _ => error.to_string(),
-    };
+    let too_early = error.kind() == io::ErrorKind::UnexpectedEof;
+    let message = if too_early { "it ends too early".to_owned() } else { error.to_string() };
     FormatError::Wrong { kind, message }
 }
 
