@@ -1,1 +1,5 @@
 //! The command line: one file a verb.
+pub mod segments;
+
+pub mod logging;
+pub mod worker;

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     domain::{policy::Policy, segment::SegmentSet},
@@ -19,7 +20,6 @@ use crate::{
         ports::{Clock, Store},
         refresh::Refreshed,
         status::LaneStatus,
-        stop::Stopper,
         supervise::{LaneWork, supervise},
     },
 };
@@ -41,7 +41,7 @@ pub struct Worker<D> {
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// The lanes' word to stop, and everybody else's.
-    pub stopper: Stopper,
+    pub stop: CancellationToken,
 }
 
 impl<D: Store + 'static> Worker<D> {
@@ -57,18 +57,18 @@ impl<D: Store + 'static> Worker<D> {
             segments: Arc::clone(&self.desk.segments),
             policy: Arc::clone(&self.desk.policy),
         });
-        let mut stopped = self.stopper.listener();
+        let stopped = self.stop.clone();
         let server = match self.http {
             None => None,
             Some(address) => {
                 let listener = http::bind(address).await.map_err(anyhow::Error::msg)?;
                 tracing::info!(address = %listener.local_addr().context("the HTTP address")?, "HTTP is up");
-                Some(tokio::spawn(http::serve(listener, health, async move { stopped.wait().await })))
+                Some(tokio::spawn(http::serve(listener, health, async move { stopped.cancelled().await })))
             }
         };
         let work: Vec<LaneWork> = self.stores.into_iter().zip(lanes).enumerate().map(|(number, (store, status))| {
             let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
-            let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stopper.listener(), Handle::current());
+            let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
             let work: LaneWork = Box::new(move || {
                 let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                 let sink = KafkaSink::new(kafka, number);
@@ -77,7 +77,7 @@ impl<D: Store + 'static> Worker<D> {
             });
             work
         }).collect();
-        let outcome = supervise(work, &self.stopper, asked_to_stop, self.drain).await;
+        let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         if let Some(server) = server {
             let _ = server.await;
         }

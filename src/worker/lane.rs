@@ -19,14 +19,14 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     desk::Desk,
     ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store, StoreError},
     record::{Job, Output, Progress, Records},
     status::LaneStatus,
-    stop::Stop,
 };
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
@@ -104,7 +104,7 @@ pub struct Lane<S, K, D, C> {
     /// Where the store's futures run.
     pub runtime: Handle,
     /// The word to stop.
-    pub stop: Stop,
+    pub stop: CancellationToken,
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// For the health endpoints.
@@ -160,7 +160,7 @@ where
     /// Turns until something interrupts.
     fn turns(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
         loop {
-            if self.stop.is_set() {
+            if self.stop.is_cancelled() {
                 return Err(Interruption::Stop);
             }
             self.status.turn(self.clock.now());
@@ -242,9 +242,9 @@ where
     fn decide(&mut self, batch: &S::Batch) -> Result<Vec<Output>, Interruption> {
         let began = Instant::now();
         let now = self.clock.now();
-        let view = self.desk.open(now);
-        let drafts = view.draft(batch);
-        let (asks, of_asks) = view.asks(&drafts);
+        let mut sitting = self.desk.sit(now);
+        let decoded = sitting.decode(batch);
+        let (drafts, asks) = sitting.gate(batch, &decoded, &self.metrics);
         self.metrics.stage(Stage::Decode, began.elapsed());
 
         let began = Instant::now();
@@ -255,7 +255,7 @@ where
         self.metrics.stage(Stage::Admit, began.elapsed());
 
         let began = Instant::now();
-        let outputs = view.outputs(batch, &drafts, &of_asks, &answers, &self.metrics);
+        let outputs = sitting.outputs(batch, &decoded, &drafts, &answers, &self.metrics);
         self.metrics.stage(Stage::Encode, began.elapsed());
         Ok(outputs)
     }
@@ -339,7 +339,8 @@ where
 
     fn pause_or_stop(&mut self, pause: Duration) -> Result<(), Interruption> {
         self.status.turn(self.clock.now());
-        if self.stop.wait_blocking(&self.runtime, pause) { Err(Interruption::Stop) } else { Ok(()) }
+        let stopped = self.runtime.block_on(async { timeout(pause, self.stop.cancelled()).await });
+        if stopped.is_ok() { Err(Interruption::Stop) } else { Ok(()) }
     }
 
     /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
@@ -375,10 +376,9 @@ where
     let began = Instant::now();
     let mut paused = false;
     let mut pauses = backoff();
-    let stopping = stop.clone();
     let mut serve = |paused: &mut bool| -> Result<(), Interruption> {
         status.turn(clock.now());
-        if stopping.is_set() {
+        if stop.is_cancelled() {
             return Err(Interruption::Stop);
         }
         if !*paused && began.elapsed() >= PAUSE_AFTER {
@@ -394,7 +394,7 @@ where
         loop {
             let mut asking = std::pin::pin!(store.admit(asks, answers));
             let answer = loop {
-                match tokio::time::timeout(SERVE_EVERY, &mut asking).await {
+                match timeout(SERVE_EVERY, &mut asking).await {
                     Ok(answer) => break answer,
                     Err(_) => serve(&mut paused)?,
                 }
@@ -408,7 +408,7 @@ where
                     status.set_trouble(Some(error.to_string()));
                     serve(&mut paused)?;
                     // A stop ends the pause; `serve` then sees it.
-                    let _ = tokio::time::timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.wait()).await;
+                    let _ = timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.cancelled()).await;
                 }
             }
         }

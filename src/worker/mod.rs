@@ -4,5 +4,7 @@ pub mod clock;
 pub mod ports;
 pub mod record;
 pub mod status;
-pub mod stop;
 pub mod supervise;
+pub mod refresh;
+pub mod desk;
+pub mod lane;

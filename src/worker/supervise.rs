@@ -7,8 +7,9 @@ use std::{
 };
 
 use tokio::{sync::mpsc, time::timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::{lane::LaneError, stop::Stopper};
+use super::lane::LaneError;
 
 /// What one lane does from start to end, dropping its ends (and so leaving the group) before it returns.
 pub type LaneWork = Box<dyn FnOnce() -> Result<(), LaneError> + Send>;
@@ -48,7 +49,7 @@ pub enum WorkerError {
 /// The first failure of a lane, or lanes that did not end in time.
 pub async fn supervise(
     lanes: Vec<LaneWork>,
-    stopper: &Stopper,
+    stop: &CancellationToken,
     asked_to_stop: impl Future<Output = ()>,
     drain: Duration,
 ) -> Result<(), WorkerError> {
@@ -64,7 +65,7 @@ pub async fn supervise(
             let _ = ended.blocking_send((lane, end));
         });
         if let Err(error) = spawned {
-            stopper.stop();
+            stop.cancel();
             return Err(WorkerError::Thread { lane, error });
         }
     }
@@ -84,7 +85,7 @@ pub async fn supervise(
             note(lane, end);
         }
     }
-    stopper.stop();
+    stop.cancel();
     let all_ended = timeout(drain, async {
         while let Some((lane, end)) = ends.recv().await {
             running -= 1;

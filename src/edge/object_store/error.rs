@@ -100,10 +100,12 @@ impl ObjectError {
 
 impl From<std::io::Error> for ObjectProblem {
     fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::NotFound => Self::NotFound(error.to_string()),
-            std::io::ErrorKind::PermissionDenied => Self::Denied(error.to_string()),
-            _ => Self::FileSystem(error.to_string()),
+        if error.kind() == std::io::ErrorKind::NotFound {
+            Self::NotFound(error.to_string())
+        } else if error.kind() == std::io::ErrorKind::PermissionDenied {
+            Self::Denied(error.to_string())
+        } else {
+            Self::FileSystem(error.to_string())
         }
     }
 }
