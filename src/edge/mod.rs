@@ -3,4 +3,5 @@
 pub mod http;
 pub mod kafka;
 pub mod object_store;
+pub mod policy_file;
 pub mod segments;

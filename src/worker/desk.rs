@@ -47,11 +47,16 @@ pub enum Way {
     /// It is held back.
     Hold(Held),
     /// It goes out, unrecorded.
-    Bypass,
+    Bypass {
+        /// In shadow mode: what would have held it back.
+        shadowed: Option<Held>,
+    },
     /// The store decides.
     Ask {
         /// Its place among the asks.
         ask: usize,
+        /// The caps it is judged by.
+        cap_set: usize,
         /// In shadow mode: what would have held it back.
         shadowed: Option<Held>,
     },
@@ -71,6 +76,8 @@ pub struct Sitting {
     desk: Desk,
     set: Arc<SegmentSet>,
     eval: PolicyEval,
+    /// Whether the policy names the segment, by its place in the set.
+    named: Vec<bool>,
     now: Time,
 }
 
@@ -82,9 +89,11 @@ impl Desk {
     #[must_use]
     pub fn sit(&self, now: Time) -> Sitting {
         let set = self.segments.current();
+        let policy = self.policy.current();
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
-        let eval = PolicyEval::new(self.policy.current(), &names, now);
-        Sitting { desk: self.clone(), set, eval, now }
+        let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
+        let eval = PolicyEval::new(policy, &names, now);
+        Sitting { desk: self.clone(), set, eval, named, now }
     }
 }
 
@@ -102,23 +111,101 @@ impl Sitting {
         decoded: &'b [Decoded<'b>],
         metrics: &Metrics,
     ) -> (Vec<Draft>, AdmitBatch<'b>) {
-        let memberships = self.memberships(decoded);
-        let names = self.eval.policy().unnamed_places(&self.set);
+        let mut memberships = self.memberships(decoded).into_iter();
         let mut drafts = Vec::with_capacity(decoded.len());
         let mut asks = Vec::with_capacity(decoded.len());
-        let mut place = memberships.iter();
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else {
                 drafts.push(Draft { way: Way::DeadLetter, segment: None });
                 continue;
             };
-            let membership = place.next().copied().unwrap_or(Membership::Nowhere);
-            self.count(membership, metrics);
+            let membership = memberships.next().unwrap_or(Membership::Nowhere);
+            if let Membership::InSeveral(_) = membership {
+                metrics.segment_overlaps.inc();
+            }
             let segment = membership.segment();
+            if segment.is_some_and(|segment| !self.named[segment]) {
+                metrics.segment_unnamed.inc();
+            }
             let way = self.way(intent, segment, &records.get(index), &mut asks);
             drafts.push(Draft { way, segment });
         }
-        let cap_sets = self.eval.cap_sets().to_vec();
-        (drafts, AdmitBatch { now: self.now, cap_sets, asks })
+        (drafts, AdmitBatch { now: self.now, cap_sets: self.eval.cap_sets().to_vec(), asks })
+    }
+
+    /// The segments of all intents, in their order.
+    fn memberships(&self, decoded: &[Decoded<'_>]) -> Vec<Membership> {
+        let users = decoded.iter().flatten().map(|intent| intent.user_id.as_ref());
+        let mut found = Vec::with_capacity(decoded.len());
+        self.set.lookup_many(users, &mut LookupScratch::default(), &mut found);
+        found
+    }
+
+    fn way<'b>(
+        &mut self,
+        intent: &'b Intent<'b>,
+        segment: Option<usize>,
+        record: &RecordView<'_>,
+        asks: &mut Vec<Ask<'b>>,
+    ) -> Way {
+        let facts = facts(intent, segment, record.timestamp);
+        let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
+            (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => return Way::Hold((reason, eligible_at)),
+            // Nothing is held back in shadow mode, but it is told what would have been.
+            (Gate::Suppress { reason, eligible_at }, Mode::Shadow) => {
+                (self.eval.route(&facts), Some((reason, eligible_at)))
+            }
+            (gate @ (Gate::Bypass | Gate::Ask { .. }), Mode::Enforce | Mode::Shadow) => (gate, None),
+        };
+        let Gate::Ask { cap_set } = gate else { return Way::Bypass { shadowed } };
+        let ask = asks.len();
+        asks.push(Ask {
+            user: UserHash::of(&intent.user_id),
+            id: IdHash::of(&intent.id),
+            origin: OriginMark::of(&self.desk.topic, record.partition, record.offset),
+            class: facts.class,
+            cost: intent.cost,
+            cap_set,
+            record: match self.eval.policy().mode {
+                Mode::Enforce => Record::IfAllowed,
+                Mode::Shadow => Record::Always,
+            },
+        });
+        Way::Ask { ask, cap_set, shadowed }
+    }
+
+    /// Writes the outputs, one a record, and counts them.
+    #[must_use]
+    pub fn outputs(
+        &self,
+        records: &impl Records,
+        decoded: &[Decoded<'_>],
+        drafts: &[Draft],
+        answers: &[Option<Answer>],
+        metrics: &Metrics,
+    ) -> Vec<Output> {
+        let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now);
+        let one = |((index, decoded), draft): ((usize, &Decoded<'_>), &Draft)| {
+            writer.write(&records.get(index), decoded, draft, answers)
+        };
+        let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
+        writer.count(metrics);
+        outputs
+    }
+}
+
+fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, kafka_timestamp: Option<Time>) -> IntentFacts<'b> {
+    IntentFacts {
+        segment,
+        class: ClassNames {
+            channel: intent.channel.as_deref(),
+            category: intent.category.as_deref(),
+            campaign: intent.campaign.as_deref(),
+        },
+        created_at: intent.created_at,
+        kafka_timestamp,
+        expires_at: intent.expires_at,
+        not_before: intent.not_before,
+        zone: intent.timezone.as_ref(),
     }
 }

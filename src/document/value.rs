@@ -1,0 +1,159 @@
+//! From a node to a value of a type. Errors are sentences that go on after the key: "must be ...".
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{Node, Value, nearest};
+
+/// What a node turned into, or what it must be.
+pub type Parsed<T> = Result<T, String>;
+
+/// What kind of value a node holds, for an error.
+fn shown(node: &Node) -> String {
+    match &node.value {
+        Value::Null => "null".into(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Whole(number) => number.to_string(),
+        Value::Number(number) => number.clone(),
+        Value::Text(text) => format!("{text:?}"),
+        Value::Date(date) => format!("the date {date}"),
+        Value::List(_) => "a list".into(),
+        Value::Table(_) => "a table".into(),
+    }
+}
+
+/// "must be X, not Y".
+#[must_use]
+pub fn must_be(what: &str, node: &Node) -> String {
+    format!("must be {what}, not {}", shown(node))
+}
+
+/// A string with at least one character and no control characters, of at most 256 bytes.
+///
+/// # Errors
+/// What it must be.
+pub fn text(node: &Node) -> Parsed<&str> {
+    const MAX_TEXT_BYTES: usize = 256;
+    match &node.value {
+        Value::Text(text) if text.is_empty() => Err("must not be empty".into()),
+        Value::Text(text) if text.len() > MAX_TEXT_BYTES => {
+            Err(format!("must not be longer than {MAX_TEXT_BYTES} bytes; it has {}", text.len()))
+        }
+        Value::Text(text) if text.chars().any(char::is_control) => {
+            Err("must not have control characters in it, such as a line's end".into())
+        }
+        Value::Text(text) => Ok(text),
+        Value::Null
+        | Value::Flag(_)
+        | Value::Whole(_)
+        | Value::Number(_)
+        | Value::Date(_)
+        | Value::List(_)
+        | Value::Table(_) => Err(must_be("a string", node)),
+    }
+}
+
+/// A whole number in a range.
+///
+/// # Errors
+/// What it must be.
+pub fn whole<T: TryFrom<i128> + Copy + Into<i128>>(node: &Node, range: RangeInclusive<T>) -> Parsed<T> {
+    let (first, last): (i128, i128) = ((*range.start()).into(), (*range.end()).into());
+    let found = if let Value::Whole(number) = node.value { Some(number) } else { None };
+    match found.filter(|number| (first..=last).contains(number)).and_then(|number| T::try_from(number).ok()) {
+        Some(number) => Ok(number),
+        None => Err(must_be(&format!("a whole number from {first} to {last}"), node)),
+    }
+}
+
+/// true or false.
+///
+/// # Errors
+/// What it must be.
+pub fn flag(node: &Node) -> Parsed<bool> {
+    if let Value::Flag(flag) = node.value { Ok(flag) } else { Err(must_be("true or false", node)) }
+}
+
+/// A length of time above 0, such as `24h` or `90m`, in milliseconds; at most ten years.
+///
+/// # Errors
+/// What it must be.
+pub fn duration(node: &Node) -> Parsed<Duration> {
+    const MAX_DAYS: u64 = 3_660;
+    const HOW: &str = "a length of time such as \"24h\", \"7d\", \"90m\" or \"500ms\"";
+    let Value::Text(text) = &node.value else { return Err(must_be(HOW, node)) };
+    let Ok(duration) = humantime::parse_duration(text) else { return Err(must_be(HOW, node)) };
+    if duration.is_zero() {
+        return Err("must be longer than 0".into());
+    }
+    if duration.subsec_nanos() % 1_000_000 != 0 {
+        return Err(format!("must be whole milliseconds, not {text:?}"));
+    }
+    if duration > Duration::from_secs(MAX_DAYS * 24 * 60 * 60) {
+        return Err(format!("must not be longer than {MAX_DAYS} days, not {text:?}"));
+    }
+    Ok(duration)
+}
+
+/// [`duration`] as milliseconds.
+///
+/// # Errors
+/// What it must be.
+pub fn duration_ms(node: &Node) -> Parsed<i64> {
+    duration(node).map(|duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// One of some words.
+///
+/// # Errors
+/// What it must be, with the nearest word.
+pub fn one_of<T: Copy>(node: &Node, words: &[(&str, T)]) -> Parsed<T> {
+    let all = words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+    let Value::Text(text) = &node.value else { return Err(must_be(&format!("one of {all}"), node)) };
+    match words.iter().find(|(word, _)| word == text) {
+        Some((_, value)) => Ok(*value),
+        None => {
+            let known = words.iter().map(|(word, _)| *word);
+            let hint = nearest(text, known).map_or(String::new(), |word| format!("; did you mean {word:?}?"));
+            Err(format!("must be one of {all}, not {text:?}{hint}"))
+        }
+    }
+}
+
+/// One string, or a list of strings with at least one.
+///
+/// # Errors
+/// What it must be.
+pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
+    let Value::List(items) = &node.value else {
+        return match node.value {
+            Value::Text(_) => Ok(vec![text(node)?]),
+            Value::Null
+            | Value::Flag(_)
+            | Value::Whole(_)
+            | Value::Number(_)
+            | Value::Date(_)
+            | Value::List(_)
+            | Value::Table(_) => Err(must_be("a string or a list of strings", node)),
+        };
+    };
+    if items.is_empty() {
+        return Err("must not be an empty list: leave the key out for all, or name at least one".into());
+    }
+    let number = |(index, item)| text(item).map_err(|error| format!("[{index}] {error}"));
+    items.iter().enumerate().map(number).collect()
+}
+
+/// A length of time in words: `8d`, `31d 1h`, `90s` as `1m 30s`.
+#[must_use]
+pub fn in_words(millis: i64) -> String {
+    const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    let mut left = millis;
+    let mut words = Vec::new();
+    for (unit, unit_ms) in UNITS {
+        if left >= unit_ms {
+            words.push(format!("{}{unit}", left / unit_ms));
+            left %= unit_ms;
+        }
+    }
+    if words.is_empty() { "0s".into() } else { words.join(" ") }
+}
