@@ -6,8 +6,8 @@ use crate::domain::time::Time;
 
 /// The headers of one record, in order; keys may repeat and need not be UTF-8.
 pub trait Headers {
-    /// Calls `visit` with each key and value.
-    fn visit(&self, visit: &mut dyn FnMut(&[u8], Option<&[u8]>));
+    /// Key and value of header `index`, from 0; `None` behind the last one.
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)>;
 }
 
 /// One consumed record, borrowed from its batch.
@@ -25,6 +25,14 @@ pub struct RecordView<'a> {
     pub timestamp: Option<Time>,
     /// Its headers.
     pub headers: &'a dyn Headers,
+}
+
+impl<'a> RecordView<'a> {
+    /// The headers, in order.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        let headers = self.headers;
+        (0..).map_while(move |index| headers.header(index))
+    }
 }
 
 /// A batch of consumed records, in order of offset within each partition.

@@ -110,22 +110,20 @@ impl Message {
 }
 
 impl Headers for Message {
-    fn visit(&self, visit: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
         let headers = self.headers();
         if headers.is_null() {
-            return;
+            return None;
         }
-        for index in 0.. {
-            let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
-            // SAFETY: the headers live as long as `self`; the call fills the three only where it succeeds.
-            let error = unsafe { rd::rd_kafka_header_get_all(headers, index, &mut name, &mut value, &mut size) };
-            if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
-                return;
-            }
-            // SAFETY: a name is NUL-terminated and lives as long as the headers.
-            let key = unsafe { CStr::from_ptr(name) }.to_bytes();
-            visit(key, self.bytes(value.cast_mut(), size));
+        let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: the headers live as long as `self`; the call fills the three only where it succeeds.
+        let error = unsafe { rd::rd_kafka_header_get_all(headers, index, &mut name, &mut value, &mut size) };
+        if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return None;
         }
+        // SAFETY: a name is NUL-terminated and lives as long as the headers, and so as long as `self`.
+        let key = unsafe { CStr::from_ptr(name) }.to_bytes();
+        Some((key, self.bytes(value.cast_mut(), size)))
     }
 }
 

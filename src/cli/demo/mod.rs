@@ -1,0 +1,210 @@
+//! `weir demo`: the whole thing on one machine with nothing installed. The broker is librdkafka's mock cluster, the
+//! store is the embedded one; the worker between them is the one that `weir run` runs.
+
+mod summary;
+mod traffic;
+mod watcher;
+
+use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use rdkafka::{
+    ClientConfig,
+    error::{KafkaError, RDKafkaErrorCode},
+    mocking::MockCluster,
+    producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{summary::Summary, watcher::Watcher};
+use super::worker::Worker;
+use crate::{
+    domain::{decode::FieldMap, policy::Policy},
+    edge::{
+        embedded::EmbeddedStore,
+        kafka::client::{Delivery, KafkaOptions},
+        policy_file::parse_policy,
+    },
+    metrics::Metrics,
+    worker::{desk::Desk, lane::LaneSettings, refresh::Refreshed},
+};
+
+/// The demo's policy.
+const POLICY: &str = include_str!("policy.toml");
+/// Partitions of each topic. The mock cluster keeps some 5 MB of a partition, so that the demo's records fit.
+const PARTITIONS: i32 = 16;
+/// How long sends are remembered: 8 days, as in a real worker.
+const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
+/// The most intents of a demo: what fits into what the mock cluster keeps.
+const MOST_INTENTS: u32 = 100_000;
+/// How long the lanes may take to end.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How long the demo waits for its records before it calls it a failure.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Arguments of `weir demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// How many intents to publish
+    #[arg(long, default_value_t = MOST_INTENTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_INTENTS)))]
+    intents: u32,
+    /// Stay up after the summary and print the broker's address, so that any Kafka client can publish and consume
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The broker, and what the worker and the watcher need to know of it.
+struct Broker {
+    // Ends with this value.
+    _cluster: MockCluster<'static, DefaultProducerContext>,
+    options: Arc<KafkaOptions>,
+}
+
+impl Broker {
+    fn start() -> anyhow::Result<Self> {
+        let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
+        let options = KafkaOptions {
+            brokers: cluster.bootstrap_servers(),
+            group: "weir".to_owned(),
+            intents: "send-intents".to_owned(),
+            approved: "send-approved".to_owned(),
+            suppressed: "send-suppressed".to_owned(),
+            dead_letters: "send-dead-letters".to_owned(),
+            delivery: Delivery::ExactlyOnce,
+            instance: "demo".to_owned(),
+            properties: BTreeMap::new(),
+        };
+        for topic in options.topics() {
+            cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;
+        }
+        Ok(Self { _cluster: cluster, options: Arc::new(options) })
+    }
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// Something of it did not start, or the records did not come out in time.
+pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let policy = parse_policy("the demo's policy", POLICY, crate::document::Format::Toml, HISTORY_MS)?;
+    let broker = Broker::start()?;
+    let stop = CancellationToken::new();
+    let http = args.keep.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let worker = tokio::spawn(worker(&broker.options, policy, http, stop.clone()));
+
+    let bar = progress(args.intents);
+    let options = Arc::clone(&broker.options);
+    let (count, watch_bar) = (args.intents, bar.clone());
+    let publisher = tokio::task::spawn_blocking(move || publish(&options, count));
+    let options = Arc::clone(&broker.options);
+    let watcher = tokio::task::spawn_blocking(move || watch(&options, count, &watch_bar));
+    let summary = tokio::select! {
+        summary = watcher => summary.context("the watcher")??,
+        // The worker ends before the watcher only when it fails.
+        ended = worker => {
+            ended.context("the worker")??;
+            anyhow::bail!("the worker ended before all intents were decided");
+        }
+    };
+    publisher.await.context("the publisher")??;
+    bar.finish_and_clear();
+    summary.print(out)?;
+    if args.keep {
+        keep(&broker.options, out).await?;
+    } else {
+        summary::how_to_go_on(out)?;
+    }
+    stop.cancel();
+    Ok(())
+}
+
+async fn worker(
+    kafka: &Arc<KafkaOptions>,
+    policy: Policy,
+    http: Option<SocketAddr>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let desk = Desk {
+        topic: kafka.intents.as_str().into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Refreshed::new(Arc::new(traffic::segments())),
+        policy: Refreshed::new(Arc::new(policy)),
+    };
+    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50) };
+    let worker = Worker {
+        kafka: Arc::clone(kafka),
+        stores: vec![EmbeddedStore::new(HISTORY_MS)],
+        desk,
+        lane,
+        http,
+        drain: DRAIN,
+        metrics: Arc::new(Metrics::default()),
+        stop: stop.clone(),
+    };
+    worker.run(stop.cancelled_owned()).await
+}
+
+fn progress(intents: u32) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left");
+    let bar = ProgressBar::new(u64::from(intents));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_message("deciding");
+    bar
+}
+
+/// Publishes the traffic, waiting where the client's queue is full.
+fn publish(options: &KafkaOptions, count: u32) -> anyhow::Result<()> {
+    let producer: BaseProducer = client(options).set("partitioner", "murmur2_random").set("linger.ms", "5").create()?;
+    for intent in traffic::intents(count) {
+        let record = || BaseRecord::to(&options.intents).key(&intent.key).payload(&intent.value);
+        while let Err((error, _)) = producer.send(record()) {
+            match error {
+                KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => producer.poll(Duration::from_millis(10)),
+                error => return Err(error).context("publishing the demo's intents"),
+            }
+        }
+    }
+    producer.flush(PATIENCE).context("publishing the demo's intents")
+}
+
+fn client(options: &KafkaOptions) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &options.brokers);
+    config
+}
+
+/// Reads the three outputs until each intent has its record.
+fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
+    let mut watcher = Watcher::start(options)?;
+    let mut summary = Summary::default();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while summary.records() < u64::from(count) {
+        anyhow::ensure!(
+            std::time::Instant::now() < deadline,
+            "{} of {count} intents have a record after {} s",
+            summary.records(),
+            PATIENCE.as_secs()
+        );
+        watcher.read_into(&mut summary)?;
+        bar.set_position(summary.records());
+    }
+    Ok(summary)
+}
+
+/// Stays up until Ctrl-C.
+async fn keep(options: &KafkaOptions, out: &mut impl Write) -> anyhow::Result<()> {
+    writeln!(out, "\nThe demo stays up. The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
+    writeln!(out, "Publish an intent:")?;
+    writeln!(
+        out,
+        "  echo '7:{{\"id\":\"mine-1\",\"user_id\":7,\"channel\":\"push\"}}' | kcat -b {} -t {} -K: -P",
+        options.brokers, options.intents
+    )?;
+    writeln!(out, "See what became of it:")?;
+    writeln!(out, "  kcat -b {} -t {} -C -o end -f '%k %h\\n'", options.brokers, options.approved)?;
+    writeln!(out, "Press Ctrl-C to end.")?;
+    out.flush()?;
+    tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")
+}

@@ -1,0 +1,93 @@
+//! What the demo tells at its end.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+
+/// Which of the three outputs a record is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Approved,
+    Suppressed,
+    DeadLetter,
+}
+
+/// What came out, counted.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    counts: BTreeMap<(String, Kind, String), u64>,
+    samples: BTreeMap<Kind, String>,
+    records: u64,
+    first_at: Option<Instant>,
+    took: Duration,
+}
+
+impl Summary {
+    /// Adds a record; `text` is asked for the first of its kind.
+    pub(super) fn add(&mut self, kind: Kind, segment: &str, why: &str, text: impl FnOnce() -> String) {
+        let first_at = *self.first_at.get_or_insert_with(Instant::now);
+        self.took = first_at.elapsed();
+        self.records += 1;
+        *self.counts.entry((segment.to_owned(), kind, why.to_owned())).or_default() += 1;
+        self.samples.entry(kind).or_insert_with(text);
+    }
+
+    /// How many records have come.
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn of_kind(&self, kind: Kind) -> u64 {
+        self.counts.iter().filter(|((_, found, _), _)| *found == kind).map(|(_, count)| count).sum()
+    }
+
+    /// The tables, a sample of each record, and the rate.
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let intents = self.records;
+        let (approved, suppressed) = (self.of_kind(Kind::Approved), self.of_kind(Kind::Suppressed));
+        let dead = self.of_kind(Kind::DeadLetter);
+        writeln!(out, "{intents} intents: {approved} approved, {suppressed} suppressed, {dead} dead letters.")?;
+        writeln!(out, "Each has one record, visible once to a read_committed reader.\n")?;
+        let mut table = Table::new();
+        table.load_preset(UTF8_BORDERS_ONLY).set_header(["segment", "became", "why", "intents"]);
+        for ((segment, kind, why), count) in &self.counts {
+            let (became, why) = match kind {
+                Kind::Approved => ("approved", ""),
+                Kind::Suppressed => ("suppressed", why.as_str()),
+                Kind::DeadLetter => ("dead letter", why.as_str()),
+            };
+            table.add_row([segment.as_str(), became, why, &count.to_string()]);
+        }
+        if let Some(column) = table.column_mut(3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "{table}\n")?;
+        for (kind, sample) in &self.samples {
+            let name = match kind {
+                Kind::Approved => "An approved record (the intent as it came, and its headers)",
+                Kind::Suppressed => "A suppressed one (the decision, with the intent in it)",
+                Kind::DeadLetter => "A dead letter (as it came)",
+            };
+            writeln!(out, "{name}:\n{sample}\n")?;
+        }
+        let seconds = self.took.as_secs_f64();
+        if seconds > 0.0 {
+            let rate = intents as f64 / seconds;
+            writeln!(out, "From the first record to the last: {seconds:.1} s, {rate:.0} intents/s, with broker, store, publisher and reader in this one process.")?;
+        }
+        Ok(())
+    }
+}
+
+/// What to do next.
+pub(super) fn how_to_go_on(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nHow to go on:")?;
+    writeln!(out, "  weir demo --keep            stays up and prints the broker's address for your own Kafka client")?;
+    writeln!(out, "  cargo xtask stack           Kafka, a Redis Cluster and S3 on this machine, for `weir run`")?;
+    writeln!(out, "  docker compose up           the same in containers")?;
+    writeln!(out, "  README.md                   the rest")
+}

@@ -1,0 +1,81 @@
+//! The demo's users, segments and intents: made up, the same at each run.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use crate::domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
+
+/// Users that the demo writes to, numbered from 0.
+pub const USERS: u32 = 20_000;
+/// Segments by the users in them. Users from 16,000 on are in none.
+const SEGMENTS: [(&str, std::ops::Range<u32>); 4] =
+    [("new", 0..4_000), ("active", 4_000..12_000), ("dormant", 12_000..15_500), ("staff", 15_500..16_000)];
+/// Campaigns: name, channel, category, and how many of a hundred intents are theirs.
+const CAMPAIGNS: [(&str, &str, &str, u32); 5] = [
+    ("summer-sale", "push", "promo", 40),
+    ("summer-sale-mail", "email", "promo", 25),
+    ("back-in-stock", "push", "reminder", 20),
+    ("newsletter", "email", "news", 12),
+    ("receipt", "email", "transactional", 3),
+];
+/// The seed of the traffic.
+const SEED: u64 = 42;
+
+/// The demo's segments.
+#[must_use]
+pub fn segments() -> SegmentSet {
+    let segments = SEGMENTS.iter().map(|(name, users)| {
+        let bitmap: RoaringBitmap = users.clone().collect();
+        let bytes = bitmap.serialized_size() as u64;
+        Segment {
+            name: (*name).to_owned(),
+            sha256: Sha256([0; 32]),
+            bytes,
+            members: Arc::new(Members::U32(bitmap)),
+        }
+    });
+    SegmentSet::new("demo-1".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
+}
+
+/// One record to publish.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Key: the user id.
+    pub key: String,
+    /// Value: the intent, or what a broken tool took for one.
+    pub value: String,
+}
+
+/// `count` intents in the order of publishing. Every thousandth is not JSON, every five hundredth is published twice.
+pub fn intents(count: u32) -> impl Iterator<Item = Published> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut last: Option<Published> = None;
+    (0..count).map(move |number| {
+        if number % 500 == 499
+            && let Some(again) = last.clone()
+        {
+            return again;
+        }
+        let user = random.u32(0..USERS);
+        let mut share = random.u32(0..100);
+        let (campaign, channel, category, _) = CAMPAIGNS
+            .into_iter()
+            .find(|(.., weight)| {
+                let hit = share < *weight;
+                share = share.saturating_sub(*weight);
+                hit
+            })
+            .unwrap_or(CAMPAIGNS[0]);
+        let value = if number % 1000 == 500 {
+            format!(r#"{{"id": "demo-{number}", "user_id": {user}, "#)
+        } else {
+            format!(
+                r#"{{"id":"demo-{number}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"{campaign}","payload":{{"template":"{campaign}-1","title":"Hello"}}}}"#
+            )
+        };
+        let published = Published { key: user.to_string(), value };
+        last = Some(published.clone());
+        published
+    })
+}

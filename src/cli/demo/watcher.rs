@@ -1,0 +1,79 @@
+//! Reads what comes out of the demo's worker, as any consumer would.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rdkafka::{
+    ClientConfig, Message,
+    consumer::{BaseConsumer, Consumer},
+    message::Headers as _,
+};
+use serde_json::Value;
+
+use super::summary::{Kind, Summary};
+use crate::{domain::header::HeaderName, edge::kafka::client::KafkaOptions};
+
+/// How long one look waits for records.
+const POLL: Duration = Duration::from_millis(100);
+/// The most records of one look, so that the progress bar moves.
+const LOOK: usize = 1_000;
+
+/// A read-committed consumer of the three outputs.
+pub(super) struct Watcher {
+    consumer: BaseConsumer,
+    suppressed: String,
+    dead_letters: String,
+}
+
+impl Watcher {
+    pub(super) fn start(options: &KafkaOptions) -> anyhow::Result<Self> {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &options.brokers)
+            .set("group.id", "demo-watcher")
+            .set("auto.offset.reset", "earliest")
+            .set("enable.auto.commit", "false")
+            .set("isolation.level", "read_committed")
+            .create()
+            .context("the demo's consumer")?;
+        consumer.subscribe(&[&options.approved, &options.suppressed, &options.dead_letters])?;
+        Ok(Self { consumer, suppressed: options.suppressed.clone(), dead_letters: options.dead_letters.clone() })
+    }
+
+    /// Adds what has come since the last look.
+    pub(super) fn read_into(&mut self, summary: &mut Summary) -> anyhow::Result<()> {
+        for _ in 0..LOOK {
+            let Some(message) = self.consumer.poll(POLL) else { break };
+            let message = message.context("reading the demo's outputs")?;
+            let value = message.payload().unwrap_or_default();
+            let text = || String::from_utf8_lossy(value).into_owned();
+            let header = |name: HeaderName| {
+                let headers = message.headers()?;
+                let found = headers.iter().find(|header| header.key == name.as_str())?;
+                Some(String::from_utf8_lossy(found.value?).into_owned())
+            };
+            if message.topic() == self.dead_letters {
+                summary.add(Kind::DeadLetter, "", &header(HeaderName::Reason).unwrap_or_default(), text);
+            } else if message.topic() == self.suppressed {
+                let envelope: Value = serde_json::from_slice(value).context("a decision envelope")?;
+                let segment = envelope["segment"].as_str().unwrap_or("(none)");
+                let reason = envelope["reason"].as_str().unwrap_or_default();
+                let why = envelope["cap"]["name"].as_str().map_or_else(|| reason.to_owned(), |cap| format!("cap {cap}"));
+                summary.add(Kind::Suppressed, segment, &why, text);
+            } else {
+                let segment = header(HeaderName::Segment).unwrap_or_else(|| "(none)".to_owned());
+                let with_headers = || match message.headers() {
+                    None => text(),
+                    Some(headers) => {
+                        let shown = |name: &str, value: Option<&[u8]>| {
+                            format!("  {name}: {}\n", String::from_utf8_lossy(value.unwrap_or_default()))
+                        };
+                        let lines: String = headers.iter().map(|header| shown(header.key, header.value)).collect();
+                        format!("{}\n{}", text(), lines.trim_end())
+                    }
+                };
+                summary.add(Kind::Approved, &segment, "approved", with_headers);
+            }
+        }
+        Ok(())
+    }
+}
