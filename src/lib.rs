@@ -3,6 +3,7 @@
 //! `domain` is pure; `edge` talks to the outside; `worker` is the loop between them; `cli` puts them together.
 //! See ARCHITECTURE.md for the walk of one intent.
 
+pub mod cli;
 pub mod document;
 pub mod domain;
 pub mod edge;
