@@ -1,5 +1,7 @@
 //! The example policies mean what they say, to the parser and to the schema, which is the one checked in.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;

@@ -3,3 +3,4 @@ pub mod segments;
 
 pub mod logging;
 pub mod worker;
+pub mod policy;

@@ -1,0 +1,202 @@
+//! `weir policy check`: says what a policy means, or all that is wrong with it.
+
+use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets::NOTHING};
+use serde_json::{Value, json};
+
+use crate::{
+    document::{Format, MAX_DOCUMENT_BYTES, Problems, value::in_words},
+    domain::{
+        class::Filter,
+        decide::Scope,
+        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, Policy, QuietHours},
+    },
+    edge::policy_file::parse_policy,
+};
+
+/// `weir policy check`
+#[derive(Debug, Clone, Args)]
+pub struct PolicyCheckArgs {
+    /// The policy, a .toml or .json file
+    file: PathBuf,
+    /// How far back the history reaches (redis.history): no window may be longer
+    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = humantime::parse_duration)]
+    history: Duration,
+    /// In which form to print
+    #[arg(long, value_enum, default_value_t)]
+    output: PolicyOutput,
+}
+
+/// In which form to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PolicyOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Why a policy is not accepted: exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidPolicy {
+    /// There is no such file, or it is none that weir reads.
+    #[error("{0}")]
+    Unreadable(String),
+    /// What is in it is wrong.
+    #[error("{0}")]
+    Problems(#[from] Problems),
+}
+
+/// Checks a policy and prints what it means. With `--output json`, problems are printed to `out` as well.
+///
+/// # Errors
+/// [`InvalidPolicy`], or that `out` could not be written to.
+pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let policy = read(args);
+    match (args.output, &policy) {
+        (PolicyOutput::Text, Ok(policy)) => write!(out, "{}", in_text(&args.file.display().to_string(), policy))?,
+        (PolicyOutput::Text, Err(_)) => {}
+        (PolicyOutput::Json, Ok(policy)) => writeln!(out, "{:#}", in_json(policy))?,
+        (PolicyOutput::Json, Err(error)) => {
+            writeln!(out, "{:#}", json!({"valid": false, "problems": problems(error)}))?
+        }
+    }
+    policy?;
+    Ok(())
+}
+
+fn read(args: &PolicyCheckArgs) -> Result<Policy, InvalidPolicy> {
+    let name = args.file.display().to_string();
+    let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));
+    let format = Format::of_name(&name)
+        .ok_or_else(|| unreadable("is neither a .toml nor a .json file: its ending says how it is read".into()))?;
+    let bytes = std::fs::metadata(&args.file).map_err(|error| unreadable(error.to_string()))?.len();
+    if bytes > MAX_DOCUMENT_BYTES as u64 {
+        return Err(unreadable(format!("has {bytes} bytes; at most {MAX_DOCUMENT_BYTES} are read")));
+    }
+    let text = std::fs::read_to_string(&args.file).map_err(|error| unreadable(error.to_string()))?;
+    let history_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
+    Ok(parse_policy(&name, &text, format, history_ms)?)
+}
+
+fn problems(error: &InvalidPolicy) -> Vec<Value> {
+    match error {
+        InvalidPolicy::Unreadable(message) => vec![json!({"place": null, "message": message})],
+        InvalidPolicy::Problems(problems) => problems
+            .all()
+            .iter()
+            .map(|problem| json!({"place": problem.place(), "message": problem.message()}))
+            .collect(),
+    }
+}
+
+fn in_text(name: &str, policy: &Policy) -> String {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    for (segment, caps) in &policy.segments {
+        rows(&mut table, segment, caps);
+    }
+    rows(&mut table, "(everybody else)", &policy.default);
+    let mut lines = vec![format!("{name} is valid: version {}.", policy.version)];
+    match policy.mode {
+        Mode::Enforce => {}
+        Mode::Shadow => {
+            lines.push("Shadow: decisions are taken and reported, and everything is sent all the same.".into())
+        }
+    }
+    lines.push(format!("Time zone {} where an intent names none.", policy.timezone.name()));
+    lines.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
+    lines.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
+    lines.extend(policy.bypass.iter().map(bypass_in_words));
+    let table: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    format!("{}\n\n{}\n", lines.join("\n"), table.join("\n"))
+}
+
+fn rows(table: &mut Table, segment: &str, caps: &Caps) {
+    match caps {
+        Caps::Unlimited => {
+            table.add_row([segment, "", "unlimited"]);
+        }
+        Caps::Limited(caps) => {
+            for (index, cap) in caps.iter().enumerate() {
+                table.add_row([if index == 0 { segment } else { "" }, &cap.name, &cap_in_words(cap)]);
+            }
+        }
+    }
+}
+
+fn cap_in_words(cap: &Cap) -> String {
+    let amount = if cap.limit == 0 { "never any".into() } else { format!("at most {} {}", cap.limit, cap.window) };
+    let scope = match cap.scope {
+        Scope::Every => "",
+        Scope::SameCampaign => ", of each campaign",
+    };
+    format!("{amount}{scope}{}", filter_in_words(&cap.filter, ", of "))
+}
+
+/// `channel push or sms and category promo`, behind the given words; nothing for everything.
+fn filter_in_words(filter: &Filter, before: &str) -> String {
+    let any = |what: &str, names: &BTreeSet<String>| {
+        format!("{what} {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" or "))
+    };
+    let channels = filter.channels.as_ref().map(|names| any("channel", names));
+    let categories = filter.categories.as_ref().map(|names| any("category", names));
+    let parts: Vec<String> = [channels, categories].into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!("{before}{}", parts.join(" and ")) }
+}
+
+fn quiet_in_words(quiet: &QuietHours) -> String {
+    let (from, to) = (quiet.from().strftime("%H:%M"), quiet.to().strftime("%H:%M"));
+    let what = filter_in_words(quiet.filter(), " of ");
+    format!("Intents{what} are suppressed from {from} to {to} by the user's clock.")
+}
+
+fn bypass_in_words(rule: &Bypass) -> String {
+    let what = filter_in_words(&rule.filter, "");
+    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" or ");
+    let campaigns = rule.campaigns.as_ref().map(|set| format!("campaign {}", names(set)));
+    let parts: Vec<String> = [Some(what).filter(|what| !what.is_empty()), campaigns].into_iter().flatten().collect();
+    let counts = match rule.counts {
+        Counts::Yes => "recorded, and counts",
+        Counts::No => "not recorded",
+    };
+    format!("Never capped: {} ({counts}).", parts.join(" and "))
+}
+
+fn in_json(policy: &Policy) -> Value {
+    let segments: serde_json::Map<_, _> =
+        policy.segments.iter().map(|(name, caps)| (name.clone(), caps_in_json(caps))).collect();
+    json!({
+        "valid": true,
+        "version": policy.version,
+        "timezone": policy.timezone.name(),
+        "shadow": policy.mode == Mode::Shadow,
+        "max_age_ms": policy.max_age_ms,
+        "longest_window_ms": policy.longest_window_ms(),
+        "segments": segments,
+        "default": caps_in_json(&policy.default),
+        "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
+        "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
+    })
+}
+
+fn caps_in_json(caps: &Caps) -> Value {
+    match caps {
+        Caps::Unlimited => json!("unlimited"),
+        Caps::Limited(caps) => caps.iter().map(cap_in_json).collect(),
+    }
+}
+
+fn cap_in_json(cap: &Cap) -> Value {
+    let (kind, window) = match &cap.window {
+        CapWindow::Sliding { text, .. } => ("window", text.to_string()),
+        CapWindow::Per(period) => ("per", period.name().to_owned()),
+    };
+    json!({"name": &*cap.name, "limit": cap.limit, kind: window, "in_words": cap_in_words(cap)})
+}
+
+#[cfg(test)]
+mod tests;

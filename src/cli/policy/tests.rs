@@ -1,0 +1,78 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: PolicyCheckArgs,
+}
+
+/// What `weir policy check` prints of an example, and its error.
+fn run(file: &str, more: &[&str]) -> (String, Option<String>) {
+    let file = format!("{}/schemas/examples/{file}", env!("CARGO_MANIFEST_DIR"));
+    let line = ["check", &file].into_iter().chain(more.iter().copied());
+    let mut out = Vec::new();
+    let result = check(&Line::parse_from(line).args, &mut out);
+    let error = result.err().map(|error| error.downcast::<InvalidPolicy>().unwrap().to_string());
+    (String::from_utf8(out).unwrap().replace(&file, "policy"), error.map(|error| error.replace(&file, "policy")))
+}
+
+#[test]
+fn a_policy_is_said_in_words() {
+    let expected = "\
+policy is valid: version 2026-11-20.1.
+Time zone Asia/Singapore where an intent names none.
+Intents older than 6h have expired.
+Intents of category marketing or promo are suppressed from 22:00 to 08:00 by the user's clock.
+Never capped: category transactional (not recorded).
+Never capped: channel push or sms and campaign alarm (recorded, and counts).
+
+ active            daily       at most 4 in any 24h
+                   push-today  at most 2 per day, of channel push
+                   promo-week  at most 3 in any 7d, of category partner or promo
+                   this-week   at most 9 per week
+                   once        at most 1 in any 1h 30m, of each campaign
+ new               daily       at most 2 in any 24h
+                   weekly      at most 5 in any 7d
+ staff                         unlimited
+ unsubscribed      never       never any
+ (everybody else)  daily       at most 1 in any 24h
+";
+    assert_eq!(run("policy-everything.toml", &[]), (expected.to_owned(), None));
+}
+
+#[test]
+fn a_policy_is_said_in_json() {
+    let (printed, error) = run("policy-everything.json", &["--output", "json"]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(error, None);
+    assert_eq!(printed["valid"], true);
+    assert_eq!(printed["segments"]["staff"], "unlimited");
+    assert_eq!(printed["segments"]["active"][1]["per"], "day");
+    assert_eq!(printed["default"][0]["window"], "24h");
+}
+
+#[test]
+fn an_invalid_policy_is_an_error_that_names_every_place() {
+    let (printed, error) = run("policy-many-mistakes.invalid.json", &[]);
+    assert_eq!(printed, "");
+    assert!(error.unwrap().starts_with("policy:3:3: timezon is not a known key"));
+    let (printed, error) = run("policy-many-mistakes.invalid.json", &["--output", "json"]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["valid"], false);
+    assert_eq!(printed["problems"].as_array().map(Vec::len), Some(5));
+    assert!(error.is_some());
+}
+
+#[test]
+fn the_history_bounds_the_windows() {
+    let (_, error) = run("policy-everything.toml", &["--history", "7d"]);
+    assert!(error.unwrap().contains("looks back up to 7d 1h, but redis.history keeps 7d"));
+}
+
+#[test]
+fn what_is_no_policy_file_is_an_error() {
+    assert!(run("policy-absent.toml", &[]).1.unwrap().contains("No such file"));
+    assert!(run("../../README.md", &[]).1.unwrap().contains("neither a .toml nor a .json"));
+}
