@@ -1,0 +1,1 @@
+//! Sets from S3.

@@ -1,0 +1,9 @@
+//! Segments (contract, section 6): sets from files and S3, checked as a whole, replaced as a whole.
+
+mod bad_objects;
+mod commands;
+mod formats;
+mod from_files;
+mod from_s3;
+mod scale;
+mod support;
