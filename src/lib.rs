@@ -4,4 +4,5 @@
 //! See ARCHITECTURE.md for the walk of one intent.
 
 pub mod domain;
+pub mod edge;
 pub mod worker;
