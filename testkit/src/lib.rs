@@ -1,1 +1,28 @@
-//! weir
+//! Starts and breaks the real servers that weir is tested against.
+//!
+//! Everything listens on loopback, on ports leased for this process, and ends with its owner: when a value is
+//! dropped, when a test panics, and when the test process itself is killed with SIGKILL (see [`process`]).
+//!
+//! * [`stack::Stack::shared`]: one Kafka broker, a Redis Cluster of 3 + 3, a single Redis and an S3, shared by all
+//!   tests; use [`unique`] names so that tests do not meet.
+//! * [`kafka::Kafka`], [`redis::RedisServer`], [`redis::RedisCluster`], [`s3::S3`]: one's own, to be frozen, killed,
+//!   failed over and resharded.
+//! * [`kafka::KafkaClient`]: publishes, and reads what a `read_committed` reader can see.
+//! * [`proxy::Proxy`]: loses replies, stalls, refuses.
+//! * [`worker::Worker`]: the built `weir` binary with a configuration file.
+//! * [`wait_until`]: for a condition with a deadline; nothing here sleeps and hopes.
+//!
+//! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
+
+pub mod kafka;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod redis;
+pub mod s3;
+pub mod scratch;
+pub mod stack;
+mod wait;
+pub mod worker;
+
+pub use wait::{POLL_INTERVAL, unique, wait_for, wait_until};

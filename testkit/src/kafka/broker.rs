@@ -1,0 +1,149 @@
+//! One broker: its properties, its format, its process.
+
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    ports::Port,
+    process::{Exit, Guarded, program},
+    scratch::Scratch,
+};
+
+/// Any 16 bytes in URL-safe base64; nodes of one cluster must agree.
+const CLUSTER_ID: &str = "d2Vpci10ZXN0LWthZmthMA";
+/// How long formatting may take. Measured: 1.5 s.
+const FORMAT_DEADLINE: Duration = Duration::from_secs(60);
+/// The largest message accepted: more than any test needs, below librdkafka's own bound on a fetch.
+const MAX_MESSAGE_BYTES: u32 = 10 * 1024 * 1024;
+
+/// Where the jars are.
+#[must_use]
+pub fn libs_folder() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    workspace.join(".weir/kafka-libs")
+}
+
+/// A broker, running or not.
+#[derive(Debug)]
+pub(super) struct Broker {
+    node: usize,
+    port: Port,
+    controller: Port,
+    folder: PathBuf,
+    process: Option<Guarded>,
+}
+
+/// Makes and formats the folders of a cluster's brokers.
+pub(super) fn prepare(ports: Vec<Port>, scratch: &Scratch) -> Result<Vec<Broker>> {
+    let mut brokers = Vec::new();
+    for (index, port) in ports.into_iter().enumerate() {
+        let folder = scratch.join(&format!("broker-{index}"));
+        std::fs::create_dir_all(&folder)?;
+        brokers.push(Broker { node: index + 1, port, controller: Port::lease()?, folder, process: None });
+    }
+    let voters: Vec<String> =
+        brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
+    for broker in &brokers {
+        std::fs::write(broker.properties_file(), broker.properties(&voters))?;
+    }
+    // Side by side: a JVM's start is most of it.
+    let formats = brokers.iter().map(Broker::format).collect::<Result<Vec<_>>>()?;
+    for mut format in formats {
+        let exit = format.wait_exit(FORMAT_DEADLINE)?;
+        ensure!(exit == Exit::Code(0), "Kafka's StorageTool ended with {exit:?}: {}", format.log_tail());
+    }
+    Ok(brokers)
+}
+
+impl Broker {
+    pub(super) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port.number())
+    }
+
+    pub(super) fn start(&mut self) -> Result<()> {
+        self.process = None;
+        let mut java = java()?;
+        // A small heap, no JMX; the client compiler alone starts faster and takes less of two cores from the tests.
+        java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.Kafka"]);
+        java.arg(self.properties_file());
+        let name = format!("Kafka broker {}", self.node - 1);
+        self.process = Some(Guarded::spawn(&name, &java, &self.folder.join("broker.log"))?);
+        Ok(())
+    }
+
+    pub(super) fn process(&mut self) -> Result<&mut Guarded> {
+        self.process.as_mut().context("the broker was never started")
+    }
+
+    pub(super) fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.exit().is_none())
+    }
+
+    fn properties_file(&self) -> PathBuf {
+        self.folder.join("server.properties")
+    }
+
+    fn format(&self) -> Result<Guarded> {
+        let mut java = java()?;
+        java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
+        java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
+        Guarded::spawn("Kafka's StorageTool", &java, &self.folder.join("format.log"))
+    }
+
+    fn properties(&self, voters: &[String]) -> String {
+        let replicas = voters.len();
+        let in_sync = if replicas == 1 { 1 } else { 2 };
+        let (own, controller) = (self.address(), self.controller.number());
+        let rules: &[(&str, &str)] = &[
+            ("process.roles", "broker,controller"),
+            ("node.id", &self.node.to_string()),
+            ("controller.quorum.voters", &voters.join(",")),
+            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}")),
+            ("advertised.listeners", &format!("PLAINTEXT://{own}")),
+            ("controller.listener.names", "CONTROLLER"),
+            ("inter.broker.listener.name", "PLAINTEXT"),
+            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"),
+            ("log.dirs", &self.folder.join("data").display().to_string()),
+            ("auto.create.topics.enable", "false"),
+            ("default.replication.factor", &replicas.to_string()),
+            ("min.insync.replicas", &in_sync.to_string()),
+            ("offsets.topic.replication.factor", &replicas.to_string()),
+            ("transaction.state.log.replication.factor", &replicas.to_string()),
+            ("transaction.state.log.min.isr", &in_sync.to_string()),
+            // Fewer files than the default 50 of each: the first group and the first transaction wait for them.
+            ("offsets.topic.num.partitions", "8"),
+            ("transaction.state.log.num.partitions", "8"),
+            ("message.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
+            ("replica.fetch.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
+            ("log.retention.ms", "-1"),
+            ("log.cleaner.dedupe.buffer.size", "16777216"),
+            // What a test would otherwise wait for: a first rebalance, a dead member, a dead broker, a dead producer.
+            ("group.initial.rebalance.delay.ms", "0"),
+            ("group.min.session.timeout.ms", "500"),
+            ("broker.session.timeout.ms", "4000"),
+            ("broker.heartbeat.interval.ms", "500"),
+            ("transaction.max.timeout.ms", "900000"),
+            ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
+        ];
+        rules.iter().fold(String::new(), |mut text, (key, value)| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{key}={value}");
+            text
+        })
+    }
+}
+
+/// `java` with the jars on its class path and warnings on stderr.
+fn java() -> Result<Command> {
+    let libs = libs_folder();
+    ensure!(libs.is_dir(), "no Kafka jars in {}: run `cargo xtask setup`", libs.display());
+    let mut java = Command::new(program("java")?);
+    java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]).arg(libs.join("*"));
+    Ok(java)
+}

@@ -1,0 +1,252 @@
+//! Publishing, topics and offsets, for tests.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdkafka::{
+    ClientConfig, ClientContext, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext},
+};
+
+use super::{Consumed, Record, TopicReader};
+use crate::wait_until;
+
+/// How long one request to the brokers may take.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// How long all of one `publish` may take.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
+/// How long one poll of the producer's events waits.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A Kafka known by its address alone.
+#[derive(Debug, Clone)]
+pub struct KafkaClient {
+    bootstrap: String,
+}
+
+/// Counts the records that were not delivered.
+#[derive(Debug, Default)]
+struct Failures(AtomicUsize);
+
+impl ClientContext for Failures {}
+
+impl ProducerContext for Failures {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if result.is_err() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl KafkaClient {
+    /// A client of the brokers at `bootstrap`. Does not connect.
+    #[must_use]
+    pub fn new(bootstrap: &str) -> Self {
+        Self { bootstrap: bootstrap.to_owned() }
+    }
+
+    /// What goes into `bootstrap.servers`.
+    #[must_use]
+    pub fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// A configuration for a client of one's own: the address, and librdkafka's log kept off the tests' output.
+    #[must_use]
+    pub fn config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap).set_log_level(RDKafkaLogLevel::Critical);
+        config
+    }
+
+    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or the topic exists.
+    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
+        self.create_topic_with(name, partitions, &[])
+    }
+
+    /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
+    ///
+    /// # Errors
+    /// When the brokers refuse, or the topic exists.
+    pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
+        topic.config.extend_from_slice(settings);
+        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
+        let results = futures_executor::block_on(admin.create_topics([&topic], &options))?;
+        for result in results {
+            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
+        }
+        wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
+            self.partitions(name).is_ok_and(|count| count == partitions)
+        });
+        Ok(())
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or there is no such topic.
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
+        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
+            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// How many partitions a topic has.
+    ///
+    /// # Errors
+    /// When there is no such topic, or a partition has no leader yet.
+    pub fn partitions(&self, topic: &str) -> Result<i32> {
+        let consumer: BaseConsumer = self.config().create()?;
+        let metadata = consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+        let found = metadata.topics().first().with_context(|| format!("no topic {topic}"))?;
+        ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
+        ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");
+        Ok(i32::try_from(found.partitions().len())?)
+    }
+
+    /// How many brokers the cluster has, as the first one that answers knows it.
+    ///
+    /// # Errors
+    /// When none answers within a second.
+    pub fn broker_count(&self) -> Result<usize> {
+        let consumer: BaseConsumer = self.config().create()?;
+        Ok(consumer.fetch_metadata(None, Duration::from_secs(1))?.brokers().len())
+    }
+
+    /// Publishes records in their order and waits until all brokers have them. A key goes to the partition that
+    /// Java's murmur2 gives.
+    ///
+    /// # Errors
+    /// When a record was refused or not delivered in time.
+    pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
+        let mut config = self.config();
+        config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
+        config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
+        let producer: BaseProducer<Failures> = config.create_with_context(Failures::default())?;
+        for record in records {
+            send(&producer, topic, &record)?;
+        }
+        // rdkafka's own flush goes in steps of 100 ms.
+        let flushed = wait_for_events(&producer, || producer.in_flight_count() == 0);
+        ensure!(flushed, "{} records are not delivered after {PUBLISH_DEADLINE:?}", producer.in_flight_count());
+        let failed = producer.context().0.load(Ordering::Relaxed);
+        ensure!(failed == 0, "{failed} records to {topic} were not delivered");
+        Ok(())
+    }
+
+    /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.
+    ///
+    /// # Errors
+    /// When there is no such topic, or the brokers do not answer.
+    pub fn read_committed(&self, topic: &str) -> Result<Vec<Consumed>> {
+        let mut records = self.reader(topic)?.read_to_end()?;
+        records.sort_by_key(|record| (record.partition, record.offset));
+        Ok(records)
+    }
+
+    /// A reader that starts at the beginning of a topic and goes on where it stopped.
+    ///
+    /// # Errors
+    /// When there is no such topic.
+    pub fn reader(&self, topic: &str) -> Result<TopicReader> {
+        TopicReader::open(self, topic)
+    }
+
+    /// The offset after the last record of each partition, committed or not.
+    ///
+    /// # Errors
+    /// When there is no such topic, or the brokers do not answer.
+    pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
+        let consumer: BaseConsumer = self.config().set("isolation.level", "read_uncommitted").create()?;
+        (0..self.partitions(topic)?)
+            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, REQUEST_DEADLINE)?.1))
+            .collect()
+    }
+
+    /// The offset that a group has committed for each partition of a topic; `None` where it has none.
+    ///
+    /// # Errors
+    /// When there is no such topic, or the brokers do not answer.
+    pub fn committed(&self, group: &str, topic: &str) -> Result<Vec<Option<i64>>> {
+        let consumer: BaseConsumer = self.config().set("group.id", group).create()?;
+        let partitions = self.partitions(topic)?;
+        let mut asked = TopicPartitionList::new();
+        asked.add_partition_range(topic, 0, partitions - 1);
+        let found = consumer.committed_offsets(asked, REQUEST_DEADLINE)?;
+        Ok((0..partitions)
+            .map(|partition| match found.find_partition(topic, partition)?.offset() {
+                Offset::Offset(offset) => Some(offset),
+                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
+            })
+            .collect())
+    }
+}
+
+/// Hands one record to the producer, waiting while its queue is full.
+fn send(producer: &BaseProducer<Failures>, topic: &str, record: &Record) -> Result<()> {
+    let mut outcome = Ok(());
+    let queued = wait_for_events(producer, || match producer.send(base_record(topic, record)) {
+        Ok(()) => true,
+        Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => false,
+        Err((error, _)) => {
+            outcome = Err(error);
+            true
+        }
+    });
+    if !queued {
+        bail!("the producer's queue stayed full for {PUBLISH_DEADLINE:?}");
+    }
+    outcome.with_context(|| format!("cannot publish to {topic}"))
+}
+
+fn base_record<'a>(topic: &'a str, record: &'a Record) -> BaseRecord<'a, [u8], [u8]> {
+    let mut base = BaseRecord::to(topic);
+    base.key = record.key.as_deref();
+    base.payload = record.value.as_deref();
+    base.partition = record.partition;
+    base.timestamp = record.timestamp_ms;
+    if !record.headers.is_empty() {
+        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        base.headers = Some(
+            record
+                .headers
+                .iter()
+                .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: value.as_deref() })),
+        );
+    }
+    base
+}
+
+/// Serves the producer's events until `done`, for [`PUBLISH_DEADLINE`] at most.
+fn wait_for_events(producer: &BaseProducer<Failures>, mut done: impl FnMut() -> bool) -> bool {
+    if done() {
+        return true;
+    }
+    let start = std::time::Instant::now();
+    while start.elapsed() < PUBLISH_DEADLINE {
+        producer.poll(POLL);
+        if done() {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,137 @@
+//! Reads a topic as a `read_committed` reader sees it, without a group.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::KafkaError,
+    message::{BorrowedMessage, Headers},
+};
+
+use super::{Consumed, KafkaClient};
+
+/// How long reading to the end may take.
+const END_DEADLINE: Duration = Duration::from_secs(120);
+/// How long one poll waits.
+const POLL: Duration = Duration::from_millis(100);
+
+/// A reader of all partitions of a topic, from their beginning. What it gave once it does not give again.
+pub struct TopicReader {
+    topic: String,
+    consumer: BaseConsumer,
+    /// Where to read on, by partition.
+    next: Vec<i64>,
+    at_end: BTreeSet<i32>,
+    last_error: Option<KafkaError>,
+}
+
+impl std::fmt::Debug for TopicReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TopicReader").field("topic", &self.topic).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl TopicReader {
+    pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
+        let mut config = client.config();
+        config.set("isolation.level", "read_committed").set("enable.partition.eof", "true");
+        // librdkafka wants a group's name to assign partitions by hand; nothing is joined or committed.
+        config.set("group.id", "testkit-reader").set("enable.auto.commit", "false");
+        config.set("auto.offset.reset", "earliest");
+        config.set("fetch.wait.max.ms", "50").set("fetch.queue.backoff.ms", "10");
+        config.set("fetch.message.max.bytes", "10000000");
+        let consumer: BaseConsumer = config.create()?;
+        let next = vec![0; usize::try_from(client.partitions(topic)?)?];
+        let reader = Self { topic: topic.to_owned(), consumer, next, at_end: BTreeSet::new(), last_error: None };
+        reader.assign()?;
+        Ok(reader)
+    }
+
+    /// What is there and was not read yet, up to the end (the last stable offset) of every partition, in the order
+    /// it came: sorted within a partition. An open transaction hides what comes after its begin.
+    ///
+    /// # Errors
+    /// When the brokers do not answer for two minutes.
+    pub fn read_to_end(&mut self) -> Result<Vec<Consumed>> {
+        // An end is told once each time it is reached, and ends told before are old: ask again.
+        self.at_end.clear();
+        self.assign()?;
+        let mut records = Vec::new();
+        let start = Instant::now();
+        while self.at_end.len() < self.next.len() {
+            if start.elapsed() > END_DEADLINE {
+                let (ends, all) = (self.at_end.len(), self.next.len());
+                bail!("{ends} of {all} partitions of {} read to their end{}", self.topic, self.after(END_DEADLINE));
+            }
+            self.poll(&mut records)?;
+        }
+        Ok(records)
+    }
+
+    /// Reads on until at least `count` more records came.
+    ///
+    /// # Errors
+    /// When fewer came by the deadline; says how many.
+    pub fn read_count(&mut self, count: usize, deadline: Duration) -> Result<Vec<Consumed>> {
+        let mut records = Vec::new();
+        let start = Instant::now();
+        while records.len() < count {
+            if start.elapsed() > deadline {
+                bail!("{} of {count} records came on {}{}", records.len(), self.topic, self.after(deadline));
+            }
+            self.poll(&mut records)?;
+        }
+        Ok(records)
+    }
+
+    fn assign(&self) -> Result<()> {
+        let mut all = TopicPartitionList::new();
+        for (partition, next) in (0..).zip(&self.next) {
+            all.add_partition_offset(&self.topic, partition, Offset::Offset(*next))?;
+        }
+        self.consumer.assign(&all)?;
+        Ok(())
+    }
+
+    fn after(&self, deadline: Duration) -> String {
+        let error = self.last_error.as_ref().map(|error| format!("; the last error was {error}"));
+        format!(" after {deadline:?}{}", error.unwrap_or_default())
+    }
+
+    fn poll(&mut self, records: &mut Vec<Consumed>) -> Result<()> {
+        match self.consumer.poll(POLL) {
+            None => {}
+            Some(Ok(message)) => {
+                let partition = message.partition();
+                self.at_end.remove(&partition);
+                self.next[usize::try_from(partition)?] = message.offset() + 1;
+                records.push(consumed(&message));
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                self.at_end.insert(partition);
+            }
+            // Connections come and go while brokers are broken on purpose; the caller's deadline bounds it.
+            Some(Err(error)) => self.last_error = Some(error),
+        }
+        Ok(())
+    }
+}
+
+fn consumed(message: &BorrowedMessage<'_>) -> Consumed {
+    let headers = message.headers().map(|headers| {
+        headers.iter().map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec))).collect()
+    });
+    Consumed {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers.unwrap_or_default(),
+        timestamp_ms: message.timestamp().to_millis(),
+    }
+}

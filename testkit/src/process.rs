@@ -1,0 +1,214 @@
+//! A child process that ends with its owner, whatever happens to the owner.
+//!
+//! Each server runs under a small `sh` in a process group of its own. The shell watches a pipe whose other end only
+//! we hold: when it closes - because the value was dropped, the test process ended, or was killed with SIGKILL - the
+//! shell kills the whole group. PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
+//! end early. The group is its own so that Ctrl-C reaches us first and servers end in our order.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{BufRead, BufReader},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::wait_for;
+
+/// Says the server's pid on stdout, then waits for it and passes its status on. `$1` is the log.
+/// The background `cat` needs descriptor 3: a shell without job control gives background commands /dev/null.
+const GUARD: &str = r#"
+log=$1; shift
+exec 3<&0
+{ cat <&3 >/dev/null; kill -9 0; } >/dev/null 2>&1 &
+"$@" 3<&- >>"$log" 2>&1 &
+echo $!
+exec >&-
+wait $!
+"#;
+
+/// How much of a log is shown when something failed.
+const TAIL_BYTES: usize = 4_000;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Signals that tests send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Ask it to end (SIGTERM).
+    Term,
+    /// End it at once (SIGKILL).
+    Kill,
+    /// Freeze it (SIGSTOP): its sockets stay open and nobody answers.
+    Stop,
+    /// Thaw it (SIGCONT).
+    Cont,
+}
+
+impl Signal {
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Term => libc::SIGTERM,
+            Self::Kill => libc::SIGKILL,
+            Self::Stop => libc::SIGSTOP,
+            Self::Cont => libc::SIGCONT,
+        }
+    }
+}
+
+/// A running child. Dropping it kills it.
+#[derive(Debug)]
+pub struct Guarded {
+    name: String,
+    guard: Child,
+    pid: libc::pid_t,
+    log: PathBuf,
+    /// Held for its closing alone; `None` once the group has been killed.
+    leash: Option<ChildStdin>,
+    exit: Option<Exit>,
+}
+
+impl Guarded {
+    /// Starts `command` (its program, arguments, environment and folder count; its streams do not), with stdout and
+    /// stderr appended to the file `log`. `name` is for messages.
+    ///
+    /// # Errors
+    /// When the shell cannot be started. A program that cannot be started exits with code 126 or 127.
+    pub fn spawn(name: &str, command: &Command, log: &Path) -> Result<Self> {
+        let mut guard = Command::new("/bin/sh");
+        guard.args([OsStr::new("-c"), OsStr::new(GUARD), OsStr::new("sh"), log.as_os_str()]);
+        guard.arg(command.get_program()).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => guard.env(key, value),
+                None => guard.env_remove(key),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            guard.current_dir(folder);
+        }
+        guard.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        let mut guard = guard.spawn().with_context(|| format!("cannot start /bin/sh to guard {name}"))?;
+        let leash = guard.stdin.take().context("the guard has no stdin")?;
+        let said = guard.stdout.take().context("the guard has no stdout")?;
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line).with_context(|| format!("the guard of {name} said nothing"))?;
+        let pid = line.trim().parse().with_context(|| format!("the guard of {name} said {line:?}, not a pid"))?;
+        Ok(Self { name: name.to_owned(), guard, pid, log: log.to_owned(), leash: Some(leash), exit: None })
+    }
+
+    /// The process id of the server itself.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Sends a signal to it. One that has ended already is left alone.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.exit().is_none() {
+            send(self.pid, signal);
+        }
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn exit(&mut self) -> Option<Exit> {
+        if self.exit.is_none()
+            && let Ok(Some(status)) = self.guard.try_wait()
+        {
+            self.exit = Some(match (status.code(), status.signal()) {
+                // A shell reports a child ended by signal n as 128 + n.
+                (Some(code), _) if code > 128 => Exit::Signal(code - 128),
+                (Some(code), _) => Exit::Code(code),
+                (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
+            });
+        }
+        self.exit
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// When it still runs at the deadline, with the end of its log.
+    pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
+        match wait_for(deadline, || self.exit()) {
+            Some(exit) => Ok(exit),
+            None => bail!("{} still runs after {deadline:?}; its log ends: {}", self.name, self.log_tail()),
+        }
+    }
+
+    /// Waits until `ready` says so.
+    ///
+    /// # Errors
+    /// When it has ended before, or is not ready at the deadline, with the end of its log.
+    pub fn wait_ready(&mut self, deadline: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let answer = wait_for(deadline, || match self.exit() {
+            Some(exit) => Some(Err(exit)),
+            None => ready().then_some(Ok(())),
+        });
+        let why = match answer {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(exit)) => format!("ended at its start ({exit:?})"),
+            None => format!("is not ready after {deadline:?}"),
+        };
+        bail!("{} {why}; its log ends: {}", self.name, self.log_tail())
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(leash) = self.leash.take() {
+            send(-self.guard.id().cast_signed(), Signal::Kill);
+            let _ = self.guard.wait();
+            drop(leash);
+        }
+        self.exit.get_or_insert(Exit::Signal(libc::SIGKILL));
+    }
+
+    /// All that it has said so far, on stdout and stderr.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The end of what it has said.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let cut = (log.len().saturating_sub(TAIL_BYTES)..=log.len()).find(|&at| log.is_char_boundary(at));
+        let end = &log[cut.unwrap_or(0)..];
+        if end.trim().is_empty() { format!("(empty: {})", self.log.display()) } else { format!("\n{end}") }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sends a signal to a process, or to a group by its negated number.
+fn send(target: libc::pid_t, signal: Signal) {
+    // SAFETY: kill() touches no memory of ours. The target is a child or group of ours whose guard has not been
+    // waited for, or whose watcher still holds the group, so its number cannot have been given to another.
+    unsafe { libc::kill(target, signal.number()) };
+}
+
+/// The path of an installed program.
+///
+/// # Errors
+/// When it is not on the PATH, naming the command that installs it.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| File::open(file).is_ok());
+    found.with_context(|| format!("{name} is not installed: run `cargo xtask setup`"))
+}

@@ -1,0 +1,277 @@
+//! A Redis Cluster of real processes.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::RedisServer;
+use crate::{ports::Port, process::program, wait_for};
+
+/// How long the nodes may take to agree. Measured: 3 to 5 s for six.
+const AGREE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
+const NODE_ARGS: [&str; 10] = [
+    "--cluster-enabled",
+    "yes",
+    "--cluster-config-file",
+    "nodes.conf",
+    "--cluster-node-timeout",
+    "2000",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--repl-ping-replica-period",
+    "1",
+];
+
+/// A running cluster. Nodes are numbered from 0: first the primaries of the start, then their replicas; a failover
+/// changes the roles, never the numbers.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+/// A line of CLUSTER NODES.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeLine {
+    pub(super) id: String,
+    pub(super) port: u16,
+    /// Whether it is a primary, as the node asked sees it.
+    pub(super) primary: bool,
+    /// The id of the primary that it copies.
+    pub(super) follows: Option<String>,
+    /// First and last slot of each range that it serves.
+    pub(super) slots: Vec<(u16, u16)>,
+    fails: bool,
+}
+
+impl RedisCluster {
+    /// Starts a cluster and waits until every node says that it is whole.
+    ///
+    /// # Errors
+    /// When redis-server or redis-cli is not installed (run `cargo xtask setup`), or the nodes do not agree in time.
+    pub fn start(primaries: usize, replicas_per_primary: usize) -> Result<Self> {
+        let count = primaries * (1 + replicas_per_primary);
+        let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
+        Self::start_on(ports, replicas_per_primary, &[])
+    }
+
+    /// Starts one node a port; `extra_args` go to each redis-server as they are.
+    ///
+    /// # Errors
+    /// As [`RedisCluster::start`].
+    pub fn start_on(ports: Vec<Port>, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
+        let args = [&NODE_ARGS[..], extra_args].concat();
+        let mut nodes = Vec::new();
+        for port in ports {
+            let mut node = RedisServer::prepare(&format!("Redis node {}", nodes.len()), port, &args)?;
+            node.restart()?;
+            nodes.push(node);
+        }
+        let cluster = Self { nodes };
+        cluster.join(replicas_per_primary)?;
+        cluster.wait_whole()?;
+        Ok(cluster)
+    }
+
+    fn join(&self, replicas_per_primary: usize) -> Result<()> {
+        let mut create = Command::new(program("redis-cli")?);
+        create.args(["--cluster", "create"]);
+        create.args(self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+        create.args(["--cluster-replicas", &replicas_per_primary.to_string(), "--cluster-yes"]);
+        let output = create.output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "redis-cli --cluster create failed: {said}");
+        Ok(())
+    }
+
+    /// URLs of all nodes, by number.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn node(&self, node: usize) -> &RedisServer {
+        &self.nodes[node]
+    }
+
+    /// Freezes a node: its sockets stay open and nobody answers.
+    pub fn freeze(&mut self, node: usize) {
+        self.nodes[node].freeze();
+    }
+
+    /// Thaws a node.
+    pub fn thaw(&mut self, node: usize) {
+        self.nodes[node].thaw();
+    }
+
+    /// Kills a node with SIGKILL.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].kill();
+    }
+
+    /// Starts a node again: empty, but the member of the cluster that it was.
+    ///
+    /// # Errors
+    /// When it does not answer in time.
+    pub fn restart(&mut self, node: usize) -> Result<()> {
+        self.nodes[node].restart()
+    }
+
+    /// What redis-cli prints for these arguments, asked of one node.
+    ///
+    /// # Errors
+    /// When the node cannot be reached.
+    pub fn cli(&self, node: usize, args: &[&str]) -> Result<String> {
+        self.nodes[node].cli(args)
+    }
+
+    /// The nodes that are primaries with slots, ascending, as the first node that answers sees it.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub fn primaries(&self) -> Result<Vec<usize>> {
+        let lines = self.lines()?;
+        let serving = lines.iter().filter(|line| line.primary && !line.fails && !line.slots.is_empty());
+        let mut primaries: Vec<usize> = serving.filter_map(|line| self.number_of(line.port)).collect();
+        primaries.sort_unstable();
+        Ok(primaries)
+    }
+
+    /// The replicas of a node, ascending.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub fn replicas_of(&self, node: usize) -> Result<Vec<usize>> {
+        let lines = self.lines()?;
+        let own = lines.iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
+        let followers = lines.iter().filter(|line| line.follows.as_ref() == Some(&own.id));
+        let mut replicas: Vec<usize> = followers.filter_map(|line| self.number_of(line.port)).collect();
+        replicas.sort_unstable();
+        Ok(replicas)
+    }
+
+    /// The primary that serves a slot.
+    ///
+    /// # Errors
+    /// When no node answers, or nobody serves it.
+    pub fn owner_of(&self, slot: u16) -> Result<usize> {
+        let lines = self.lines()?;
+        let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
+        let owner = lines.iter().find(serves).with_context(|| format!("nobody serves slot {slot}"))?;
+        self.number_of(owner.port).context("the owner is no node of ours")
+    }
+
+    /// Makes a replica the primary, in an orderly way (CLUSTER FAILOVER), and waits until all nodes know.
+    ///
+    /// # Errors
+    /// When the node is no replica, or does not become primary in time.
+    pub fn failover(&self, replica: usize) -> Result<()> {
+        // A replica that has not heard of a moved slot yet would leave it with the old primary.
+        self.wait_agreed()?;
+        let said = self.nodes[replica].cli(&["cluster", "failover"])?;
+        ensure!(said.trim() == "OK", "CLUSTER FAILOVER on node {replica}: {said}");
+        self.wait_primary(replica)
+    }
+
+    /// Waits until a node is a primary with slots and every node that answers agrees.
+    ///
+    /// # Errors
+    /// When that is not so after a minute.
+    pub fn wait_primary(&self, node: usize) -> Result<()> {
+        let found = wait_for(AGREE_DEADLINE, || {
+            self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
+        });
+        found.with_context(|| format!("node {node} is no primary after {AGREE_DEADLINE:?}"))?;
+        self.wait_agreed()
+    }
+
+    /// Waits until all nodes that answer see the same roles and slots.
+    ///
+    /// # Errors
+    /// When they do not after a minute.
+    pub fn wait_agreed(&self) -> Result<()> {
+        let agreed = || {
+            let mut views = self.nodes.iter().filter_map(|node| lines_of(node).ok());
+            let first = views.next()?;
+            views.all(|view| view == first).then_some(())
+        };
+        wait_for(AGREE_DEADLINE, agreed).with_context(|| format!("the nodes do not agree after {AGREE_DEADLINE:?}"))
+    }
+
+    /// Waits until every node finds the cluster whole, all agree on roles and slots, and replicas have their primary's
+    /// data.
+    ///
+    /// # Errors
+    /// When that is not so after a minute; says what the nodes see.
+    pub fn wait_whole(&self) -> Result<()> {
+        let whole = || self.is_whole().unwrap_or(false).then_some(());
+        wait_for(AGREE_DEADLINE, whole).with_context(|| {
+            let seen = self.cli(0, &["cluster", "nodes"]).unwrap_or_else(|error| error.to_string());
+            format!("the cluster is not whole after {AGREE_DEADLINE:?}; node 0 sees:\n{seen}")
+        })
+    }
+
+    fn is_whole(&self) -> Result<bool> {
+        // cluster_state:ok alone comes before everybody has heard who copies whom.
+        let view = lines_of(&self.nodes[0])?;
+        if view.len() != self.nodes.len() || view.iter().any(|line| line.fails) {
+            return Ok(false);
+        }
+        for node in &self.nodes {
+            let info: String = node.query(&["CLUSTER", "INFO"])?;
+            let replication: String = node.query(&["INFO", "replication"])?;
+            let in_step = replication.contains("role:master") || replication.contains("master_link_status:up");
+            if !in_step || !info.contains("cluster_state:ok") || lines_of(node)? != view {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn id_of(&self, node: usize) -> Result<String> {
+        self.nodes[node].query(&["CLUSTER", "MYID"])
+    }
+
+    fn number_of(&self, port: u16) -> Option<usize> {
+        self.nodes.iter().position(|node| node.port() == port)
+    }
+
+    fn lines(&self) -> Result<Vec<NodeLine>> {
+        let answers = self.nodes.iter().map(lines_of);
+        answers.into_iter().find_map(Result::ok).context("no node of the cluster answers")
+    }
+}
+
+/// The cluster as one node sees it, ordered by id.
+fn lines_of(node: &RedisServer) -> Result<Vec<NodeLine>> {
+    let text: String = node.query(&["CLUSTER", "NODES"])?;
+    let lines = text.lines().map(|line| parse(line).with_context(|| format!("CLUSTER NODES said {line:?}")));
+    let mut lines = lines.collect::<Result<Vec<_>>>()?;
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// `id 127.0.0.1:7000@17000,name flags primary-id ping pong epoch link-state slot-range...`
+fn parse(line: &str) -> Option<NodeLine> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [id, address, flags, follows, _ping, _pong, _epoch, _link, slots @ ..] = &fields[..] else { return None };
+    let port = address.split(['@', ',']).next()?.rsplit(':').next()?.parse().ok()?;
+    let flags: Vec<&str> = flags.split(',').collect();
+    // A slot in migration is listed once more, as [slot->-id] or [slot-<-id].
+    let ranges = slots.iter().filter(|range| !range.starts_with('['));
+    let slots = ranges.map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    });
+    Some(NodeLine {
+        id: (*id).to_owned(),
+        port,
+        primary: flags.contains(&"master"),
+        follows: (*follows != "-").then(|| (*follows).to_owned()),
+        slots: slots.collect::<Option<_>>()?,
+        fails: flags.iter().any(|flag| flag.starts_with("fail") || *flag == "handshake"),
+    })
+}

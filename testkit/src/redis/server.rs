@@ -1,0 +1,179 @@
+//! One redis-server process.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    ports::Port,
+    process::{Guarded, Signal, program},
+    scratch::Scratch,
+};
+
+/// How long a server may take to start. Measured: 20 ms.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How long one command may take before it counts as not answered.
+const REPLY_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A Redis server that keeps nothing on disk: killed and restarted, it is empty.
+#[derive(Debug)]
+pub struct RedisServer {
+    name: String,
+    // Before `scratch`: the server ends before its folder goes.
+    process: Option<Guarded>,
+    port: Port,
+    args: Vec<String>,
+    ca_file: Option<PathBuf>,
+    scratch: Scratch,
+}
+
+impl RedisServer {
+    /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
+    /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
+    ///
+    /// # Errors
+    /// When redis-server is not installed (run `cargo xtask setup`) or does not start, with the end of its log.
+    pub fn start<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
+        Self::start_on(Port::lease()?, extra_args)
+    }
+
+    /// Starts a single server on a port of one's own.
+    ///
+    /// # Errors
+    /// As [`RedisServer::start`].
+    pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
+        let mut server = Self::prepare("Redis", port, extra_args)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Starts a single server that speaks TLS only, with a certificate for 127.0.0.1 and localhost that
+    /// [`RedisServer::ca_file`] vouches for.
+    ///
+    /// # Errors
+    /// As [`RedisServer::start`].
+    pub fn start_tls<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
+        let mut server = Self::prepare("Redis with TLS", Port::lease()?, extra_args)?;
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let (certificate, key) = (server.scratch.join("tls.crt"), server.scratch.join("tls.key"));
+        std::fs::write(&certificate, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        // Later arguments win: the plain port is closed.
+        let (port, cert, key) = (server.port.number().to_string(), text(&certificate), text(&key));
+        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
+        server.args.extend(tls.map(str::to_owned));
+        server.args.extend(["--tls-ca-cert-file", &cert, "--tls-auth-clients", "no"].map(str::to_owned));
+        server.ca_file = Some(certificate);
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// A server that is not started yet.
+    pub(super) fn prepare<S: AsRef<str>>(name: &str, port: Port, extra_args: &[S]) -> Result<Self> {
+        let scratch = Scratch::new("redis")?;
+        let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
+            .map(str::to_owned);
+        let args = own.into_iter().chain(extra_args.iter().map(|arg| arg.as_ref().to_owned())).collect();
+        Ok(Self { name: name.to_owned(), process: None, port, args, ca_file: None, scratch })
+    }
+
+    /// Its URL, without a user.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.ca_file.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://127.0.0.1:{}", self.port.number())
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The certificate to trust (PEM), for a server with TLS.
+    #[must_use]
+    pub fn ca_file(&self) -> Option<&Path> {
+        self.ca_file.as_deref()
+    }
+
+    /// Starts it again, empty, and waits until it answers. One that still runs is killed first.
+    ///
+    /// # Errors
+    /// When it does not answer in time.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process = None;
+        let mut command = Command::new(program("redis-server")?);
+        command.args(&self.args).current_dir(self.scratch.path());
+        let mut process = Guarded::spawn(&self.name, &command, &self.scratch.join("redis.log"))?;
+        // With ACL users the default user may be off: an answer that says so is an answer.
+        process.wait_ready(START_DEADLINE, || {
+            self.cli(&["ping"]).is_ok_and(|said| said.contains("PONG") || said.contains("NO"))
+        })?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Freezes it: its sockets stay open and nobody answers.
+    pub fn freeze(&mut self) {
+        self.signal(Signal::Stop);
+    }
+
+    /// Thaws it.
+    pub fn thaw(&mut self) {
+        self.signal(Signal::Cont);
+    }
+
+    /// Kills it with SIGKILL; all its data is gone.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// The id of its process; `None` when it was killed.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(Guarded::pid)
+    }
+
+    /// What redis-cli prints for these arguments; an error reply of the server is printed like any other.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub fn cli(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(program("redis-cli")?);
+        command.args(["-h", "127.0.0.1", "-p", &self.port.number().to_string()]);
+        if let Some(ca) = &self.ca_file {
+            command.args(["--tls", "--cacert"]).arg(ca);
+        }
+        let output = command.args(args).output()?;
+        let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "redis-cli {}: {said}{complaint}", args.join(" "));
+        Ok(said.into_owned())
+    }
+
+    /// Runs a command over a connection of its own. For servers without TLS and users.
+    ///
+    /// # Errors
+    /// When the server does not answer within 2 s, or answers with an error.
+    pub fn query<T: redis::FromRedisValue>(&self, args: &[&str]) -> Result<T> {
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_connection_with_timeout(REPLY_DEADLINE)?;
+        connection.set_read_timeout(Some(REPLY_DEADLINE))?;
+        let mut command = redis::Cmd::new();
+        command.arg(args);
+        command.query(&mut connection).with_context(|| format!("{} at {}", args.join(" "), self.url()))
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        if let Some(process) = &mut self.process {
+            process.signal(signal);
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,51 @@
+//! Waiting for a condition with a deadline, and names that no other test uses.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long [`wait_until`] rests between two looks.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Waits until `condition` is true.
+///
+/// # Panics
+/// When it is still false after `deadline`, naming `what` was waited for: this is for tests.
+#[track_caller]
+pub fn wait_until(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let found = wait_for(deadline, || condition().then_some(()));
+    assert!(found.is_some(), "waited {deadline:?} in vain until {what}");
+}
+
+/// Waits until `look` finds something; `None` when it has found nothing by the deadline.
+/// It looks at least once.
+pub fn wait_for<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if start.elapsed() >= deadline {
+            return None;
+        }
+        rest();
+    }
+}
+
+/// The one pause between two looks; everything that waits goes through it.
+#[expect(clippy::disallowed_methods, reason = "this is the wait for a condition with a deadline")]
+fn rest() {
+    std::thread::sleep(POLL_INTERVAL);
+}
+
+/// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.
+#[must_use]
+pub fn unique(name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // A pid alone comes back sooner or later on servers that outlive the test process.
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+    format!("{name}-{:08x}-{}", *PROCESS & 0xFFFF_FFFF, COUNT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,114 @@
+//! The built `weir` binary as a process that tests end, freeze and kill.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    process::{Exit, Guarded, Signal},
+    scratch::Scratch,
+};
+
+/// A running `weir`. Dropped while a test panics, it prints the end of its log.
+#[derive(Debug)]
+pub struct Worker {
+    // Before `scratch`: the process ends before its folder goes.
+    process: Guarded,
+    scratch: Scratch,
+}
+
+impl Worker {
+    /// Starts `weir run` with this configuration (TOML, written to a file of its own). `binary` is
+    /// `env!("CARGO_BIN_EXE_weir")` in the tests of weir.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn run(binary: impl AsRef<Path>, config: &str) -> Result<Self> {
+        Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], &[])
+    }
+
+    /// Starts `weir` with arguments that are told the configuration's path, and with environment variables.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn start(
+        binary: impl AsRef<Path>,
+        config: &str,
+        args: impl FnOnce(PathBuf) -> Vec<std::ffi::OsString>,
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
+        let scratch = Scratch::new("worker")?;
+        let file = scratch.join("weir.toml");
+        std::fs::write(&file, config).with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = Command::new(binary.as_ref());
+        command.args(args(file)).envs(env.iter().copied()).env("RUST_BACKTRACE", "1");
+        let process = Guarded::spawn("weir", &command, &scratch.join("weir.log"))?;
+        Ok(Self { process, scratch })
+    }
+
+    /// The folder of its configuration and log; relative paths in the configuration mean files in it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// Asks it to drain and end (SIGTERM).
+    pub fn terminate(&mut self) {
+        self.process.signal(Signal::Term);
+    }
+
+    /// Ends it with SIGKILL and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Freezes it (SIGSTOP).
+    pub fn freeze(&mut self) {
+        self.process.signal(Signal::Stop);
+    }
+
+    /// Thaws it (SIGCONT).
+    pub fn thaw(&mut self) {
+        self.process.signal(Signal::Cont);
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn exit(&mut self) -> Option<Exit> {
+        self.process.exit()
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// When it still runs at the deadline, with the end of its log.
+    pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
+        self.process.wait_exit(deadline)
+    }
+
+    /// All that it has said so far, on stdout and stderr.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "a failed test shows what its worker said")]
+            {
+                eprintln!("weir ({}) said: {}", self.process.pid(), self.process.log_tail());
+            }
+        }
+    }
+}

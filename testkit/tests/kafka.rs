@@ -1,0 +1,79 @@
+//! What the tests of weir rely on when they publish and read.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use testkit::{
+    kafka::{Kafka, Record},
+    unique, wait_until,
+};
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn started() -> Kafka {
+    let start = Instant::now();
+    let kafka = Kafka::start(1).unwrap();
+    println!("Kafka served after {:?}", start.elapsed());
+    kafka
+}
+
+#[test]
+fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
+    let kafka = started();
+    let client = kafka.client();
+    let topic = unique("round-trip");
+    client.create_topic(&topic, 3).unwrap();
+
+    let records = [
+        Record::new("k", "v").partition(0).header("h", "1").header("h", "2").timestamp_ms(1_700_000_000_123),
+        Record::keyless("no key").partition(1),
+        Record::tombstone("gone").partition(1),
+    ];
+    client.publish(&topic, records.clone()).unwrap();
+    let mut reader = client.reader(&topic).unwrap();
+    let read = reader.read_to_end().unwrap();
+    assert_eq!(read.len(), 3);
+    let all = client.read_committed(&topic).unwrap();
+    for (record, read) in records.iter().zip(&all) {
+        assert_eq!((&record.key, &record.value, &record.headers), (&read.key, &read.value, &read.headers));
+        assert_eq!(record.partition, Some(read.partition));
+    }
+    assert_eq!((all[0].timestamp_ms, all[0].header("h")), (Some(1_700_000_000_123), Some("2")));
+
+    let mut config = client.config();
+    let producer: BaseProducer = config.set("transactional.id", &topic).create().unwrap();
+    producer.init_transactions(SOON).unwrap();
+    for (value, commits) in [("aborted", false), ("committed", true)] {
+        producer.begin_transaction().unwrap();
+        producer.send(BaseRecord::to(&topic).key("t").payload(value).partition(2)).unwrap();
+        producer.flush(SOON).unwrap();
+        // Neither is seen while the transaction is open.
+        assert_eq!(reader.read_to_end().unwrap(), []);
+        if commits {
+            producer.commit_transaction(SOON).unwrap();
+        } else {
+            producer.abort_transaction(SOON).unwrap();
+        }
+    }
+    let read = reader.read_count(1, SOON).unwrap();
+    assert_eq!(read[0].value_text(), "committed");
+    assert_eq!(reader.read_to_end().unwrap(), []);
+    assert_eq!(client.read_committed(&topic).unwrap().len(), 4);
+    // Two records and their two markers.
+    assert_eq!(client.end_offsets(&topic).unwrap(), [1, 2, 4]);
+}
+
+#[test]
+fn a_killed_broker_comes_back_with_what_it_had() {
+    let mut kafka = started();
+    kafka.create_topic("kept", 1).unwrap();
+    kafka.client().publish("kept", (0..10_000).map(|n| Record::new(n.to_string(), "x"))).unwrap();
+    kafka.kill(0).unwrap();
+    assert!(kafka.client().broker_count().is_err());
+    kafka.restart(0).unwrap();
+    assert_eq!(kafka.client().read_committed("kept").unwrap().len(), 10_000);
+    kafka.freeze(0).unwrap();
+    assert!(kafka.client().broker_count().is_err());
+    kafka.thaw(0).unwrap();
+    wait_until(SOON, "the broker answers again", || kafka.client().broker_count().is_ok());
+}
