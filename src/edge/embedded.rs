@@ -1,0 +1,99 @@
+//! The embedded store: histories in this process, decided by the reference. For `weir demo` and tests.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::{
+    domain::{
+        admit::{AdmitBatch, Ask, CapQuery},
+        class::{Campaign, ClassNames, Kind, KindTable, table_name},
+        decide::{Answer, Cap, Send, decide},
+        history::Entry,
+        shard::UserHash,
+    },
+    worker::ports::{Store, StoreError},
+};
+
+/// Histories in memory, shared by all clones. A user's entries that are past the retention are dropped when the
+/// user is next written to.
+#[derive(Debug, Clone)]
+pub struct EmbeddedStore {
+    retention_ms: i64,
+    shared: Arc<RwLock<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    histories: HashMap<UserHash, Vec<Entry>>,
+    kinds: KindTable,
+    campaigns: HashMap<String, Campaign>,
+}
+
+impl EmbeddedStore {
+    /// An empty store that remembers sends for so many milliseconds.
+    #[must_use]
+    pub fn new(retention_ms: i64) -> Self {
+        Self { retention_ms, shared: Arc::default() }
+    }
+
+    /// A user's history, ascending.
+    #[must_use]
+    pub fn history(&self, user: UserHash) -> Vec<Entry> {
+        let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+        shared.histories.get(&user).cloned().unwrap_or_default()
+    }
+
+    fn decide_all(&self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) {
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let open = || batch.asks.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
+        let sends: Vec<(usize, Send)> = open().map(|(ask, place)| (place, shared.send(ask))).collect();
+        let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| shared.caps(caps)).collect();
+        for (place, send) in sends {
+            let ask = &batch.asks[place];
+            let history = shared.histories.entry(ask.user).or_default();
+            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], batch.now, self.retention_ms));
+        }
+    }
+}
+
+impl Shared {
+    fn send(&mut self, ask: &Ask<'_>) -> Send {
+        let Ask { id, origin, cost, record, .. } = *ask;
+        Send { id, origin, kind: self.kind(&ask.class), campaign: self.campaign(ask.class.campaign), cost, record }
+    }
+
+    fn kind(&mut self, class: &ClassNames<'_>) -> Kind {
+        let owned = |name: Option<&str>| name.map(|name| table_name(name).into_owned());
+        let names = (owned(class.channel), owned(class.category));
+        self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names))
+    }
+
+    fn campaign(&mut self, name: Option<&str>) -> Campaign {
+        let Some(name) = name.map(table_name) else { return Campaign::NONE };
+        if let Some(known) = self.campaigns.get(name.as_ref()) {
+            return *known;
+        }
+        let next = u32::try_from(self.campaigns.len() + 1).map_or(Campaign::OVERFLOW, Campaign).min(Campaign::OVERFLOW);
+        if next < Campaign::OVERFLOW {
+            self.campaigns.insert(name.into_owned(), next);
+        }
+        next
+    }
+
+    fn caps(&self, caps: &[CapQuery]) -> Vec<Cap> {
+        let cap = |query: &CapQuery| {
+            let CapQuery { window, limit, filter, scope } = query;
+            Cap { window: *window, limit: *limit, kinds: self.kinds.matching(filter), scope: *scope }
+        };
+        caps.iter().map(cap).collect()
+    }
+}
+
+impl Store for EmbeddedStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.decide_all(batch, answers);
+        Ok(())
+    }
+}

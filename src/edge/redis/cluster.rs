@@ -1,0 +1,245 @@
+//! All nodes of a Redis: who owns which slot, and rounds of requests to many nodes at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use redis::{Cmd, Value, cmd};
+use tokio::task::JoinSet;
+
+use super::{
+    address::NodeAddr,
+    backoff::Backoff,
+    node::{Asking, Node, Reply, Request},
+    options::RedisOptions,
+    slot_map::SlotMap,
+    stats::{RedisStats, RetryCause},
+    trouble::{Pace, Trouble},
+};
+
+/// A request and the slot of its keys.
+#[derive(Debug, Clone)]
+pub(super) struct Routed {
+    /// The slot.
+    pub(super) slot: u16,
+    /// The node to ask in place of the owner, with ASKING.
+    pub(super) detour: Option<NodeAddr>,
+    /// What to ask.
+    pub(super) request: Request,
+}
+
+/// The connections of one lane.
+pub(super) struct Cluster {
+    options: Arc<RedisOptions>,
+    stats: Arc<RedisStats>,
+    nodes: BTreeMap<NodeAddr, Node>,
+    map: Option<SlotMap>,
+    /// The map may be out of date: read it before the next round.
+    doubt: bool,
+    /// Slots that moved, as told by redirects since the map was read.
+    moved: Vec<(u16, NodeAddr)>,
+    /// Nodes that did not answer last time: asked for the map after all others.
+    silent: BTreeSet<NodeAddr>,
+}
+
+impl Cluster {
+    /// Nothing is connected yet.
+    pub(super) fn new(options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
+        Self {
+            options,
+            stats,
+            nodes: BTreeMap::new(),
+            map: None,
+            doubt: false,
+            moved: Vec::new(),
+            silent: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn options(&self) -> &RedisOptions {
+        &self.options
+    }
+
+    pub(super) fn stats(&self) -> &RedisStats {
+        &self.stats
+    }
+
+    pub(super) fn backoff(&self) -> Backoff {
+        Backoff::new(self.options.tries)
+    }
+
+    /// All primaries, as far as known.
+    pub(super) fn primaries(&self) -> Vec<NodeAddr> {
+        self.map.as_ref().map(SlotMap::primaries).unwrap_or_default()
+    }
+
+    /// Sends each request to the owner of its slot, all nodes at once, one pipeline a node; gives the replies
+    /// in order. Nothing is sent twice.
+    pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
+        let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
+        let mut by_node: BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>> = BTreeMap::new();
+        if self.map.is_none() || self.doubt {
+            if let Err(trouble) = self.refresh().await {
+                return requests.iter().map(|_| Err(trouble.clone())).collect();
+            }
+        }
+        for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
+            let owner = self.map.as_ref().and_then(|map| map.owner(slot)).cloned();
+            match (detour, owner) {
+                (Some(to), _) => by_node.entry(to).or_default().push((place, (Asking::Yes, request))),
+                (None, Some(to)) => by_node.entry(to).or_default().push((place, (Asking::No, request))),
+                (None, None) => {
+                    self.doubt = true;
+                    replies[place] = Some(Err(self.nobody(slot)));
+                }
+            }
+        }
+        for (place, reply) in self.send(by_node).await {
+            if let Err(trouble) = &reply {
+                self.learn(trouble);
+            }
+            replies[place] = Some(reply);
+        }
+        let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+    }
+
+    async fn send(&mut self, by_node: BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>) -> Vec<(usize, Reply)> {
+        let mut under_way = JoinSet::new();
+        for (addr, requests) in by_node {
+            let mut node = self.nodes.remove(&addr).unwrap_or_else(|| self.node(addr));
+            under_way.spawn(async move {
+                let (places, requests): (Vec<usize>, Vec<_>) = requests.into_iter().unzip();
+                let replies = node.exchange(&requests).await;
+                (node, places, replies)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(done) = under_way.join_next().await {
+            // A task that panicked leaves its places empty: they are reported as not answered.
+            let Ok((node, places, replies)) = done else { continue };
+            self.nodes.insert(node.addr().clone(), node);
+            all.extend(places.into_iter().zip(replies));
+        }
+        all
+    }
+
+    fn node(&self, addr: NodeAddr) -> Node {
+        Node::new(addr, Arc::clone(&self.options), Arc::clone(&self.stats))
+    }
+
+    fn nobody(&self, slot: u16) -> Trouble {
+        let message = format!("slot {slot} has no owner: the cluster is not whole");
+        Trouble::Away { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+    }
+
+    /// Counts a trouble and takes from it what it says about the map.
+    fn learn(&mut self, trouble: &Trouble) {
+        self.stats.trouble(trouble.cause());
+        self.doubt |= trouble.doubts_the_map();
+        match trouble {
+            Trouble::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
+            Trouble::Away { node, .. } => {
+                self.silent.insert(node.clone());
+            }
+            Trouble::Ask { .. }
+            | Trouble::Apart { .. }
+            | Trouble::NoScript { .. }
+            | Trouble::LostHistory { .. }
+            | Trouble::Refused { .. } => {}
+        }
+    }
+
+    /// Reads the slot map from the first node that gives one: those that were primaries, then those named.
+    async fn refresh(&mut self) -> Result<(), Trouble> {
+        let mut candidates = self.primaries();
+        candidates.extend(self.options.nodes.iter().cloned());
+        candidates.extend(self.moved.iter().map(|(_, to)| to.clone()));
+        candidates.sort_by_key(|addr| self.silent.contains(addr));
+        let mut tried: Vec<NodeAddr> = Vec::new();
+        let mut first = None;
+        for addr in candidates {
+            if tried.contains(&addr) {
+                continue;
+            }
+            tried.push(addr.clone());
+            match self.read_map(&addr).await {
+                Ok(mut map) => {
+                    for (slot, owner) in self.moved.drain(..) {
+                        map.set(slot, &owner);
+                    }
+                    let primaries = map.primaries();
+                    self.nodes.retain(|addr, _| primaries.contains(addr));
+                    self.map = Some(map);
+                    self.doubt = false;
+                    self.silent.clear();
+                    return Ok(());
+                }
+                Err(trouble) => {
+                    self.learn(&trouble);
+                    first.get_or_insert(trouble);
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| self.nobody(0)))
+    }
+
+    async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, Trouble> {
+        self.stats.map_refresh();
+        let mut command = cmd("CLUSTER");
+        command.arg("SLOTS");
+        match self.ask_node(addr, command).await {
+            Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| Trouble::torn(addr, "CLUSTER SLOTS")),
+            Err(Trouble::Refused { message, .. }) if message.contains("cluster support disabled") => {
+                Ok(SlotMap::Single(addr.clone()))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Asks one node, once.
+    pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {
+        let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
+        let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();
+        self.nodes.insert(addr.clone(), node);
+        reply.unwrap_or_else(|| Err(Trouble::torn(addr, "no reply")))
+    }
+
+    /// Sends requests until each has an answer or the tries are used up. Each request must be safe to repeat.
+    pub(super) async fn ask_all(&mut self, requests: Vec<(u16, Request)>) -> Vec<Reply> {
+        let routed = |(slot, request)| Routed { slot, detour: None, request };
+        let mut pending: Vec<(usize, Routed)> = requests.into_iter().map(routed).enumerate().collect();
+        let mut done: Vec<Option<Reply>> = pending.iter().map(|_| None).collect();
+        let mut backoff = self.backoff();
+        loop {
+            let replies = self.round(pending.iter().map(|(_, routed)| routed.clone()).collect()).await;
+            let (mut left, mut pace) = (Vec::new(), Pace::AtOnce);
+            for ((place, mut routed), reply) in pending.into_iter().zip(replies) {
+                routed.detour = None;
+                if let Err(trouble) = &reply
+                    && trouble.pace() != Pace::Never
+                {
+                    pace = pace.max(trouble.pace());
+                    if let Trouble::Ask { to, .. } = trouble {
+                        routed.detour = Some(to.clone());
+                    }
+                    left.push((place, routed));
+                }
+                done[place] = Some(reply);
+            }
+            pending = left;
+            if pending.is_empty() || !backoff.again(pace).await {
+                break;
+            }
+        }
+        let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
+        done.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+    }
+
+    /// [`Cluster::ask_all`] for one.
+    pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Result<Value, Trouble> {
+        let mut replies = self.ask_all(vec![(slot, request)]).await;
+        replies.pop().unwrap_or_else(|| Err(self.nobody(slot)))
+    }
+}

@@ -1,0 +1,31 @@
+//! Histories in Redis: one server or a cluster, Redis from 6.2 on or Valkey.
+//!
+//! A batch is grouped by shard and bucket ([`plan`]), packed ([`packing`]), sent as one pipeline a node
+//! ([`cluster`], [`node`]), and every reply is looked at by itself ([`pass`]); `lua/admit.lua` decides, next to
+//! the data. [`open`] finds, verifies or makes the keyspace.
+
+mod address;
+mod backoff;
+mod cluster;
+mod keyspace;
+mod names;
+mod node;
+mod open;
+mod options;
+mod packing;
+mod pass;
+mod plan;
+mod script;
+mod servers;
+mod slot_map;
+mod stats;
+mod store;
+mod trouble;
+
+pub use address::NodeAddr;
+pub use keyspace::{FORMAT, Keyspace, Meta};
+pub use open::{Birth, Opened, open};
+pub use options::{BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing};
+pub use servers::LISTPACK_VALUE_BYTES;
+pub use stats::{RedisStats, RetryCause};
+pub use store::RedisStore;

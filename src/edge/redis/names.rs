@@ -1,0 +1,198 @@
+//! Numbers of channels, categories and campaigns: asked for once, cached by each lane.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{
+    cluster::Cluster, keyspace::Keyspace, node::Request, packing::ClassNumbers, script::Script, trouble::Trouble,
+};
+use crate::domain::class::{Campaign, ClassNames, Kind, KindNames, KindTable, table_name};
+
+/// The most names that one call gives numbers to.
+const MAX_NAMES_A_CALL: usize = 500;
+/// The most campaigns that a lane remembers; then it forgets all and asks again.
+const MAX_CAMPAIGNS_CACHED: usize = 100_000;
+
+/// The numbers a lane knows.
+#[derive(Default)]
+pub(super) struct Names {
+    kinds: KindTable,
+    /// Key of [`kind_key`] -> kind.
+    kinds_by_key: HashMap<Box<[u8]>, Kind>,
+    campaigns: HashMap<Box<str>, Campaign>,
+    key: Vec<u8>,
+}
+
+impl Names {
+    /// All kinds known.
+    pub(super) fn kinds(&self) -> &KindTable {
+        &self.kinds
+    }
+
+    /// The numbers of a class, where both are known.
+    fn numbers(&mut self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        let kind = self.kind(class)?;
+        let campaign = match class.campaign {
+            None => Campaign::NONE,
+            Some(name) => *self.campaigns.get(table_name(name).as_ref())?,
+        };
+        Some((kind, campaign))
+    }
+
+    fn kind(&mut self, class: &ClassNames<'_>) -> Option<Kind> {
+        if class.channel.is_none() && class.category.is_none() {
+            return Some(Kind::NONE);
+        }
+        kind_key(&mut self.key, class);
+        self.kinds_by_key.get(self.key.as_slice()).copied()
+    }
+
+    /// The numbers of all these classes, in order; new names are given numbers. `None`, with the reason, for
+    /// those whose numbers could not be had.
+    pub(super) async fn resolve(
+        &mut self,
+        classes: &[ClassNames<'_>],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> (Vec<Option<ClassNumbers>>, Option<Trouble>) {
+        let known: Vec<_> = classes.iter().map(|class| self.numbers(class)).collect();
+        if known.iter().all(Option::is_some) {
+            return (known, None);
+        }
+        if self.campaigns.len() > MAX_CAMPAIGNS_CACHED {
+            self.campaigns.clear();
+        }
+        let trouble = self.learn(classes, cluster, keyspace).await.err();
+        (classes.iter().map(|class| self.numbers(class)).collect(), trouble)
+    }
+
+    async fn learn(
+        &mut self,
+        classes: &[ClassNames<'_>],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> Result<(), Trouble> {
+        let mut kinds = BTreeSet::new();
+        let mut campaigns = BTreeSet::new();
+        for class in classes {
+            if self.kind(class).is_none() {
+                kinds.insert(kind_names(class));
+            }
+            if let Some(name) = class.campaign.map(table_name)
+                && !self.campaigns.contains_key(name.as_ref())
+            {
+                campaigns.insert(name.into_owned());
+            }
+        }
+        if !kinds.is_empty() {
+            let fields = kinds.iter().map(kind_field).collect();
+            let given = intern(cluster, keyspace, keyspace.kinds_key(), MAX_KIND, fields).await?;
+            let full = given.iter().any(|number| *number > u64::from(MAX_KIND));
+            self.reload(cluster, keyspace).await?;
+            if full {
+                for names in kinds {
+                    let class =
+                        ClassNames { channel: names.0.as_deref(), category: names.1.as_deref(), campaign: None };
+                    kind_key(&mut self.key, &class);
+                    self.kinds_by_key.entry(self.key.as_slice().into()).or_insert(Kind::OVERFLOW);
+                }
+            }
+        }
+        let campaigns: Vec<String> = campaigns.into_iter().collect();
+        let fields = campaigns.iter().map(|name| campaign_field(name)).collect();
+        let given = intern(cluster, keyspace, keyspace.campaigns_key(), MAX_CAMPAIGN, fields).await?;
+        for (name, number) in campaigns.into_iter().zip(given) {
+            let number = u32::try_from(number).map_or(Campaign::OVERFLOW, Campaign);
+            self.campaigns.insert(name.into(), number.min(Campaign::OVERFLOW));
+        }
+        Ok(())
+    }
+
+    /// Reads the whole table of kinds again.
+    pub(super) async fn reload(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), Trouble> {
+        let mut command = redis::cmd("HGETALL");
+        command.arg(keyspace.kinds_key());
+        let reply = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await?;
+        let torn = || Trouble::torn(&cluster.options().nodes[0], "the table of kinds");
+        let fields: HashMap<Vec<u8>, Vec<u8>> = redis::from_redis_value(reply).map_err(|_| torn())?;
+        let mut kinds: Vec<(u64, KindNames)> = Vec::with_capacity(fields.len());
+        for (field, number) in &fields {
+            if field != b"epoch" {
+                let names = serde_json::from_slice(field).map_err(|_| torn())?;
+                let number = str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+                kinds.push((number.ok_or_else(torn)?, names));
+            }
+        }
+        kinds.sort_unstable();
+        if kinds.iter().zip(1..).any(|((number, _), expected)| *number != expected) {
+            return Err(torn());
+        }
+        self.kinds = KindTable::new(kinds.into_iter().map(|(_, names)| names).collect());
+        self.kinds_by_key.retain(|_, kind| *kind == Kind::OVERFLOW);
+        for number in (1..).take(self.kinds.len()) {
+            if let Some((channel, category)) = self.kinds.names(Kind(number)) {
+                let class = ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: None };
+                kind_key(&mut self.key, &class);
+                self.kinds_by_key.insert(self.key.as_slice().into(), Kind(number));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The highest number a kind may have.
+const MAX_KIND: u32 = Kind::OVERFLOW.0 as u32 - 1;
+/// The highest number a campaign may have.
+const MAX_CAMPAIGN: u32 = Campaign::OVERFLOW.0 - 1;
+
+/// Gives numbers to fields of a table.
+async fn intern(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    table: &str,
+    limit: u32,
+    fields: Vec<Vec<u8>>,
+) -> Result<Vec<u64>, Trouble> {
+    let mut numbers = Vec::with_capacity(fields.len());
+    for names in fields.chunks(MAX_NAMES_A_CALL) {
+        let mut args = vec![keyspace.epoch().as_bytes().to_vec(), limit.to_string().into_bytes()];
+        args.extend_from_slice(names);
+        let request = Request::Call { script: Script::Intern, keys: vec![table.to_owned()], args };
+        let reply = cluster.ask(keyspace.meta_slot(), request).await?;
+        let given: Vec<u64> = redis::from_redis_value(reply).unwrap_or_default();
+        if given.len() != names.len() || given.iter().any(|number| *number == 0 || *number > u64::from(limit) + 1) {
+            return Err(Trouble::torn(&cluster.options().nodes[0], "numbers for names"));
+        }
+        numbers.extend(given);
+    }
+    Ok(numbers)
+}
+
+fn kind_names(class: &ClassNames<'_>) -> KindNames {
+    let owned = |name: Option<&str>| name.map(|name| table_name(name).into_owned());
+    (owned(class.channel), owned(class.category))
+}
+
+/// A kind's field in the table: `["push",null]`, which no two kinds share whatever their names hold.
+fn kind_field(names: &KindNames) -> Vec<u8> {
+    serde_json::to_vec(names).unwrap_or_default()
+}
+
+/// A campaign's field in the table: `=` and the name, so that none is the table's own field.
+fn campaign_field(name: &str) -> Vec<u8> {
+    format!("={name}").into_bytes()
+}
+
+/// The same as bytes for the lane's own look-ups, without allocation: presence, length and text of each name.
+fn kind_key(key: &mut Vec<u8>, class: &ClassNames<'_>) {
+    key.clear();
+    for name in [class.channel, class.category] {
+        match name.map(table_name) {
+            None => key.push(0),
+            Some(name) => {
+                key.push(1);
+                key.extend_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes());
+                key.extend_from_slice(name.as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One node: its connection, the scripts it knows, and one pipeline at a time.
+
+use std::{sync::Arc, time::Instant};
+
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline,
+    RedisConnectionInfo, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+};
+
+use super::{
+    address::NodeAddr,
+    options::{Password, RedisOptions},
+    script::{SCRIPTS, Script},
+    stats::{RedisStats, RetryCause},
+    trouble::Trouble,
+};
+
+/// What can be asked of a node.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    /// A script call.
+    Call {
+        /// Which script.
+        script: Script,
+        /// Its keys.
+        keys: Vec<String>,
+        /// Its arguments.
+        args: Vec<Vec<u8>>,
+    },
+    /// Any other command.
+    Plain(Cmd),
+}
+
+/// Whether the node is asked for keys of a slot that it only receives yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// With ASKING before the command.
+    Yes,
+    /// As the owner.
+    No,
+}
+
+/// What a node made of one request.
+pub(super) type Reply = Result<Value, Trouble>;
+
+/// A connection, if there is one, and what was loaded through it.
+pub(super) struct Node {
+    addr: NodeAddr,
+    options: Arc<RedisOptions>,
+    stats: Arc<RedisStats>,
+    connection: Option<MultiplexedConnection>,
+    loaded: [Option<String>; SCRIPTS],
+}
+
+impl Node {
+    /// A node that is not connected yet.
+    pub(super) fn new(addr: NodeAddr, options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
+        Self { addr, options, stats, connection: None, loaded: Default::default() }
+    }
+
+    pub(super) fn addr(&self) -> &NodeAddr {
+        &self.addr
+    }
+
+    /// Sends these requests in one round trip and gives a reply to each, in order. With
+    /// `redis.wait_replicas` set, replies count only once enough replicas have what was written.
+    pub(super) async fn exchange(&mut self, requests: &[(Asking, Request)]) -> Vec<Reply> {
+        match self.try_exchange(requests).await {
+            Ok(replies) => replies,
+            Err(trouble) => requests.iter().map(|_| Err(trouble.clone())).collect(),
+        }
+    }
+
+    async fn try_exchange(&mut self, requests: &[(Asking, Request)]) -> Result<Vec<Reply>, Trouble> {
+        let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
+        let mut writes = false;
+        for (asking, request) in requests {
+            if *asking == Asking::Yes {
+                pipeline.cmd("ASKING");
+            }
+            match request {
+                Request::Plain(command) => pipeline.add_command(command.clone()),
+                Request::Call { script, keys, args } => {
+                    writes = true;
+                    let sha = self.sha(*script).await?;
+                    pipeline.add_command(evalsha(&sha, keys, args))
+                }
+            };
+        }
+        let wait = writes && self.options.wait_replicas > 0;
+        if wait {
+            let half = u64::try_from(self.options.response_timeout.as_millis() / 2).unwrap_or(u64::MAX);
+            pipeline.cmd("WAIT").arg(self.options.wait_replicas).arg(half.max(1));
+        }
+        let mut values = self.send(&pipeline).await?;
+        if wait {
+            self.check_replicas(values.pop())?;
+        }
+        let mut values = values.into_iter();
+        let replies = requests.iter().map(|(asking, _)| {
+            if *asking == Asking::Yes {
+                values.next();
+            }
+            match values.next() {
+                Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
+                Some(value) => Ok(value),
+                None => Err(Trouble::torn(&self.addr, "replies are missing")),
+            }
+        });
+        let replies: Vec<Reply> = replies.collect();
+        if replies.iter().any(|reply| matches!(reply, Err(Trouble::NoScript { .. }))) {
+            self.loaded = Default::default();
+        }
+        Ok(replies)
+    }
+
+    fn check_replicas(&self, reply: Option<Value>) -> Result<(), Trouble> {
+        let wanted = i64::from(self.options.wait_replicas);
+        let away = |message| Trouble::Away { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
+        match reply {
+            Some(Value::Int(had)) if had >= wanted => Ok(()),
+            Some(Value::Int(had)) => Err(away(format!("{had} of {wanted} replicas had the writes in time"))),
+            Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
+            Some(_) | None => Err(Trouble::torn(&self.addr, "WAIT gave no number")),
+        }
+    }
+
+    /// Sends a pipeline; as many values come back as there are commands.
+    async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Trouble> {
+        let mut connection = self.connected().await?;
+        let started = Instant::now();
+        let values = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
+        self.stats.round_trip(started.elapsed());
+        match values {
+            Ok(values) if values.len() == pipeline.len() => Ok(values),
+            Ok(_) => {
+                self.connection = None;
+                Err(Trouble::torn(&self.addr, "as many replies as commands were expected"))
+            }
+            Err(error) => {
+                self.connection = None;
+                Err(Trouble::of_connection(&error, &self.addr))
+            }
+        }
+    }
+
+    async fn connected(&mut self) -> Result<MultiplexedConnection, Trouble> {
+        if let Some(connection) = &self.connection {
+            return Ok(connection.clone());
+        }
+        let connection = connect(&self.addr, &self.options).await.map_err(|error| {
+            let trouble = Trouble::of_connection(&error, &self.addr);
+            match trouble {
+                Trouble::Away { node, cause, message } => {
+                    Trouble::Away { node, cause, message: format!("cannot connect: {message}") }
+                }
+                other => other,
+            }
+        })?;
+        self.stats.connection();
+        self.loaded = Default::default();
+        self.connection = Some(connection.clone());
+        Ok(connection)
+    }
+
+    /// The SHA under which the node knows a script, loading it where it does not.
+    async fn sha(&mut self, script: Script) -> Result<String, Trouble> {
+        self.connected().await?;
+        if let Some(sha) = &self.loaded[script as usize] {
+            return Ok(sha.clone());
+        }
+        let sha = match self.load(script.source()).await {
+            Err(Trouble::Refused { message, .. }) if message.contains("Error compiling script") => {
+                self.load(&script.plain_source()).await?
+            }
+            other => other?,
+        };
+        self.loaded[script as usize] = Some(sha.clone());
+        Ok(sha)
+    }
+
+    async fn load(&mut self, source: &str) -> Result<String, Trouble> {
+        let mut pipeline = Pipeline::with_capacity(1);
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(source);
+        self.stats.script_load();
+        match self.send(&pipeline).await?.pop() {
+            Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
+            Some(value) => redis::from_redis_value(value).map_err(|_| Trouble::torn(&self.addr, "SCRIPT LOAD")),
+            None => Err(Trouble::torn(&self.addr, "SCRIPT LOAD")),
+        }
+    }
+}
+
+fn evalsha(sha: &str, keys: &[String], args: &[Vec<u8>]) -> Cmd {
+    let bytes = sha.len() + keys.iter().map(String::len).sum::<usize>() + args.iter().map(Vec::len).sum::<usize>();
+    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), bytes + 16);
+    command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
+    for arg in args {
+        command.arg(arg.as_slice());
+    }
+    command
+}
+
+async fn connect(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(options.connect_timeout))
+        .set_response_timeout(Some(options.response_timeout));
+    client(addr, options)?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn client(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<Client> {
+    let mut settings = RedisConnectionInfo::default().set_db(options.database).set_skip_set_lib_name();
+    if let Some(username) = &options.username {
+        settings = settings.set_username(username);
+    }
+    if let Some(Password(password)) = &options.password {
+        settings = settings.set_password(password);
+    }
+    let (host, port) = (addr.host.clone(), addr.port);
+    let info = |addr: ConnectionAddr| -> RedisResult<ConnectionInfo> {
+        let tcp = TcpSettings::default().set_nodelay(true);
+        Ok(addr.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp))
+    };
+    let Some(tls) = &options.tls else {
+        return Client::open(info(ConnectionAddr::Tcp(host, port))?);
+    };
+    let certificates = TlsCertificates {
+        client_tls: tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+        root_cert: tls.ca.clone(),
+    };
+    let addr = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+    Client::build_with_tls(info(addr)?, certificates)
+}

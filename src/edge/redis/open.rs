@@ -1,0 +1,231 @@
+//! Finds the keyspace of a Redis, makes it where there is none, and looks at the servers.
+
+use std::{collections::HashMap, sync::Arc};
+
+use redis::cmd;
+
+use super::{
+    cluster::Cluster,
+    keyspace::{Keyspace, Meta, State},
+    node::Request,
+    options::{RedisOptions, WhenMissing},
+    script::Script,
+    servers,
+    stats::RedisStats,
+    trouble::Trouble,
+};
+use crate::{
+    domain::{shard::Layout, time::Time},
+    worker::ports::StoreError,
+};
+
+/// A keyspace that was found or made.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The keyspace, for [`super::RedisStore::new`].
+    pub keyspace: Arc<Keyspace>,
+    /// Shards whose history is gone, ascending: their sends wait for `weir rebuild`.
+    pub lost: Vec<u16>,
+    /// What works, but should be changed; each says what to do.
+    pub warnings: Vec<String>,
+}
+
+/// What a keyspace gets that cannot be read off the options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Birth {
+    /// A text that no other keyspace has: random, at most 64 bytes.
+    pub epoch: String,
+    /// The clock.
+    pub now: Time,
+}
+
+/// Finds the keyspace under the options' prefix and verifies it; where there is none, makes it or says so.
+///
+/// Two workers may do this at once, and one that stopped half way is followed up by the next: the meta key is
+/// written first, by one of them, as "creating"; whoever finds it so gives every shard that has none the meta's
+/// epoch, and then calls it "ready". Nobody uses a keyspace before that.
+///
+/// # Errors
+/// [`StoreError::Temporary`] where Redis is away; [`StoreError::Fatal`] where something must be changed: another
+/// number of shards, history or format, keys of something else, keys without their meta key, a server that may
+/// evict, no permission.
+pub async fn open(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    when_missing: WhenMissing,
+    birth: Birth,
+) -> Result<Opened, StoreError> {
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
+    let warnings = servers::check(&mut cluster).await?;
+    let (meta, state) = match found {
+        Some(found) => found,
+        None => claim(&mut cluster, &Keyspace::new(&options.prefix, ours)).await?,
+    };
+    compare(options, &meta)?;
+    let keyspace = Keyspace::new(&options.prefix, meta);
+    if state == State::Creating {
+        if when_missing == WhenMissing::Refuse {
+            return Err(StoreError::Fatal(format!(
+                "{}: the keyspace was not finished when it was made; start a worker or run weir check --create",
+                keyspace.meta_key()
+            )));
+        }
+        finish(&mut cluster, &keyspace).await?;
+    }
+    let lost = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+    Ok(Opened { keyspace: Arc::new(keyspace), lost, warnings })
+}
+
+/// The meta key that is there, or `None` where there is nothing at all and it may be made.
+async fn find(
+    cluster: &mut Cluster,
+    ours: &Keyspace,
+    when_missing: WhenMissing,
+) -> Result<Option<(Meta, State)>, StoreError> {
+    if let Some(found) = read_meta(cluster, ours).await? {
+        return Ok(Some(found));
+    }
+    let shards = ours.meta().layout.shards;
+    let present = epochs(cluster, ours).await.map_err(startup)?.iter().flatten().count();
+    if present > 0 {
+        // Another worker may have made it since.
+        if let Some(found) = read_meta(cluster, ours).await? {
+            return Ok(Some(found));
+        }
+        return Err(StoreError::Fatal(format!(
+            "{} is gone, though {present} of {shards} shards have their epoch: the node that held it has lost its data. \
+             Restore it from a backup, or make a new keyspace with weir rebuild",
+            ours.meta_key()
+        )));
+    }
+    if when_missing == WhenMissing::Refuse {
+        return Err(StoreError::Fatal(format!(
+            "{}: there is no keyspace here; the first start of a worker makes it, or weir check --create",
+            ours.meta_key()
+        )));
+    }
+    Ok(None)
+}
+
+async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
+    let mut command = cmd("HGETALL");
+    command.arg(keyspace.meta_key());
+    match cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await {
+        Ok(value) => parse_meta(keyspace, value),
+        Err(Trouble::Refused { message, .. }) if message.starts_with("WRONGTYPE") => Err(foreign(keyspace, &message)),
+        Err(trouble) => Err(startup(trouble)),
+    }
+}
+
+fn parse_meta(keyspace: &Keyspace, value: redis::Value) -> Result<Option<(Meta, State)>, StoreError> {
+    let fields: HashMap<String, String> =
+        redis::from_redis_value(value).map_err(|error| foreign(keyspace, &error.to_string()))?;
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    Meta::of_fields(&fields).map(Some).map_err(|reason| foreign(keyspace, &reason))
+}
+
+fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
+    StoreError::Fatal(format!(
+        "{} is not a keyspace of this weir: {reason}. Give redis.prefix another value, or use the weir that made it",
+        keyspace.meta_key()
+    ))
+}
+
+/// Writes the meta key as "creating", unless another worker was first; gives what is there then.
+async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
+    let fields = ours.meta().to_fields(State::Creating);
+    let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
+    let request =
+        Request::Call { script: Script::Create, keys: vec![ours.meta_key().to_owned()], args: args.collect() };
+    let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
+    parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
+}
+
+fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
+    let differs = |setting: &str, ours: String, theirs: String| {
+        Err(StoreError::Fatal(format!(
+            "redis.{setting} is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to \
+             {theirs}, or make a new keyspace with another redis.prefix and weir rebuild",
+            options.prefix
+        )))
+    };
+    if meta.layout.shards != options.shards {
+        return differs("shards", options.shards.to_string(), meta.layout.shards.to_string());
+    }
+    if meta.history_ms != options.history_ms {
+        return differs("history", format!("{} ms", options.history_ms), format!("{} ms", meta.history_ms));
+    }
+    Ok(())
+}
+
+/// Gives every shard and table the epoch, and calls the keyspace ready.
+async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreError> {
+    let shards = 0..keyspace.meta().layout.shards;
+    let mut requests: Vec<(u16, Request)> = shards
+        .map(|shard| {
+            let mut command = cmd("SET");
+            command.arg(keyspace.epoch_key(shard)).arg(keyspace.epoch()).arg("NX");
+            (keyspace.slot(shard), Request::Plain(command))
+        })
+        .collect();
+    for table in [keyspace.kinds_key(), keyspace.campaigns_key()] {
+        let mut command = cmd("HSETNX");
+        command.arg(table).arg("epoch").arg(keyspace.epoch());
+        requests.push((keyspace.meta_slot(), Request::Plain(command)));
+    }
+    for reply in cluster.ask_all(requests).await {
+        reply.map_err(startup)?;
+    }
+    let others = lost_shards(cluster, keyspace).await.map_err(startup)?;
+    if !others.is_empty() {
+        return Err(StoreError::Fatal(format!(
+            "shards {others:?} under redis.prefix hold another keyspace's epoch, so {} cannot be made: give \
+             redis.prefix another value, or delete the keys that are left over",
+            keyspace.meta_key()
+        )));
+    }
+    let mut command = cmd("HSET");
+    command.arg(keyspace.meta_key()).arg("state").arg(State::Ready.text());
+    cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+    Ok(())
+}
+
+/// The epoch of each shard.
+async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
+    let requests = (0..keyspace.meta().layout.shards).map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    let replies = cluster.ask_all(requests.collect()).await;
+    replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
+}
+
+/// Asks for the epoch of one shard.
+pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
+    let mut command = cmd("GET");
+    command.arg(keyspace.epoch_key(shard));
+    Request::Plain(command)
+}
+
+/// Shards without this keyspace's epoch.
+async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u16>, Trouble> {
+    let epochs = epochs(cluster, keyspace).await?;
+    let lost = (0..).zip(epochs).filter(|(_, epoch)| epoch.as_deref() != Some(keyspace.epoch()));
+    Ok(lost.map(|(shard, _)| shard).collect())
+}
+
+/// At the start, what asking again cannot mend ends the start.
+pub(super) fn startup(trouble: Trouble) -> StoreError {
+    match trouble {
+        Trouble::Refused { .. } | Trouble::LostHistory { .. } => StoreError::Fatal(format!(
+            "Redis refused: {trouble}. Check redis.username and redis.password and the user's ACL (docs/operations.md)"
+        )),
+        Trouble::Moved { .. }
+        | Trouble::Ask { .. }
+        | Trouble::Apart { .. }
+        | Trouble::NoScript { .. }
+        | Trouble::Away { .. } => StoreError::Temporary(format!("Redis cannot answer now: {trouble}")),
+    }
+}

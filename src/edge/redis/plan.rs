@@ -1,0 +1,77 @@
+//! Which sends go together into one call.
+
+use crate::domain::shard::Place;
+
+/// The most users a call carries: keeps the longest run of the script under a millisecond (redis.md: 64 to 128).
+pub(super) const MAX_USERS_A_CALL: usize = 128;
+/// The most sends a call carries.
+pub(super) const MAX_SENDS_A_CALL: usize = 256;
+/// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
+pub(super) const MAX_SENDS_A_USER: usize = 64;
+
+/// One send that is to be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Planned {
+    /// Where its user's history is.
+    pub(super) place: Place,
+    /// Its place in the batch.
+    pub(super) ask: usize,
+}
+
+/// Cuts the sends of a round into calls: each of one shard, all sends of a user in one call and in the order of
+/// the batch. Returns the calls; sends that are in none wait for the next round.
+pub(super) fn calls(mut pending: Vec<Planned>) -> Vec<Vec<Planned>> {
+    pending.sort_unstable();
+    let mut calls: Vec<Vec<Planned>> = Vec::new();
+    for shard in pending.chunk_by(|a, b| a.place.shard == b.place.shard) {
+        let (mut call, mut users) = (Vec::new(), 0);
+        for user in shard.chunk_by(|a, b| a.place == b.place) {
+            let user = &user[..user.len().min(MAX_SENDS_A_USER)];
+            if users == MAX_USERS_A_CALL || call.len() + user.len() > MAX_SENDS_A_CALL {
+                calls.push(std::mem::take(&mut call));
+                users = 0;
+            }
+            call.extend_from_slice(user);
+            users += 1;
+        }
+        calls.push(call);
+    }
+    calls
+}
+
+/// Cuts a call into one a bucket.
+pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> {
+    call.chunk_by(|a, b| a.place.bucket == b.place.bucket).map(<[Planned]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(shard: u16, user: u8, ask: usize) -> Planned {
+        Planned { place: Place { shard, bucket: u32::from(user % 3), field: [user; 8] }, ask }
+    }
+
+    #[test]
+    fn a_user_is_in_one_call_in_the_order_of_the_batch_and_bounds_hold() {
+        let pending: Vec<Planned> = (0..10_000)
+            .map(|n| send(u16::try_from(n % 2).unwrap(), if n < 200 { 0 } else { u8::try_from(n % 251).unwrap() }, n))
+            .collect();
+        let calls = calls(pending.clone());
+        let mut seen = std::collections::BTreeMap::<Place, Vec<usize>>::new();
+        for call in &calls {
+            assert!((1..=MAX_SENDS_A_CALL).contains(&call.len()));
+            assert!(call.iter().all(|send| send.place.shard == call[0].place.shard));
+            let users: Vec<Place> = call.chunk_by(|a, b| a.place == b.place).map(|user| user[0].place).collect();
+            assert!(users.len() <= MAX_USERS_A_CALL);
+            for user in users {
+                let asks = call.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
+                assert!(seen.insert(user, asks).is_none(), "a user is in two calls");
+            }
+        }
+        for (user, asks) in seen {
+            let all: Vec<usize> = pending.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
+            assert_eq!(asks[..], all[..all.len().min(MAX_SENDS_A_USER)]);
+        }
+    }
+}

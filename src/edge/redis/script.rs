@@ -1,0 +1,33 @@
+//! The Lua scripts, and how a server comes to know them.
+
+/// A script; one a verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// `lua/admit.lua`
+    Admit,
+    /// `lua/intern.lua`
+    Intern,
+    /// `lua/create.lua`
+    Create,
+}
+
+/// How many scripts there are.
+pub(super) const SCRIPTS: usize = 3;
+
+impl Script {
+    /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
+    /// the call before it starts where it is out of memory, a replica, or short of replicas.
+    pub(super) fn source(self) -> &'static str {
+        match self {
+            Self::Admit => include_str!("../../../lua/admit.lua"),
+            Self::Intern => include_str!("../../../lua/intern.lua"),
+            Self::Create => include_str!("../../../lua/create.lua"),
+        }
+    }
+
+    /// The source for servers before Redis 7, to whom the first line is a syntax error. They refuse the first
+    /// write of a script that began out of memory, and our scripts write last, so nothing is written by halves.
+    pub(super) fn plain_source(self) -> String {
+        format!("--{}", self.source())
+    }
+}

@@ -1,0 +1,103 @@
+//! The store in Redis: a batch becomes calls of `lua/admit.lua`, in rounds, until all is answered.
+
+use std::sync::Arc;
+
+use redis::cmd;
+
+use super::{
+    cluster::Cluster, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions, pass::Pass,
+    stats::RedisStats,
+};
+use crate::{
+    domain::{admit::AdmitBatch, decide::Answer},
+    worker::ports::{Store, StoreError},
+};
+
+/// One lane's connections to a keyspace.
+pub struct RedisStore {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    names: Names,
+    /// Shards found without their epoch and not answered since.
+    lost: Vec<u16>,
+}
+
+impl RedisStore {
+    /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
+    #[must_use]
+    pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
+        Self {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            names: Names::default(),
+            lost: opened.lost.clone(),
+        }
+    }
+
+    /// The keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+
+    /// What is counted, shared by all lanes.
+    #[must_use]
+    pub fn stats(&self) -> &RedisStats {
+        self.cluster.stats()
+    }
+
+    /// Whether Redis answers and every shard has its history, as far as this lane knows. One round trip a node.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn health(&mut self) -> Result<(), StoreError> {
+        let shards = if self.lost.is_empty() { vec![0] } else { self.lost.clone() };
+        let requests = shards.iter().map(|&shard| (self.keyspace.slot(shard), get_epoch(&self.keyspace, shard)));
+        let replies = self.cluster.ask_all(requests.collect()).await;
+        let mut lost = Vec::new();
+        for (shard, reply) in shards.into_iter().zip(replies) {
+            let value = reply.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
+            let epoch: Option<String> = redis::from_redis_value(value).ok();
+            if epoch.as_deref() != Some(self.keyspace.epoch()) {
+                lost.push(shard);
+            }
+        }
+        self.lost = lost;
+        if !self.lost.is_empty() {
+            return Err(lost_history(self.lost.clone(), "their epoch is gone or another"));
+        }
+        for node in self.cluster.primaries() {
+            let reply = self.cluster.ask_node(&node, cmd("PING")).await;
+            reply.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The error for shards that have lost their history.
+pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
+    StoreError::LostHistory { shards, message: format!("{found}; run weir rebuild") }
+}
+
+impl Store for RedisStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let Self { cluster, keyspace, names, lost } = self;
+        let mut pass = Pass::new(batch, answers, keyspace);
+        pass.name(cluster, names).await;
+        pass.run(cluster, names).await;
+        lost.retain(|shard| !pass.was_answered(*shard));
+        lost.extend(pass.lost());
+        lost.sort_unstable();
+        lost.dedup();
+        pass.result()
+    }
+}
+
+/// The options that a store was made with.
+impl RedisStore {
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &RedisOptions {
+        self.cluster.options()
+    }
+}
