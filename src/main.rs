@@ -1,2 +1,56 @@
-//! weir
-fn main() {}
+//! The command line of weir: one verb, one exit code.
+
+use std::{io, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use weir::cli;
+
+/// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show the whole thing on this machine, with nothing installed
+    Demo(cli::demo::DemoArgs),
+    /// Run the worker
+    Run(cli::run::RunArgs),
+    /// Read everything, connect to everything, change nothing; say what is wrong and what to do
+    Check(cli::check::CheckArgs),
+    /// Make, show and ask sets of segments
+    #[command(subcommand)]
+    Segments(cli::segments::SegmentsCommand),
+    /// Look at policies
+    #[command(subcommand)]
+    Policy(cli::policy::PolicyCommand),
+}
+
+fn main() -> ExitCode {
+    let verb = Cli::parse().verb;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return cli::exit::report(&anyhow::Error::new(error).context("the runtime does not start")),
+    };
+    let outcome = runtime.block_on(act(verb));
+    // What still hangs in a blocking call must not keep the process.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => cli::exit::report(&error),
+    }
+}
+
+async fn act(verb: Verb) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    match verb {
+        Verb::Demo(args) => cli::demo::run(&args, &mut out).await,
+        Verb::Run(args) => cli::run::run(&args).await,
+        Verb::Check(args) => cli::check::run(&args, &mut out).await,
+        Verb::Segments(command) => cli::segments::run(&command, &mut out).await,
+        Verb::Policy(cli::policy::PolicyCommand::Check(args)) => cli::policy::check(&args, &mut out),
+    }
+}

@@ -2,29 +2,19 @@
 
 use std::io::IsTerminal;
 
+use crate::config::{LogFormat, LogSettings};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Text on a terminal, JSON otherwise.
-    Auto,
-    /// Text.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Sends logs to stderr. `level` is a filter as tracing knows it (`info`, `weir=debug,info`); `RUST_LOG` goes before it.
+/// Sends logs to stderr. `log.level` is a filter as tracing knows it (`info`, `weir=debug,info`); `RUST_LOG` goes before it.
 ///
 /// # Errors
 /// The filter is none.
-pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
+pub fn start(settings: &LogSettings) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) => EnvFilter::try_new(filter)?,
-        Err(_) => EnvFilter::try_new(level)?,
+        Err(_) => EnvFilter::try_new(&settings.level)?,
     };
-    let text = match format {
+    let text = match settings.format {
         LogFormat::Auto => std::io::stderr().is_terminal(),
         LogFormat::Text => true,
         LogFormat::Json => false,

@@ -1,6 +1,11 @@
-//! The command line: one file a verb.
-pub mod segments;
+//! The command line: one file a verb. `main` turns what comes back into an exit code.
 
+pub mod assemble;
+pub mod check;
+pub mod demo;
+pub mod exit;
 pub mod logging;
-pub mod worker;
 pub mod policy;
+pub mod run;
+pub mod segments;
+pub mod worker;

@@ -3,6 +3,8 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwapOption;
+use prometheus_client::metrics::counter::Counter;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -11,13 +13,14 @@ use crate::{
     edge::{
         http::{self, Health},
         kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
+        redis::{RedisStats, RetryCause},
     },
-    metrics::{Metrics, SegmentLabel, SourceLabel, VersionLabels},
+    metrics::{Metrics, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
     worker::{
         clock::SystemClock,
         desk::Desk,
         lane::{Lane, LaneError, LaneSettings},
-        ports::{Clock, Store},
+        ports::{Clock, Store, StoreError},
         refresh::Refreshed,
         status::LaneStatus,
         supervise::{LaneWork, supervise},
@@ -40,6 +43,10 @@ pub struct Worker<D> {
     pub drain: Duration,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// What the Redis edge counts, where there is one.
+    pub redis: Option<Arc<RedisStats>>,
+    /// How the store is, as far as somebody looks.
+    pub store_health: StoreHealth,
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
 }
@@ -56,6 +63,8 @@ impl<D: Store + 'static> Worker<D> {
             metrics: Arc::clone(&self.metrics),
             segments: Arc::clone(&self.desk.segments),
             policy: Arc::clone(&self.desk.policy),
+            redis: self.redis.clone(),
+            store: self.store_health.clone(),
         });
         let stopped = self.stop.clone();
         let server = match self.http {
@@ -85,9 +94,35 @@ impl<D: Store + 'static> Worker<D> {
     }
 }
 
+/// How the store is: what the last look at it said.
+#[derive(Debug, Clone, Default)]
+pub struct StoreHealth(Arc<ArcSwapOption<StoreTrouble>>);
+
+#[derive(Debug)]
+struct StoreTrouble {
+    message: String,
+    lost_shards: usize,
+}
+
+impl StoreHealth {
+    /// Notes what a look said.
+    pub fn set(&self, look: Result<(), StoreError>) {
+        let trouble = look.err().map(|error| {
+            let lost_shards = match &error {
+                StoreError::LostHistory { shards, .. } => shards.len(),
+                StoreError::Temporary(_) | StoreError::Fatal(_) => 0,
+            };
+            Arc::new(StoreTrouble { message: error.to_string(), lost_shards })
+        });
+        self.0.store(trouble);
+    }
+}
+
 struct WorkerHealth {
     lanes: Vec<Arc<LaneStatus>>,
     metrics: Arc<Metrics>,
+    redis: Option<Arc<RedisStats>>,
+    store: StoreHealth,
     segments: Arc<Refreshed<SegmentSet>>,
     policy: Arc<Refreshed<Policy>>,
 }
@@ -107,13 +142,17 @@ impl Health for WorkerHealth {
             None if lane.is_assigned() => None,
             None => Some(format!("lane {number} waits for its partitions")),
         };
-        let what: Vec<String> = self.lanes.iter().enumerate().filter_map(lane).collect();
+        let mut what: Vec<String> = self.lanes.iter().enumerate().filter_map(lane).collect();
+        what.extend(self.store.0.load().as_ref().map(|trouble| trouble.message.clone()));
         if what.is_empty() { Ok(()) } else { Err(what) }
     }
 
     fn metrics(&self) -> String {
         let ready = self.lanes.iter().filter(|lane| lane.is_assigned()).count();
         self.metrics.lanes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
+        let lost = self.store.0.load().as_ref().map_or(0, |trouble| trouble.lost_shards);
+        self.metrics.shards_lost.set(i64::try_from(lost).unwrap_or(i64::MAX));
+        self.note_redis();
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
         for segment in set.segments() {
@@ -128,13 +167,28 @@ impl Health for WorkerHealth {
     }
 }
 
+/// Brings a counter to a total that is counted elsewhere.
+fn bring(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
 impl WorkerHealth {
+    fn note_redis(&self) {
+        let Some(stats) = &self.redis else { return };
+        bring(&self.metrics.redis_round_trips, stats.round_trips());
+        bring(&self.metrics.redis_calls, stats.calls());
+        bring(&self.metrics.redis_decisions, stats.items());
+        for cause in RetryCause::ALL {
+            let label = ReasonLabel { reason: cause.label() };
+            bring(&self.metrics.redis_retries.get_or_create(&label), stats.troubles(cause));
+        }
+    }
+
     fn note_version<T>(&self, source: &'static str, version: &str, of: &Refreshed<T>) {
         let label = VersionLabels { source, version: version.to_owned() };
         self.metrics.version.get_or_create(&label).set(1);
         let age = of.freshness().loaded_at.elapsed().as_secs_f64();
         self.metrics.version_age.get_or_create(&SourceLabel { source }).set(age);
-        let failures = self.metrics.refresh_failures.get_or_create(&SourceLabel { source });
-        failures.inc_by(of.failures().saturating_sub(failures.get()));
+        bring(&self.metrics.refresh_failures.get_or_create(&SourceLabel { source }), of.failures());
     }
 }

@@ -19,7 +19,7 @@ use rdkafka::{
 use tokio_util::sync::CancellationToken;
 
 use self::{summary::Summary, watcher::Watcher};
-use super::worker::Worker;
+use super::worker::{StoreHealth, Worker};
 use crate::{
     domain::{decode::FieldMap, policy::Policy},
     edge::{
@@ -141,6 +141,8 @@ async fn worker(
         http,
         drain: DRAIN,
         metrics: Arc::new(Metrics::default()),
+        redis: None,
+        store_health: StoreHealth::default(),
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await

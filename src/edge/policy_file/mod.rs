@@ -5,6 +5,7 @@ use crate::{
     domain::policy::Policy,
 };
 
+pub mod source;
 mod caps;
 mod check;
 mod schema;

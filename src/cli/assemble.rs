@@ -1,0 +1,154 @@
+//! From checked settings to what the edges want to know.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+
+use crate::{
+    config::{self, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
+    domain::decode::{Field, FieldMap},
+    edge::{
+        kafka::client::{Delivery, KafkaOptions},
+        object_store::{Location, S3Credentials, S3Options, StoredObject},
+        redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
+    },
+};
+
+/// Something that the user has to correct before weir can work: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misconfigured(pub String);
+
+/// Reads the settings of this file and the environment over it.
+///
+/// # Errors
+/// [`Misconfigured`], with all that is wrong.
+pub fn settings(path: &Path) -> anyhow::Result<Settings> {
+    config::load(path, std::env::vars_os()).map_err(|error| Misconfigured(error.to_string()).into())
+}
+
+/// What the Kafka edge wants to know.
+#[must_use]
+pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
+    let exposed = |(key, value): (&String, &config::Secret)| (key.clone(), value.expose().to_owned());
+    let properties: BTreeMap<String, String> = settings.properties.iter().map(exposed).collect();
+    KafkaOptions {
+        brokers: settings.brokers.clone(),
+        group: settings.group.clone(),
+        intents: settings.intents.clone(),
+        approved: settings.approved.clone(),
+        suppressed: settings.suppressed.clone(),
+        dead_letters: settings.dead_letters.clone(),
+        delivery: match settings.delivery {
+            config::Delivery::ExactlyOnce => Delivery::ExactlyOnce,
+            config::Delivery::AtLeastOnce => Delivery::AtLeastOnce,
+        },
+        instance: settings.instance.clone(),
+        properties,
+    }
+}
+
+/// What the Redis edge wants to know.
+///
+/// # Errors
+/// A URL is none, or a TLS file cannot be read.
+pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
+    let urls: Vec<&str> = settings.nodes.iter().map(config::Secret::expose).collect();
+    let mut options = RedisOptions::for_urls(&urls).map_err(|error| Misconfigured(error.to_string()))?;
+    if let Some(username) = &settings.username {
+        options.username = Some(username.clone());
+    }
+    if let Some(password) = &settings.password {
+        options.password = Some(Password(password.expose().to_owned()));
+    }
+    if let Some(tls) = &mut options.tls {
+        *tls = tls_files(settings)?;
+    }
+    options.prefix.clone_from(&settings.prefix);
+    options.shards = settings.shards;
+    options.users = settings.users;
+    options.history_ms = history_ms(settings);
+    options.tuning = if settings.tune { Tuning::Set } else { Tuning::Advise };
+    options.eviction = if settings.allow_eviction { Eviction::Allow } else { Eviction::Refuse };
+    options.wait_replicas = settings.wait_replicas;
+    options.response_timeout = settings.timeout;
+    options.connect_timeout = settings.timeout;
+    Ok(options)
+}
+
+fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
+    let read = |key: &str, path: &Path| {
+        std::fs::read(path)
+            .map_err(|error| Misconfigured(format!("redis.{key}: {} cannot be read: {error}", path.display())))
+    };
+    let ca = settings.tls.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
+    let client = match &settings.tls.client {
+        None => None,
+        Some((cert, key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
+    };
+    Ok(TlsFiles { ca, client })
+}
+
+/// How long sends are remembered, in milliseconds.
+#[must_use]
+pub fn history_ms(settings: &RedisSettings) -> i64 {
+    i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The object that a source names.
+pub async fn object(source: &Source, s3: &S3Settings) -> StoredObject {
+    let location = match source {
+        Source::File(path) => Location::File(path.clone()),
+        Source::S3 { bucket, key } => Location::S3 { bucket: bucket.clone(), key: key.clone() },
+    };
+    let options = S3Options {
+        endpoint: s3.endpoint.clone(),
+        region: s3.region.clone(),
+        force_path_style: s3.force_path_style,
+        credentials: S3Credentials::DefaultChain,
+    };
+    StoredObject::connect(&location, &options).await
+}
+
+/// Where an intent's fields are.
+///
+/// # Errors
+/// Two fields contradict each other.
+pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
+    let fields = &settings.intent.fields;
+    let pointers = [
+        (Field::Id, &fields.id),
+        (Field::UserId, &fields.user_id),
+        (Field::Channel, &fields.channel),
+        (Field::Category, &fields.category),
+        (Field::Campaign, &fields.campaign),
+        (Field::Cost, &fields.cost),
+        (Field::CreatedAt, &fields.created_at),
+        (Field::ExpiresAt, &fields.expires_at),
+        (Field::NotBefore, &fields.not_before),
+        (Field::Timezone, &fields.timezone),
+    ];
+    let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
+    Ok(Arc::new(map.map_err(|error| Misconfigured(format!("[intent.fields]: {error}")))?))
+}
+
+/// How many lanes: 0 means one a core.
+///
+/// # Errors
+/// The system does not tell its cores.
+pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
+    match settings.worker.lanes {
+        0 => Ok(std::thread::available_parallelism().context("the number of cores; set worker.lanes")?.get()),
+        lanes => Ok(lanes),
+    }
+}
+
+/// A text that no other keyspace has: 128 random bits.
+#[must_use]
+pub fn new_epoch() -> String {
+    format!("{:032x}", fastrand::u128(..))
+}
+
+/// How long the start waits for something that is away, before it gives up and leaves the next try to whoever
+/// started weir.
+pub const START_PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,200 @@
+//! `weir run`: the worker.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use backon::{ExponentialBuilder, Retryable};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    assemble::{self, Misconfigured, START_PATIENCE},
+    logging,
+    worker::{StoreHealth, Worker},
+};
+use crate::{
+    config::Settings,
+    domain::{policy::Policy, segment::SegmentSet},
+    edge::{
+        kafka::{
+            client::KafkaOptions,
+            topics::{self, TopicError},
+        },
+        policy_file::source::PolicySource,
+        redis::{self, Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing},
+        segments::SegmentSource,
+    },
+    metrics::Metrics,
+    worker::{
+        clock::SystemClock,
+        desk::Desk,
+        lane::LaneSettings,
+        ports::{Clock as _, StoreError},
+        refresh::{Refreshed, Source, keep_fresh},
+    },
+};
+
+/// How often Redis is asked how it is, for `/readyz`.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+
+/// Arguments of `weir run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
+    pub config: PathBuf,
+}
+
+/// Works until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// [`Misconfigured`] for what the user has to correct; else what failed.
+pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
+    let settings = assemble::settings(&args.config)?;
+    logging::start(&settings.log)?;
+    let stop = CancellationToken::new();
+    let asked_to_stop = asked_to_stop()?;
+    let metrics = Arc::new(Metrics::default());
+
+    let history_ms = assemble::history_ms(&settings.redis);
+    let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
+    let policy = PolicySource::new(policy_object, history_ms).map_err(|error| Misconfigured(error.to_string()))?;
+    let policy: Arc<Refreshed<Policy>> = fresh(policy, settings.policy.refresh, &stop).await?;
+    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
+    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    let segments: Arc<Refreshed<SegmentSet>> =
+        fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
+    warn_of_names(&policy.current(), &segments.current());
+
+    let kafka = Arc::new(assemble::kafka(&settings.kafka));
+    ready_topics(&kafka, &settings).await?;
+    let stats = Arc::new(RedisStats::default());
+    let redis_options = Arc::new(assemble::redis(&settings.redis)?);
+    let opened = open_redis(&redis_options, &stats).await?;
+    let store = || RedisStore::new(&redis_options, &stats, &opened);
+    let store_health = StoreHealth::default();
+    tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
+
+    let desk = Desk {
+        topic: settings.kafka.intents.as_str().into(),
+        fields: assemble::fields(&settings)?,
+        segments,
+        policy,
+    };
+    let worker = Worker {
+        kafka,
+        stores: (0..assemble::lanes(&settings)?).map(|_| store()).collect(),
+        desk,
+        lane: LaneSettings { batch: settings.worker.batch, commit_interval: settings.worker.commit_interval },
+        http: Some(settings.http.listen),
+        drain: settings.worker.drain,
+        metrics,
+        redis: Some(stats),
+        store_health,
+        stop,
+    };
+    worker.run(asked_to_stop).await
+}
+
+/// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
+fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.
+async fn fresh<S: Source + 'static>(
+    mut source: S,
+    every: Duration,
+    stop: &CancellationToken,
+) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
+    let first = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
+    let first = first.with_context(|| format!("no {} at the first read", S::NAME))?;
+    tracing::info!(what = S::NAME, version = S::version(&first), "loaded");
+    let refreshed = Refreshed::new(first);
+    tokio::spawn(keep_fresh(source, Arc::clone(&refreshed), every, stop.clone()));
+    Ok(refreshed)
+}
+
+/// Names that are on one side only are no reason not to start, but seldom meant.
+fn warn_of_names(policy: &Policy, set: &SegmentSet) {
+    let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
+    for name in policy.unnamed(&names) {
+        tracing::warn!(segment = name, "the policy does not name this segment: its users are under [default]");
+    }
+    for name in policy.absent(&names) {
+        tracing::warn!(segment = name, "the policy names a segment that the set does not have");
+    }
+    for overlap in set.overlaps() {
+        let (first, second) = (names[overlap.first], names[overlap.second]);
+        tracing::warn!(first, second, users = overlap.users, "users are in two segments: the first one counts");
+    }
+}
+
+fn patience() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(5))
+        .with_total_delay(Some(START_PATIENCE))
+        .without_max_times()
+        .with_jitter()
+}
+
+/// Makes sure that all topics are there; makes them where the user allows it.
+async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow::Result<()> {
+    let look = || {
+        let kafka = Arc::clone(kafka);
+        async move { tokio::task::spawn_blocking(move || topics::verify(&kafka)).await }
+    };
+    let found = (|| async { look().await.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from) })
+        .retry(patience())
+        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await;
+    match found {
+        Ok(_) => Ok(()),
+        Err(error) => match error.downcast() {
+            Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
+                tracing::info!(?topics, "creating missing topics");
+                Ok(topics::create(kafka, &topics, settings.kafka.create_partitions).await?)
+            }
+            Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
+            Ok(error) => Err(error.into()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+async fn open_redis(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> anyhow::Result<Opened> {
+    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let opened = (|| redis::open(options, stats, WhenMissing::Create, birth.clone()))
+        .retry(patience())
+        .when(|error| matches!(error, StoreError::Temporary(_)))
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await?;
+    for warning in &opened.warnings {
+        tracing::warn!("{warning}");
+    }
+    if !opened.lost.is_empty() {
+        tracing::error!(shards = ?opened.lost, "these shards have lost their history: their intents wait for a rebuild");
+    }
+    Ok(opened)
+}
+
+/// Asks Redis how it is, for `/readyz`, over a connection of its own.
+async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: CancellationToken) {
+    let watched = stop.run_until_cancelled(async {
+        loop {
+            health.set(store.health().await);
+            tokio::time::sleep(HEALTH_EVERY).await;
+        }
+    });
+    watched.await;
+}
