@@ -1,6 +1,6 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
-use std::{fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
@@ -62,7 +62,7 @@ pub struct PartitionLabel {
 pub struct DecisionLabels {
     /// `approved`, `suppressed` or `shadow-suppressed`.
     pub verdict: &'static str,
-    /// Why it was suppressed; for an approved one `counted`, `not-counted` or `replayed`.
+    /// Why it was suppressed; for an approved one `counted` or `not-counted`.
     pub reason: &'static str,
 }
 
@@ -96,6 +96,29 @@ pub struct SegmentLabel {
     pub segment: String,
 }
 
+/// What a batch came to; added to the metrics when it is committed.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    decisions: BTreeMap<(&'static str, &'static str), u64>,
+    dead_letters: BTreeMap<&'static str, u64>,
+    /// Decisions that the store had made before.
+    pub replayed: u64,
+    /// Decisions for users with an entry far ahead of the clock.
+    pub ahead: u64,
+}
+
+impl Tally {
+    /// One more decision.
+    pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
+        *self.decisions.entry((verdict, reason)).or_default() += 1;
+    }
+
+    /// One more dead letter.
+    pub fn dead_letter(&mut self, reason: &'static str) {
+        *self.dead_letters.entry(reason).or_default() += 1;
+    }
+}
+
 /// A gauge of seconds.
 pub type Seconds = Gauge<f64, AtomicU64>;
 /// A histogram's maker, for families.
@@ -108,8 +131,8 @@ pub struct Metrics {
     pub decisions: Family<DecisionLabels, Counter>,
     /// Dead letters by reason.
     pub dead_letters: Family<ReasonLabel, Counter>,
-    /// Intents in committed batches.
-    pub intents: Counter,
+    /// Decisions that were found in the history: their batch was decided before, and lost.
+    pub replays: Counter,
     batch_intents: Histogram,
     stages: Family<StageLabel, Histogram, MakeHistogram>,
     lag: Family<PartitionLabel, Gauge>,
@@ -163,7 +186,7 @@ impl Default for Metrics {
             registry: Registry::with_prefix("weir"),
             decisions: Family::default(),
             dead_letters: Family::default(),
-            intents: Counter::default(),
+            replays: Counter::default(),
             batch_intents: sizes(),
             stages: Family::new_with_constructor(times),
             lag: Family::default(),
@@ -201,7 +224,7 @@ impl Metrics {
         table! {
             "decisions", decisions, "Intents decided and committed, by verdict and reason";
             "dead_letters", dead_letters, "Records that were no intents, by reason";
-            "intents", intents, "Intents read, decided and committed";
+            "replays", replays, "Approved intents that had been decided before, in a batch that was not committed";
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
             "lag_records", lag, "Records of a partition that are not yet decided and committed";
@@ -229,13 +252,23 @@ impl Metrics {
         self.stages.get_or_create(&StageLabel { stage }).observe(time.as_secs_f64());
     }
 
-    /// A batch of this many intents is committed.
-    pub fn committed(&self, intents: usize, times: &CommitTimes) {
+    /// A batch is committed.
+    pub fn committed(&self, tally: &Tally, times: &CommitTimes) {
         let CommitTimes { produce, flush, commit } = *times;
         self.stage(Stage::Produce, produce);
         self.stage(Stage::Flush, flush);
         self.stage(Stage::Commit, commit);
-        self.intents.inc_by(intents as u64);
+        let mut intents = 0;
+        for (&(verdict, reason), &count) in &tally.decisions {
+            self.decisions.get_or_create(&DecisionLabels { verdict, reason }).inc_by(count);
+            intents += count;
+        }
+        for (&reason, &count) in &tally.dead_letters {
+            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
+            intents += count;
+        }
+        self.replays.inc_by(tally.replayed);
+        self.clock_ahead.inc_by(tally.ahead);
         self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
     }
 

@@ -10,17 +10,16 @@ use super::{
 use crate::{
     domain::{
         admit::{AdmitBatch, Ask},
-        class::ClassNames,
         dead_letter::DeadLetter,
         decide::{Answer, Record},
-        decode::{FieldMap, decode},
+        decode::{FieldMap, Header, decode},
         intent::Intent,
         policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
         segment::{LookupScratch, Membership, SegmentSet},
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
     },
-    metrics::Metrics,
+    metrics::{Metrics, Tally},
 };
 
 /// What a desk needs to know; shared by all lanes.
@@ -101,7 +100,12 @@ impl Sitting {
     /// Reads the intents.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
-        (0..records.len()).map(|index| decode(&records.get(index).raw(), &self.desk.fields)).collect()
+        let one = |index| {
+            let record: RecordView<'b> = records.get(index);
+            let headers = record.header_pairs().map(|(key, value)| Header { key, value });
+            decode(record.value, headers, &self.desk.fields)
+        };
+        (0..records.len()).map(one).collect()
     }
 
     /// Finds each intent's segment and its way; what the store has to decide is in the batch of asks.
@@ -182,26 +186,18 @@ impl Sitting {
         decoded: &[Decoded<'_>],
         drafts: &[Draft],
         answers: &[Option<Answer>],
-        metrics: &Metrics,
-    ) -> Vec<Output> {
+    ) -> (Vec<Output>, Tally) {
         let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now);
-        let one = |((index, decoded), draft): ((usize, &Decoded<'_>), &Draft)| {
-            writer.write(&records.get(index), decoded, draft, answers)
-        };
+        let one = |((index, decoded), draft)| writer.write(&records.get(index), decoded, draft, answers);
         let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
-        writer.count(metrics);
-        outputs
+        (outputs, writer.tally)
     }
 }
 
 fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, kafka_timestamp: Option<Time>) -> IntentFacts<'b> {
     IntentFacts {
         segment,
-        class: ClassNames {
-            channel: intent.channel.as_deref(),
-            category: intent.category.as_deref(),
-            campaign: intent.campaign.as_deref(),
-        },
+        class: intent.class(),
         created_at: intent.created_at,
         kafka_timestamp,
         expires_at: intent.expires_at,

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
-    metrics::{Metrics, Stage},
+    metrics::{Metrics, Stage, Tally},
 };
 
 /// How long the lane waits for a commit before it serves the group again.
@@ -117,7 +117,7 @@ struct Turn {
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
     in_flight: Vec<Progress>,
-    in_flight_intents: usize,
+    in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
 }
 
@@ -142,7 +142,7 @@ where
             submitted_at: Instant::now(),
             pauses: Box::new(backoff()),
             in_flight: Vec::new(),
-            in_flight_intents: 0,
+            in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
         };
         let mut end = self.recover_sink();
@@ -185,7 +185,7 @@ where
 
     /// Decides a batch and hands it over.
     fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let outputs = self.decide(&batch)?;
+        let (outputs, tally) = self.decide(&batch)?;
         while !self.collect(turn, SERVE_EVERY)? {
             self.serve_group()?;
         }
@@ -195,7 +195,7 @@ where
         let progress = progress_of(&batch);
         let membership = self.source.membership()?;
         turn.in_flight.clone_from(&progress);
-        turn.in_flight_intents = batch.len();
+        turn.in_flight_tally = tally;
         turn.submitted_at = Instant::now();
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
@@ -214,7 +214,7 @@ where
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
-                self.metrics.committed(turn.in_flight_intents, &times);
+                self.metrics.committed(&turn.in_flight_tally, &times);
                 for done in turn.in_flight.drain(..) {
                     turn.committed.insert(done.partition, done.next_offset);
                 }
@@ -239,7 +239,7 @@ where
     }
 
     /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
-    fn decide(&mut self, batch: &S::Batch) -> Result<Vec<Output>, Interruption> {
+    fn decide(&mut self, batch: &S::Batch) -> Result<(Vec<Output>, Tally), Interruption> {
         let began = Instant::now();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
@@ -255,7 +255,7 @@ where
         self.metrics.stage(Stage::Admit, began.elapsed());
 
         let began = Instant::now();
-        let outputs = sitting.outputs(batch, &decoded, &drafts, &answers, &self.metrics);
+        let outputs = sitting.outputs(batch, &decoded, &drafts, &answers);
         self.metrics.stage(Stage::Encode, began.elapsed());
         Ok(outputs)
     }

@@ -1,0 +1,154 @@
+//! Writes what goes out for each record of a batch.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    desk::{Decoded, Draft, Held, Way},
+    record::{Destination, OurHeaders, Output, OutputValue, RecordView},
+};
+use crate::{
+    domain::{
+        class::ClassNames,
+        decide::{Answer, Verdict as Answered},
+        header::HeaderName,
+        intent::Intent,
+        origin::Origin,
+        policy::{CapWindow, GateReason, Mode, PolicyEval},
+        segment::SegmentSet,
+        time::Time,
+        verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+    },
+    metrics::Tally,
+};
+
+/// What the headers of approved records differ by within a batch.
+type Stamp<'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<SuppressReason>);
+
+/// Writes the outputs of one batch.
+pub(super) struct OutputWriter<'w, 'b> {
+    topic: &'w str,
+    set: &'w SegmentSet,
+    eval: &'w PolicyEval,
+    now: Time,
+    stamps: HashMap<Stamp<'b>, OurHeaders>,
+    /// What was written, counted.
+    pub(super) tally: Tally,
+}
+
+impl<'w, 'b> OutputWriter<'w, 'b> {
+    pub(super) fn new(topic: &'w str, set: &'w SegmentSet, eval: &'w PolicyEval, now: Time) -> Self {
+        Self { topic, set, eval, now, stamps: HashMap::new(), tally: Tally::default() }
+    }
+
+    /// The output of one record. `answers` are the store's, all there.
+    pub(super) fn write(
+        &mut self,
+        record: &RecordView<'_>,
+        decoded: &'b Decoded<'b>,
+        draft: &Draft,
+        answers: &[Option<Answer>],
+    ) -> Output {
+        let origin = Origin { topic: self.topic, partition: record.partition, offset: record.offset };
+        let intent = match decoded {
+            Ok(intent) => intent,
+            Err(letter) => {
+                self.tally.dead_letter(letter.reason.as_str());
+                let headers = letter.headers(&origin);
+                let headers = headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect();
+                return Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers };
+            }
+        };
+        let (verdict, decided_at) = self.verdict(draft, answers);
+        let decision = Decision {
+            verdict,
+            segment: draft.segment.map(|place| self.set.segments()[place].name.as_str()),
+            decided_at,
+            policy_version: &self.eval.policy().version,
+            segments_version: self.set.version(),
+            origin,
+        };
+        let reason = verdict.suppressed().map(Suppressed::reason);
+        match verdict {
+            Verdict::Suppressed(_) => {
+                self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
+                Output {
+                    to: Destination::Suppressed,
+                    value: OutputValue::Ours(decision.envelope(intent)),
+                    headers: Arc::new([]),
+                }
+            }
+            Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {
+                let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
+                self.tally.decision(verdict.as_str(), why);
+                let stamp = (draft.segment, intent.class(), intent.cost, counts, decided_at, reason);
+                let headers = self.stamps.entry(stamp).or_insert_with(|| texts(decision.approved_headers(intent)));
+                let headers = Arc::clone(headers);
+                Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
+            }
+        }
+    }
+
+    /// What became of an intent, and the time it was judged by.
+    fn verdict(&mut self, draft: &Draft, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
+        let (ask, cap_set, shadowed) = match draft.way {
+            // A dead letter has been written before.
+            Way::DeadLetter => return (Verdict::Approved(Counts::No), self.now),
+            Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), self.now),
+            Way::Bypass { shadowed } => {
+                let verdict = match shadowed {
+                    None => Verdict::Approved(Counts::No),
+                    Some(held) => Verdict::ShadowSuppressed(suppressed(held), Counts::No),
+                };
+                return (verdict, self.now);
+            }
+            Way::Ask { ask, cap_set, shadowed } => (ask, cap_set, shadowed),
+        };
+        let answer = answers[ask].expect("the lane asks until every place is filled");
+        self.tally.ahead += u64::from(answer.ahead);
+        let denied = match answer.verdict {
+            Answered::Allowed => None,
+            Answered::Replayed => {
+                self.tally.replayed += 1;
+                None
+            }
+            Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
+            Answered::Denied { cap, used, blocking } => Some(self.denied(cap_set, (cap, used), blocking)),
+        };
+        let verdict = match (shadowed.map(suppressed).or(denied), self.eval.policy().mode) {
+            (None, _) => Verdict::Approved(Counts::Yes),
+            (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
+            (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
+        };
+        (verdict, answer.at)
+    }
+
+    fn denied(&self, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'w> {
+        let denied = self.eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
+        let span = match &denied.cap.window {
+            CapWindow::Sliding { text, .. } => CapSpan::Window(text),
+            CapWindow::Per(period) => CapSpan::Per(period.name()),
+        };
+        let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
+        Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
+    }
+}
+
+const fn how_counted(counts: Counts) -> &'static str {
+    match counts {
+        Counts::Yes => "counted",
+        Counts::No => "not-counted",
+    }
+}
+
+fn texts(headers: Vec<(HeaderName, std::borrow::Cow<'_, str>)>) -> OurHeaders {
+    headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect()
+}
+
+fn suppressed((reason, eligible_at): Held) -> Suppressed<'static> {
+    let cause = match reason {
+        GateReason::Expired => Cause::Expired,
+        GateReason::TooEarly => Cause::TooEarly,
+        GateReason::QuietHours => Cause::QuietHours,
+    };
+    Suppressed { cause, eligible_at }
+}
