@@ -10,3 +10,4 @@ pub mod history;
 pub mod shard;
 pub mod time;
 pub mod window;
+pub mod zone;
