@@ -5,11 +5,19 @@
 
 pub mod admit;
 pub mod class;
+pub mod dead_letter;
 pub mod decide;
+pub mod decode;
+pub mod envelope;
+pub mod fields;
+pub mod header;
 pub mod history;
 pub mod policy;
 pub mod segment;
+pub mod intent;
+pub mod origin;
 pub mod shard;
 pub mod time;
+pub mod verdict;
 pub mod window;
 pub mod zone;

@@ -1,0 +1,110 @@
+//! What is not an intent, and why.
+
+use std::borrow::Cow;
+
+use super::{header::HeaderName, origin::Origin};
+
+/// Why a record is not an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeadLetterReason {
+    /// The value is null or has no bytes.
+    Empty,
+    /// The value is larger than [`super::intent::MAX_INTENT_BYTES`].
+    TooLarge,
+    /// The value, or a header that is read, is not UTF-8.
+    NotUtf8,
+    /// Objects and arrays are nested deeper than [`super::intent::MAX_DEPTH`].
+    TooDeep,
+    /// The value is not JSON.
+    NotJson,
+    /// The value or a field is not of the type that it has to be, or a field is given twice.
+    WrongType,
+    /// A required field is absent.
+    MissingField,
+    /// A time is not RFC 3339, or out of range.
+    BadTime,
+}
+
+impl DeadLetterReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Empty,
+        Self::TooLarge,
+        Self::NotUtf8,
+        Self::TooDeep,
+        Self::NotJson,
+        Self::WrongType,
+        Self::MissingField,
+        Self::BadTime,
+    ];
+
+    /// The word that stands in the header `weir-reason` and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::TooLarge => "too_large",
+            Self::NotUtf8 => "not_utf8",
+            Self::TooDeep => "too_deep",
+            Self::NotJson => "not_json",
+            Self::WrongType => "wrong_type",
+            Self::MissingField => "missing_field",
+            Self::BadTime => "bad_time",
+        }
+    }
+}
+
+/// A record that is not an intent: it goes to the dead letters, and nothing stops.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DeadLetter {
+    /// Why, in one word.
+    pub reason: DeadLetterReason,
+    /// What is wrong and where, for people. Names fields, types and places, never a part of the value.
+    pub message: String,
+}
+
+impl DeadLetter {
+    /// Connect's `Stage` for a value that could not be read, so that its tools sort our dead letters with theirs.
+    pub const STAGE: &'static str = "VALUE_CONVERTER";
+
+    pub(super) fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// The headers to add, behind the record's own.
+    #[must_use]
+    pub fn headers<'s>(&'s self, origin: &Origin<'s>) -> [(HeaderName, Cow<'s, str>); 6] {
+        [
+            (HeaderName::Reason, self.reason.as_str().into()),
+            (HeaderName::ErrorTopic, origin.topic.into()),
+            (HeaderName::ErrorPartition, origin.partition.to_string().into()),
+            (HeaderName::ErrorOffset, origin.offset.to_string().into()),
+            (HeaderName::ErrorStage, Self::STAGE.into()),
+            (HeaderName::ErrorMessage, self.message.as_str().into()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_has_the_headers_of_kafka_connect_and_its_reason() {
+        let letter = DeadLetter::new(DeadLetterReason::NotJson, "expected value at byte 1 of 3");
+        let headers = letter.headers(&Origin { topic: "send-intents", partition: 3, offset: 1234 });
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        assert_eq!(
+            headers,
+            [
+                ("weir-reason", "not_json"),
+                ("__connect.errors.topic", "send-intents"),
+                ("__connect.errors.partition", "3"),
+                ("__connect.errors.offset", "1234"),
+                ("__connect.errors.stage", "VALUE_CONVERTER"),
+                ("__connect.errors.exception.message", "expected value at byte 1 of 3"),
+            ]
+        );
+    }
+}

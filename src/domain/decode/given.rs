@@ -1,0 +1,227 @@
+//! What was given for a field, and its reading as the field's type.
+
+use std::borrow::Cow;
+
+use super::{
+    super::{
+        dead_letter::{
+            DeadLetter,
+            DeadLetterReason::{BadTime, NotJson, NotUtf8, WrongType},
+        },
+        fields::{
+            Field,
+            trie::{EventMember, Slot, Trie},
+        },
+        intent::MAX_ID_BYTES,
+        time::Time,
+        zone::Zone,
+    },
+    cloud_events::Mode,
+    json::JsonKind,
+    walk::Found,
+};
+
+/// All that fields are read from.
+pub(super) struct Source<'t, 'a> {
+    pub(super) trie: &'t Trie,
+    pub(super) found: Found<'t, 'a>,
+    pub(super) mode: Mode<'a>,
+}
+
+/// Where something stood, for messages.
+#[derive(Debug, Clone, Copy)]
+enum Place<'s> {
+    Pointer(&'s str),
+    Header(&'static str),
+}
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pointer(pointer) => f.write_str(pointer),
+            Self::Header(name) => write!(f, "header {name}"),
+        }
+    }
+}
+
+/// What was given for a field.
+#[derive(Debug)]
+pub(super) struct Given<'s, 'a> {
+    field: Field,
+    place: Place<'s>,
+    scalar: Scalar<'a>,
+}
+
+/// A JSON value, as far as a field may be one.
+#[derive(Debug)]
+enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    /// A number as it is written.
+    Number(&'a str),
+    /// What no field is.
+    Other(JsonKind),
+}
+
+/// What stands in for a field of an event's data: a member of the event, or a header.
+const fn fallback(field: Field) -> Option<(EventMember, &'static str)> {
+    match field {
+        Field::Id => Some((EventMember::Id, "ce_id")),
+        Field::UserId => Some((EventMember::Subject, "ce_subject")),
+        Field::CreatedAt => Some((EventMember::Time, "ce_time")),
+        Field::Channel
+        | Field::Category
+        | Field::Campaign
+        | Field::Cost
+        | Field::ExpiresAt
+        | Field::NotBefore
+        | Field::Timezone => None,
+    }
+}
+
+impl<'a> Source<'_, 'a> {
+    /// What was given for a field, by the data or by the event; `None` where neither has it.
+    ///
+    /// # Errors
+    /// A header that has to be read is not UTF-8.
+    pub(super) fn given(&self, field: Field) -> Result<Option<Given<'_, 'a>>, DeadLetter> {
+        if let Some(given) = self.at(field, Slot::Field(field))? {
+            return Ok(Some(given));
+        }
+        let Some((member, header)) = fallback(field) else { return Ok(None) };
+        let attributes = match self.mode {
+            Mode::Structured => return self.at(field, Slot::Event(member)),
+            Mode::Plain(attributes) => attributes,
+        };
+        let bytes = match member {
+            EventMember::Id => attributes.id,
+            EventMember::Subject => attributes.subject,
+            EventMember::Time => attributes.time,
+            EventMember::Data | EventMember::DataBase64 => None,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", field.name()))
+        })?;
+        Ok(Some(Given { field, place: Place::Header(header), scalar: Scalar::Text(text.into()) }))
+    }
+
+    /// The places at which a field is looked for, for messages.
+    pub(super) fn places(&self, field: Field) -> String {
+        let first = self.trie.pointer(Slot::Field(field));
+        match (fallback(field), self.mode) {
+            (None, _) => first.to_owned(),
+            (Some((member, _)), Mode::Structured) => {
+                format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
+            }
+            (Some((_, header)), Mode::Plain(_)) => format!("{first} and {}", Place::Header(header)),
+        }
+    }
+
+    fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'_, 'a>>, DeadLetter> {
+        let Some(raw) = self.found.raw(slot) else { return Ok(None) };
+        let place = Place::Pointer(self.trie.pointer(slot));
+        let scalar = match JsonKind::of(raw) {
+            JsonKind::String => Scalar::Text(string(raw)?),
+            JsonKind::Number => Scalar::Number(raw),
+            kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
+        };
+        Ok(Some(Given { field, place, scalar }))
+    }
+}
+
+/// The text of a JSON string, borrowed where it has no escapes.
+fn string(raw: &str) -> Result<Cow<'_, str>, DeadLetter> {
+    if memchr::memchr(b'\\', raw.as_bytes()).is_none() {
+        return Ok(raw[1..raw.len() - 1].into());
+    }
+    // The value was parsed before, so this cannot fail; should it, the record is still no intent.
+    serde_json::from_str(raw)
+        .map(Cow::Owned)
+        .map_err(|_| DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text"))
+}
+
+impl<'a> Given<'_, 'a> {
+    /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
+    pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) => sized(text, self.field, self.place),
+            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong("a string")),
+        }
+    }
+
+    /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
+    pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) => sized(text, self.field, self.place),
+            Scalar::Number(number) if number.parse::<u64>().is_ok() => Ok(number.into()),
+            Scalar::Number(_) | Scalar::Other(_) => {
+                Err(self.wrong("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent"))
+            }
+        }
+    }
+
+    /// Any string.
+    pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) => Ok(text),
+            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong("a string")),
+        }
+    }
+
+    /// An integer from 1 to 255.
+    pub(super) fn cost(self) -> Result<u8, DeadLetter> {
+        let cost = match self.scalar {
+            Scalar::Number(number) => number.parse().ok().filter(|&cost| cost > 0),
+            Scalar::Text(_) | Scalar::Other(_) => None,
+        };
+        cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
+    }
+
+    /// An RFC 3339 string, or integer milliseconds since 1970.
+    pub(super) fn time(self) -> Result<Time, DeadLetter> {
+        let (time, problem) = match &self.scalar {
+            Scalar::Text(text) => (
+                Time::from_rfc3339(text),
+                "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
+            ),
+            Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => (
+                number.parse().ok().and_then(Time::from_millis),
+                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
+            ),
+            Scalar::Number(_) | Scalar::Other(_) => {
+                return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
+            }
+        };
+        time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} ({}) {problem}", self.field.name(), self.place)))
+    }
+
+    /// The name of a time zone.
+    pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
+        let zone = match &self.scalar {
+            Scalar::Text(name) => Zone::named(name),
+            Scalar::Number(_) | Scalar::Other(_) => None,
+        };
+        zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
+    }
+
+    /// The dead letter for a field that is not what it has to be.
+    fn wrong(&self, expected: &str) -> DeadLetter {
+        let kind = match &self.scalar {
+            Scalar::Text(_) => JsonKind::String,
+            Scalar::Number(_) => JsonKind::Number,
+            Scalar::Other(kind) => *kind,
+        };
+        let (name, place) = (self.field.name(), self.place);
+        DeadLetter::new(WrongType, format!("{name} ({place}) is {kind}; expected {expected}"))
+    }
+}
+
+/// A text that is as long as an id may be.
+fn sized<'a>(text: Cow<'a, str>, field: Field, place: Place<'_>) -> Result<Cow<'a, str>, DeadLetter> {
+    if (1..=MAX_ID_BYTES).contains(&text.len()) {
+        return Ok(text);
+    }
+    let (name, has) = (field.name(), text.len());
+    let message = format!("{name} ({place}) has {has} bytes, it has to have 1 to {MAX_ID_BYTES}");
+    Err(DeadLetter::new(WrongType, message))
+}

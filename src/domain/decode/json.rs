@@ -1,0 +1,147 @@
+//! Whether a text is JSON that weir reads: not too deep, every string in Unicode, the grammar kept to.
+
+use memchr::{memchr, memchr_iter, memchr2, memchr2_iter};
+use serde::de::IgnoredAny;
+
+use super::super::{
+    dead_letter::{
+        DeadLetter,
+        DeadLetterReason::{NotJson, TooDeep},
+    },
+    intent::MAX_DEPTH,
+};
+
+/// The type of a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JsonKind {
+    Object,
+    Array,
+    String,
+    Number,
+    Boolean,
+    Null,
+}
+
+impl JsonKind {
+    /// The type of the value that a text begins with, if it begins with one at all.
+    pub(super) fn of(text: &str) -> Self {
+        match text.trim_ascii_start().as_bytes().first() {
+            Some(b'{') => Self::Object,
+            Some(b'[') => Self::Array,
+            Some(b'"') => Self::String,
+            Some(b't' | b'f') => Self::Boolean,
+            Some(b'n') => Self::Null,
+            Some(_) | None => Self::Number,
+        }
+    }
+}
+
+impl std::fmt::Display for JsonKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Object => "an object",
+            Self::Array => "an array",
+            Self::String => "a string",
+            Self::Number => "a number",
+            Self::Boolean => "a boolean",
+            Self::Null => "null",
+        })
+    }
+}
+
+/// Refuses what a parser would let pass: too many levels, and escapes of half a surrogate pair.
+///
+/// Both are looked for without parsing, as nearly no value comes near them.
+pub(super) fn precheck(text: &str) -> Result<(), DeadLetter> {
+    if let Some(at) = first_level_too_many(text) {
+        // Up to there it may have been something else than JSON; with the bracket it has to be the start of some.
+        let start = &text[..=at];
+        surrogates(start)?;
+        return Err(match serde_json::from_str::<IgnoredAny>(start) {
+            Err(error) if !error.is_eof() => not_json(text, &error),
+            Ok(_) | Err(_) => {
+                DeadLetter::new(TooDeep, format!("level {} begins at byte {} of {}", MAX_DEPTH + 1, at + 1, text.len()))
+            }
+        });
+    }
+    surrogates(text)
+}
+
+/// Refuses a text that is not JSON.
+pub(super) fn validate(text: &str) -> Result<(), DeadLetter> {
+    serde_json::from_str::<IgnoredAny>(text).map(|_| ()).map_err(|error| not_json(text, &error))
+}
+
+/// The dead letter for a parser's error in a text.
+pub(super) fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
+    let message = error.to_string();
+    let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);
+    let ends = memchr_iter(b'\n', text.as_bytes());
+    let line_start = match error.line() {
+        0 | 1 => 0,
+        line => ends.skip(line - 2).map(|end| end + 1).next().unwrap_or_default(),
+    };
+    let at = line_start + error.column();
+    DeadLetter::new(NotJson, format!("the value is not JSON: {problem}, at byte {at} of {}", text.len()))
+}
+
+/// The place of the bracket that opens the first level that is too many, were the text JSON.
+fn first_level_too_many(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    // Not more opening brackets, in strings or out of them, than levels allowed: the rule.
+    if memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
+        return None;
+    }
+    let (mut at, mut level) = (0, 0_usize);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' if level == MAX_DEPTH => return Some(at),
+            b'{' | b'[' => level += 1,
+            b'}' | b']' => level = level.saturating_sub(1),
+            b'"' => at = end_of_string(bytes, at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The place of the quote that ends the string whose text begins at `at`, or the text's end.
+fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(step) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += step;
+        if bytes[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// Refuses escapes of half a surrogate pair. In JSON backslashes are in strings only, and anything else fails later.
+fn surrogates(text: &str) -> Result<(), DeadLetter> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(step) = bytes.get(at..).and_then(|rest| memchr(b'\\', rest)) {
+        let escape = at + step;
+        at = match (utf16_escape(bytes, escape), utf16_escape(bytes, escape + 6)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => escape + 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                let message = format!("half a surrogate pair is escaped at byte {} of {}", escape + 1, bytes.len());
+                return Err(DeadLetter::new(NotJson, format!("the value is not JSON: {message}")));
+            }
+            (Some(_), _) => escape + 6,
+            (None, _) => escape + 2,
+        };
+    }
+    Ok(())
+}
+
+/// The number in the escape `\uXXXX` that stands at `at`, if one does.
+fn utf16_escape(bytes: &[u8], at: usize) -> Option<u16> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    digits.iter().try_fold(0_u16, |number, &digit| {
+        let digit = char::from(digit).to_digit(16)?;
+        Some(number << 4 | u16::try_from(digit).ok()?)
+    })
+}

@@ -1,0 +1,151 @@
+//! From a record to an intent, or to the reason why it is none.
+//!
+//! Only the fields that weir needs are read, in place; the rest of the value is passed over, but has to be JSON.
+//! The value is never copied, and no tree of it is built.
+//!
+//! # What is wrong first
+//!
+//! A record may be wrong in several ways; the first of these names the reason:
+//!
+//! 1. `empty`: a null value or one without bytes, CloudEvents without data in binary mode included;
+//! 2. `too_large`: more than 1 MiB (a value of exactly 1 MiB is read);
+//! 3. `not_utf8`: anywhere in the value;
+//! 4. `too_deep` or `not_json`: whichever comes first in the value. A byte order mark, anything behind the value, and
+//!    an escape of half a surrogate pair (which no string can hold, and which would make the envelope that the
+//!    value is put into unreadable) are `not_json`, in ignored parts too. Numbers of any size are JSON;
+//! 5. `wrong_type` for the value as a whole: no object, or a field that is read, or an object on the way to one, given
+//!    twice. Other members may be given as often as they like;
+//! 6. the fields, in the order of the contract's table, `id` first: `missing_field`, `wrong_type`, `bad_time`.
+//!
+//! # Where fields are looked for
+//!
+//! At their pointers. null, a missing member and a step into something that is no object or array (RFC 6901) are
+//! all "absent". Names are compared as text: `"\u0069d"` is `id`. A step that is a number also leads to that element
+//! of an array.
+//!
+//! # CloudEvents
+//!
+//! An event in structured mode is known by its header `content-type`, in any case and with any parameters. In structured mode pointers start at the event's `data`, which has to
+//! be an object, null or absent; in binary mode the value is the data. Where the data has no `id`, `user_id` or
+//! `created_at`, the event's `id`, `subject` and `time` are taken instead and held to the same rules. `data_base64` is
+//! `wrong_type`: it carries what is not JSON, and taking the event's attributes without the class in its data could
+//! lead around a cap.
+
+mod cloud_events;
+mod given;
+mod json;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::cloud_events::Header;
+use self::{
+    cloud_events::Mode,
+    given::{Given, Source},
+    json::JsonKind,
+};
+use super::{
+    dead_letter::{
+        DeadLetter,
+        DeadLetterReason::{Empty, MissingField, NotUtf8, TooLarge, WrongType},
+    },
+    fields::{
+        Field, FieldMap,
+        trie::{EventMember, Slot},
+    },
+    intent::{Intent, MAX_INTENT_BYTES},
+};
+
+/// Reads an intent from a record's value and headers.
+///
+/// # Errors
+/// The dead letter that the record becomes; the module's documentation says which reason wins.
+pub fn decode<'a>(
+    value: Option<&'a [u8]>,
+    headers: impl IntoIterator<Item = Header<'a>>,
+    fields: &FieldMap,
+) -> Result<Intent<'a>, DeadLetter> {
+    let text = text(value)?;
+    json::precheck(text)?;
+    object(JsonKind::of(text), "the value").or_else(|wrong| json::validate(text).and(Err(wrong)))?;
+
+    let mode = Mode::of(headers);
+    let trie = match mode {
+        Mode::Structured => &fields.event,
+        Mode::Plain(_) => &fields.plain,
+    };
+    let found = walk::walk(trie, text)?;
+    if let Some(pointer) = found.twice() {
+        return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
+    }
+    check_data(found.raw(Slot::Event(EventMember::Data)), found.raw(Slot::Event(EventMember::DataBase64)))?;
+    intent(text, &Source { trie, found, mode })
+}
+
+/// The value as text, if it has a size and an encoding that are read.
+fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
+    let bytes = match value {
+        None => return Err(DeadLetter::new(Empty, "the value is null")),
+        Some([]) => return Err(DeadLetter::new(Empty, "the value has no bytes")),
+        Some(bytes) => bytes,
+    };
+    if bytes.len() > MAX_INTENT_BYTES {
+        let message = format!("the value has {} bytes, an intent has at most {MAX_INTENT_BYTES}", bytes.len());
+        return Err(DeadLetter::new(TooLarge, message));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (at, of) = (error.valid_up_to() + 1, bytes.len());
+        DeadLetter::new(NotUtf8, format!("the value is not UTF-8 at byte {at} of {of}"))
+    })
+}
+
+/// Refuses what should be an object and is not.
+fn object(kind: JsonKind, what: &str) -> Result<(), DeadLetter> {
+    match kind {
+        JsonKind::Object => Ok(()),
+        JsonKind::Array | JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => {
+            Err(DeadLetter::new(WrongType, format!("{what} is {kind}, an intent is an object")))
+        }
+    }
+}
+
+/// Refuses the data of a structured CloudEvent that cannot hold fields.
+fn check_data(data: Option<&str>, base64: Option<&str>) -> Result<(), DeadLetter> {
+    if base64.is_some() {
+        return Err(DeadLetter::new(WrongType, "the event has data_base64, an intent is JSON in data"));
+    }
+    data.map_or(Ok(()), |data| object(JsonKind::of(data), "the event's data"))
+}
+
+/// Judges the fields, in the order of the contract's table.
+fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
+    Ok(Intent {
+        id: required(source, Field::Id)?.id()?,
+        user_id: required(source, Field::UserId)?.user_id()?,
+        channel: optional(source, Field::Channel, Given::text)?,
+        category: optional(source, Field::Category, Given::text)?,
+        campaign: optional(source, Field::Campaign, Given::text)?,
+        cost: optional(source, Field::Cost, Given::cost)?.unwrap_or(1),
+        created_at: optional(source, Field::CreatedAt, Given::time)?,
+        expires_at: optional(source, Field::ExpiresAt, Given::time)?,
+        not_before: optional(source, Field::NotBefore, Given::time)?,
+        timezone: optional(source, Field::Timezone, Given::zone)?,
+        value,
+    })
+}
+
+fn required<'s, 'a>(source: &'s Source<'_, 'a>, field: Field) -> Result<Given<'s, 'a>, DeadLetter> {
+    source.given(field)?.ok_or_else(|| {
+        let places = source.places(field);
+        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", field.name()))
+    })
+}
+
+fn optional<'s, 'a, T>(
+    source: &'s Source<'_, 'a>,
+    field: Field,
+    read: impl FnOnce(Given<'s, 'a>) -> Result<T, DeadLetter>,
+) -> Result<Option<T>, DeadLetter> {
+    source.given(field)?.map(read).transpose()
+}

@@ -1,0 +1,233 @@
+//! Where an intent's fields are found in a value: a JSON pointer (RFC 6901) for each.
+
+pub(super) mod trie;
+
+use serde::Deserialize;
+
+use self::trie::{Slot, Trie};
+use super::intent::MAX_DEPTH;
+
+/// A field of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "a field's doc is in `intent::Intent`")]
+pub enum Field {
+    Id,
+    UserId,
+    Channel,
+    Category,
+    Campaign,
+    Cost,
+    CreatedAt,
+    ExpiresAt,
+    NotBefore,
+    Timezone,
+}
+
+impl Field {
+    /// All of them, in the order in which they are judged.
+    pub const ALL: [Self; 10] = [
+        Self::Id,
+        Self::UserId,
+        Self::Channel,
+        Self::Category,
+        Self::Campaign,
+        Self::Cost,
+        Self::CreatedAt,
+        Self::ExpiresAt,
+        Self::NotBefore,
+        Self::Timezone,
+    ];
+
+    /// Its name, in configurations and where nothing is configured in values too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::UserId => "user_id",
+            Self::Channel => "channel",
+            Self::Category => "category",
+            Self::Campaign => "campaign",
+            Self::Cost => "cost",
+            Self::CreatedAt => "created_at",
+            Self::ExpiresAt => "expires_at",
+            Self::NotBefore => "not_before",
+            Self::Timezone => "timezone",
+        }
+    }
+
+    /// The field of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
+/// The most steps in a pointer: deeper than this there is nothing in a value, a CloudEvent's `data` included.
+pub const MAX_POINTER_STEPS: usize = MAX_DEPTH - 1;
+
+/// Why a mapping of fields was refused. To be shown behind the setting's place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldMapError {
+    /// It is not a JSON pointer to a part of the value.
+    #[error("{} = {pointer:?} is not a JSON pointer: {problem}", field.name())]
+    NotAPointer {
+        /// Which field.
+        field: Field,
+        /// What it was mapped to.
+        pointer: String,
+        /// What is wrong with that.
+        problem: &'static str,
+    },
+    /// One field would have to be an object for another to be found in it.
+    #[error("{} = {inner:?} lies inside {} = {outer:?}, which is no object: map them to different places", field.name(), other.name())]
+    Inside {
+        /// The field that lies inside.
+        field: Field,
+        /// Its pointer.
+        inner: String,
+        /// The field that it lies in.
+        other: Field,
+        /// The pointer of that.
+        outer: String,
+    },
+}
+
+/// Where each field is, made ready for reading. [`FieldMap::default`] has them by their names at the top.
+#[derive(Debug, Clone)]
+pub struct FieldMap {
+    pointers: Vec<String>,
+    pub(super) plain: Trie,
+    pub(super) event: Trie,
+}
+
+impl Default for FieldMap {
+    fn default() -> Self {
+        Self::new([]).expect("the names of fields are pointers to different places")
+    }
+}
+
+impl FieldMap {
+    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place.
+    ///
+    /// # Errors
+    /// A mapping that is not a pointer, or that lies inside another field's place.
+    pub fn new<'p>(mapped: impl IntoIterator<Item = (Field, &'p str)>) -> Result<Self, FieldMapError> {
+        let mut pointers: Vec<String> = Field::ALL.iter().map(|field| format!("/{}", field.name())).collect();
+        for (field, pointer) in mapped {
+            pointers[field as usize] = pointer.to_owned();
+        }
+        let mut steps = Vec::with_capacity(pointers.len());
+        for (field, pointer) in Field::ALL.into_iter().zip(&pointers) {
+            let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
+                field,
+                pointer: pointer.clone(),
+                problem,
+            })?;
+            steps.push((field, read));
+        }
+        for (field, inner) in &steps {
+            let around = steps.iter().find(|(_, outer)| outer.len() < inner.len() && inner.starts_with(outer));
+            if let Some((other, _)) = around {
+                let pointer = |field: Field| pointers[field as usize].clone();
+                let (inner, outer) = (pointer(*field), pointer(*other));
+                return Err(FieldMapError::Inside { field: *field, inner, other: *other, outer });
+            }
+        }
+        let slots = || steps.iter().map(|(field, steps)| (Slot::Field(*field), steps.as_slice()));
+        let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
+        Ok(Self { pointers, plain, event })
+    }
+
+    /// The pointer of a field; in a structured CloudEvent it starts at `data`.
+    #[must_use]
+    pub fn pointer(&self, field: Field) -> &str {
+        &self.pointers[field as usize]
+    }
+}
+
+/// The steps of a pointer, unescaped; or what is wrong with it.
+fn steps_of(pointer: &str) -> Result<Vec<String>, &'static str> {
+    let Some(path) = pointer.strip_prefix('/') else {
+        return Err(if pointer.is_empty() { "the whole value cannot be a field" } else { "it has to begin with /" });
+    };
+    let steps: Vec<String> = path.split('/').map(unescaped).collect::<Result<_, _>>()?;
+    if steps.len() > MAX_POINTER_STEPS { Err("it has more steps than a value may have levels") } else { Ok(steps) }
+}
+
+/// One step of a pointer: `~0` stands for `~` and `~1` for `/`.
+fn unescaped(step: &str) -> Result<String, &'static str> {
+    let mut parts = step.split('~');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (sign, rest) = match part.as_bytes().first() {
+            Some(b'0') => ('~', &part[1..]),
+            Some(b'1') => ('/', &part[1..]),
+            Some(_) | None => return Err("behind ~ there has to be 0 (for ~) or 1 (for /)"),
+        };
+        plain.push(sign);
+        plain.push_str(rest);
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_by_its_name() {
+        for (at, field) in Field::ALL.into_iter().enumerate() {
+            assert_eq!(field as usize, at);
+            assert_eq!(Field::named(field.name()), Some(field));
+            assert_eq!(serde_json::from_value::<Field>(field.name().into()).unwrap(), field);
+        }
+        assert_eq!(Field::named("payload"), None);
+    }
+
+    #[test]
+    fn a_pointer_is_split_and_unescaped() {
+        let deep = "/a".repeat(MAX_POINTER_STEPS);
+        let cases: [(&str, &[&str]); 7] = [
+            ("/id", &["id"]),
+            ("/recipient/id", &["recipient", "id"]),
+            ("/a~1b/m~0n/~01", &["a/b", "m~n", "~1"]),
+            ("/", &[""]),
+            ("//", &["", ""]),
+            ("/0/é", &["0", "é"]),
+            (&deep, &["a"; MAX_POINTER_STEPS]),
+        ];
+        for (pointer, steps) in cases {
+            assert_eq!(steps_of(pointer).unwrap(), steps, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pointer_is_refused_with_the_field_and_the_reason() {
+        let deep = "/a".repeat(MAX_POINTER_STEPS + 1);
+        let cases = [
+            ("", "the whole value"),
+            ("id", "begin with /"),
+            ("$.id", "begin with /"),
+            ("/a~", "behind ~"),
+            ("/a~2", "behind ~"),
+            ("/a~é", "behind ~"),
+            (&deep, "more steps"),
+        ];
+        for (pointer, problem) in cases {
+            let refused = FieldMap::new([(Field::UserId, pointer)]).unwrap_err().to_string();
+            assert!(refused.starts_with("user_id = ") && refused.contains(problem), "{pointer}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_field_inside_another_field_is_refused() {
+        let refused = FieldMap::new([(Field::UserId, "/id/user")]).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            r#"user_id = "/id/user" lies inside id = "/id", which is no object: map them to different places"#
+        );
+        assert!(FieldMap::new([(Field::UserId, "/id")]).is_ok(), "two fields may be one place");
+        assert!(FieldMap::new([(Field::UserId, "/idx/user")]).is_ok(), "a longer name is another place");
+    }
+}

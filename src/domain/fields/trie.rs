@@ -1,0 +1,130 @@
+//! The places that are read in a value, as a tree of steps.
+
+use super::Field;
+
+/// Something that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::domain) enum Slot {
+    /// A field of the intent.
+    Field(Field),
+    /// A member of a structured CloudEvent.
+    Event(EventMember),
+}
+
+/// The members of a structured CloudEvent that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::domain) enum EventMember {
+    Id,
+    Subject,
+    Time,
+    Data,
+    DataBase64,
+}
+
+impl EventMember {
+    const ALL: [Self; 5] = [Self::Id, Self::Subject, Self::Time, Self::Data, Self::DataBase64];
+
+    /// Its name, fixed by the JSON event format of CloudEvents 1.0.
+    pub(in crate::domain) const fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Subject => "subject",
+            Self::Time => "time",
+            Self::Data => "data",
+            Self::DataBase64 => "data_base64",
+        }
+    }
+}
+
+impl Slot {
+    /// How many there are.
+    pub(in crate::domain) const COUNT: usize = Field::ALL.len() + EventMember::ALL.len();
+
+    /// Its number, below [`Slot::COUNT`].
+    pub(in crate::domain) const fn index(self) -> usize {
+        match self {
+            Self::Field(field) => field as usize,
+            Self::Event(member) => Field::ALL.len() + member as usize,
+        }
+    }
+}
+
+/// One place of the tree.
+#[derive(Debug, Clone, Default)]
+pub(in crate::domain) struct Node {
+    /// The place, as a pointer.
+    pub(in crate::domain) pointer: String,
+    /// What is read here.
+    pub(in crate::domain) slots: Vec<Slot>,
+    /// The steps that lead on. At most one a slot, so a 64-bit set of them has room.
+    pub(in crate::domain) children: Vec<Child>,
+}
+
+/// A step.
+#[derive(Debug, Clone)]
+pub(in crate::domain) struct Child {
+    /// The member's name.
+    pub(in crate::domain) name: String,
+    /// The same as an element's number, where it is one (RFC 6901: no leading zeros).
+    pub(in crate::domain) element: Option<usize>,
+    /// Where it leads: an index into the tree's nodes.
+    pub(in crate::domain) node: usize,
+}
+
+/// The tree. Node 0 is the whole value.
+#[derive(Debug, Clone)]
+pub(in crate::domain) struct Trie {
+    nodes: Vec<Node>,
+}
+
+impl Trie {
+    /// The tree of these places.
+    pub(in crate::domain) fn new<'p>(places: impl IntoIterator<Item = (Slot, &'p [String])>) -> Self {
+        let mut trie = Self { nodes: vec![Node::default()] };
+        for (slot, steps) in places {
+            trie.add(slot, steps.iter().map(String::as_str));
+        }
+        trie
+    }
+
+    /// The tree of a structured CloudEvent: these places under `data`, and the event's own members.
+    pub(in crate::domain) fn of_event<'p>(places: impl IntoIterator<Item = (Slot, &'p [String])>) -> Self {
+        let mut trie = Self::new([]);
+        for member in EventMember::ALL {
+            trie.add(Slot::Event(member), [member.name()]);
+        }
+        for (slot, steps) in places {
+            let inside = steps.iter().map(String::as_str);
+            trie.add(slot, std::iter::once(EventMember::Data.name()).chain(inside));
+        }
+        trie
+    }
+
+    /// A node of the tree.
+    pub(in crate::domain) fn node(&self, node: usize) -> &Node {
+        &self.nodes[node]
+    }
+
+    /// Where a slot is read, as a pointer.
+    pub(in crate::domain) fn pointer(&self, slot: Slot) -> &str {
+        self.nodes.iter().find(|node| node.slots.contains(&slot)).map_or("", |node| node.pointer.as_str())
+    }
+
+    fn add<'p>(&mut self, slot: Slot, steps: impl IntoIterator<Item = &'p str>) {
+        let end = steps.into_iter().fold(0, |at, step| self.step(at, step));
+        self.nodes[end].slots.push(slot);
+    }
+
+    /// The node that a step leads to from another, made if it is new.
+    fn step(&mut self, from: usize, name: &str) -> usize {
+        if let Some(child) = self.nodes[from].children.iter().find(|child| child.name == name) {
+            return child.node;
+        }
+        let node = self.nodes.len();
+        let pointer = format!("{}/{}", self.nodes[from].pointer, name.replace('~', "~0").replace('/', "~1"));
+        let element = name.parse().ok().filter(|number: &usize| number.to_string() == name);
+        self.nodes[from].children.push(Child { name: name.to_owned(), element, node });
+        self.nodes.push(Node { pointer, ..Node::default() });
+        node
+    }
+}

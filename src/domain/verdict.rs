@@ -1,0 +1,203 @@
+//! What became of an intent, as the outside is told.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::{header::HeaderName, intent::Intent, origin::Origin, time::Time};
+
+/// Why an intent is not sent.
+///
+/// Later versions add `budget`, `pressure`, `capacity` and `unavailable`; readers should let words pass that they do
+/// not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppressReason {
+    /// A cap of the user's segment denies it.
+    Cap,
+    /// This id was approved for this user before.
+    Duplicate,
+    /// It is past `expires_at`, or older than the policy's `max_age`.
+    Expired,
+    /// `not_before` has not come, and there is no topic to defer it to.
+    TooEarly,
+    /// It is quiet where the user is.
+    QuietHours,
+}
+
+impl SuppressReason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Cap, Self::Duplicate, Self::Expired, Self::TooEarly, Self::QuietHours];
+
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cap => "cap",
+            Self::Duplicate => "duplicate",
+            Self::Expired => "expired",
+            Self::TooEarly => "too_early",
+            Self::QuietHours => "quiet_hours",
+        }
+    }
+}
+
+/// What a cap looks back over, as a policy writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CapSpan<'a> {
+    /// A sliding window's length, such as `24h`.
+    Window(&'a str),
+    /// A calendar period: `day`, `week` or `month`.
+    Per(&'a str),
+}
+
+/// The cap that denied; where several did, the one that frees last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct DenyingCap<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// The most that may be sent in its window, in costs.
+    pub limit: u32,
+    /// What it looks back over.
+    #[serde(flatten)]
+    pub span: CapSpan<'a>,
+    /// What the window holds already, in costs.
+    pub used: u32,
+}
+
+/// Why one intent is not sent, with what belongs to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause<'a> {
+    /// This cap denies it.
+    Cap(DenyingCap<'a>),
+    /// See [`SuppressReason::Duplicate`].
+    Duplicate,
+    /// See [`SuppressReason::Expired`].
+    Expired,
+    /// See [`SuppressReason::TooEarly`].
+    TooEarly,
+    /// See [`SuppressReason::QuietHours`].
+    QuietHours,
+}
+
+/// That an intent is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suppressed<'a> {
+    /// Why.
+    pub cause: Cause<'a>,
+    /// The first moment at which this cause would let the same intent through; `None` where there is none.
+    pub eligible_at: Option<Time>,
+}
+
+impl Suppressed<'_> {
+    /// Why, in one word.
+    #[must_use]
+    pub const fn reason(&self) -> SuppressReason {
+        match self.cause {
+            Cause::Cap(_) => SuppressReason::Cap,
+            Cause::Duplicate => SuppressReason::Duplicate,
+            Cause::Expired => SuppressReason::Expired,
+            Cause::TooEarly => SuppressReason::TooEarly,
+            Cause::QuietHours => SuppressReason::QuietHours,
+        }
+    }
+}
+
+/// Whether a send is in the user's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counts {
+    /// It is recorded, and counts against later sends.
+    Yes,
+    /// It went by a bypass that does not count.
+    No,
+}
+
+impl Counts {
+    /// `true` or `false`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "true",
+            Self::No => "false",
+        }
+    }
+}
+
+/// What became of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It is sent.
+    Approved(Counts),
+    /// It is sent because the policy is in shadow mode; else it would not have been.
+    ShadowSuppressed(Suppressed<'a>, Counts),
+    /// It is not sent.
+    Suppressed(Suppressed<'a>),
+}
+
+impl<'a> Verdict<'a> {
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Approved(_) => "approved",
+            Self::ShadowSuppressed(..) => "shadow-suppressed",
+            Self::Suppressed(_) => "suppressed",
+        }
+    }
+
+    /// Why it is not sent, or would not have been.
+    #[must_use]
+    pub const fn suppressed(&self) -> Option<&Suppressed<'a>> {
+        match self {
+            Self::Approved(_) => None,
+            Self::ShadowSuppressed(suppressed, _) | Self::Suppressed(suppressed) => Some(suppressed),
+        }
+    }
+
+    /// Whether the send is in the user's history; `None` for what is not sent.
+    const fn counts(&self) -> Option<Counts> {
+        match self {
+            Self::Approved(counts) | Self::ShadowSuppressed(_, counts) => Some(*counts),
+            Self::Suppressed(_) => None,
+        }
+    }
+}
+
+/// A verdict with what it was based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// What became of the intent.
+    pub verdict: Verdict<'a>,
+    /// The user's segment; `None` in none.
+    pub segment: Option<&'a str>,
+    /// The time it was judged by.
+    pub decided_at: Time,
+    /// Which policy decided.
+    pub policy_version: &'a str,
+    /// By which segments.
+    pub segments_version: &'a str,
+    /// Where the intent first came from.
+    pub origin: Origin<'a>,
+}
+
+impl<'a> Decision<'a> {
+    /// The headers that an approved record gets, behind its own; none for a verdict of suppressed.
+    #[must_use]
+    pub fn approved_headers(&self, intent: &Intent<'_>) -> Vec<(HeaderName, Cow<'a, str>)> {
+        let Some(counts) = self.verdict.counts() else { return Vec::new() };
+        let class = intent.class();
+        let class = serde_json::json!([class.channel, class.category, class.campaign]);
+        let mut headers = Vec::with_capacity(9);
+        headers.push((HeaderName::Verdict, self.verdict.as_str().into()));
+        headers.extend(self.verdict.suppressed().map(|why| (HeaderName::ShadowReason, why.reason().as_str().into())));
+        headers.push((HeaderName::DecidedAt, self.decided_at.millis().to_string().into()));
+        headers.extend(self.segment.map(|segment| (HeaderName::Segment, segment.into())));
+        headers.push((HeaderName::Policy, self.policy_version.into()));
+        headers.push((HeaderName::Segments, self.segments_version.into()));
+        headers.push((HeaderName::Cost, intent.cost.to_string().into()));
+        headers.push((HeaderName::Counts, counts.as_str().into()));
+        headers.push((HeaderName::Class, class.to_string().into()));
+        headers
+    }
+}
