@@ -4,6 +4,7 @@
 //! See ARCHITECTURE.md for the walk of one intent.
 
 pub mod cli;
+pub mod config;
 pub mod document;
 pub mod domain;
 pub mod edge;

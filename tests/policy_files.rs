@@ -239,3 +239,13 @@ fn null_in_json_is_the_same_as_left_out() {
     assert_eq!(errors("p.json", text), "valid");
     assert!(schema().is_valid(&serde_json::from_str(text).unwrap()));
 }
+
+#[test]
+fn the_policy_in_the_documentation_is_valid() {
+    let text = std::fs::read_to_string(schemas().with_file_name("docs").join("policy.md")).unwrap();
+    let blocks: Vec<&str> = text.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert_eq!(errors("docs.toml", block), "valid");
+    }
+}

@@ -1,0 +1,71 @@
+//! Values of more than one section.
+
+use std::{io::Read, path::Path, time::Duration};
+
+use crate::{
+    config::{Secret, Source},
+    document::{
+        Node,
+        value::{Parsed, duration, in_words, text},
+    },
+};
+
+/// The largest file that a secret is read from, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
+
+/// A length of time within bounds.
+pub(super) fn between(node: &Node, least: Duration, most: Duration) -> Parsed<Duration> {
+    let found = duration(node)?;
+    if (least..=most).contains(&found) {
+        return Ok(found);
+    }
+    let words = |length: Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
+    Err(format!("must be from {} to {}, not {}", words(least), words(most), words(found)))
+}
+
+/// A file, relative to the configuration's folder, or `s3://bucket/key`.
+pub(super) fn source(node: &Node, folder: &Path) -> Parsed<Source> {
+    let text = text(node)?;
+    let Some(rest) = text.strip_prefix("s3://") else {
+        return match text.split_once("://") {
+            Some((scheme, _)) => Err(format!("must be a file or s3://bucket/key; weir cannot read {scheme}://")),
+            None => Ok(Source::File(folder.join(text))),
+        };
+    };
+    match rest.split_once('/') {
+        Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
+            Ok(Source::S3 { bucket: bucket.to_owned(), key: key.to_owned() })
+        }
+        Some(_) | None => Err(format!("must name a bucket and a key, s3://bucket/key, not {text:?}")),
+    }
+}
+
+/// A JSON pointer (RFC 6901) to a field.
+pub(super) fn pointer(node: &Node) -> Parsed<String> {
+    let text = text(node)?;
+    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    if text.starts_with('/') && escapes {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "must be a JSON pointer such as \"/recipient/id\" (with ~1 for / and ~0 for ~ in a name), not {text:?}"
+    ))
+}
+
+/// The secret in a file, without the line's end.
+pub(super) fn secret_file(path: &Path) -> Parsed<Secret> {
+    let cannot = |error: std::io::Error| format!("names {}, which cannot be read: {error}", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    file.take(MAX_SECRET_BYTES + 1).read_to_string(&mut text).map_err(cannot)?;
+    if text.len() as u64 > MAX_SECRET_BYTES {
+        return Err(format!("names {}, which is larger than {MAX_SECRET_BYTES} bytes", path.display()));
+    }
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("names {}, which is empty", path.display())),
+        secret if secret.chars().any(char::is_control) => {
+            Err(format!("names {}, which has more than one line, or control characters", path.display()))
+        }
+        secret => Ok(Secret::new(secret)),
+    }
+}
