@@ -17,8 +17,11 @@
 pub mod kafka;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod redis;
+pub mod s3;
 pub mod scratch;
+pub mod stack;
 mod wait;
 pub mod worker;
 

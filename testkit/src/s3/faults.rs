@@ -1,0 +1,195 @@
+//! What stands between the clients and the S3: counts, faults, and conditional GETs.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Body as HttpBody, Frame, Incoming},
+    header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH},
+    service::Service,
+};
+use s3s::{Body, HttpError, StdError, service::S3Service};
+use tokio::sync::watch;
+
+/// What goes wrong with a GET or HEAD of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// 403 AccessDenied.
+    Forbidden,
+    /// 404 NoSuchKey.
+    NotFound,
+    /// 503 SlowDown: what S3 says when it is asked too often.
+    SlowDown,
+    /// The headers and half of the body, then the connection is cut.
+    CutBody,
+}
+
+impl Fault {
+    /// Status and S3's name of it; `None` for what goes wrong later.
+    fn refusal(self) -> Option<(StatusCode, &'static str)> {
+        match self {
+            Self::Forbidden => Some((StatusCode::FORBIDDEN, "AccessDenied")),
+            Self::NotFound => Some((StatusCode::NOT_FOUND, "NoSuchKey")),
+            Self::SlowDown => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
+            Self::CutBody => None,
+        }
+    }
+}
+
+/// What was asked of an S3 so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// GETs of objects, conditional and failed ones included.
+    pub gets: u64,
+    /// Those of them that were answered with 304: nothing was downloaded.
+    pub not_modified: u64,
+    /// PUTs of objects.
+    pub puts: u64,
+}
+
+/// What is to go wrong, and what was counted.
+#[derive(Debug, Default)]
+pub(super) struct Faults(watch::Sender<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    left: u32,
+    fault: Option<Fault>,
+    counts: Counts,
+}
+
+impl Faults {
+    pub(super) fn set(&self, requests: u32, fault: Fault) {
+        self.0.send_modify(|state| (state.left, state.fault) = (requests, Some(fault)));
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.0.borrow().counts
+    }
+
+    /// Counts a request, and says what is to go wrong with it.
+    fn take(&self, method: &Method) -> Option<Fault> {
+        let mut taken = None;
+        self.0.send_modify(|state| {
+            state.counts.gets += u64::from(method == Method::GET);
+            state.counts.puts += u64::from(method == Method::PUT);
+            if state.left > 0 && [Method::GET, Method::HEAD].contains(method) {
+                state.left -= 1;
+                taken = state.fault;
+            }
+        });
+        taken
+    }
+
+    fn count_not_modified(&self) {
+        self.0.send_modify(|state| state.counts.not_modified += 1);
+    }
+}
+
+/// The S3 behind its faults.
+#[derive(Clone)]
+pub(super) struct FaultyService {
+    inner: S3Service,
+    faults: Arc<Faults>,
+}
+
+impl FaultyService {
+    pub(super) fn new(inner: S3Service, faults: Arc<Faults>) -> Self {
+        Self { inner, faults }
+    }
+}
+
+type Answer = Result<Response<Body>, HttpError>;
+
+impl Service<Request<Incoming>> for FaultyService {
+    type Response = Response<Body>;
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let Self { inner, faults } = self.clone();
+        let request = request.map(Body::from);
+        Box::pin(async move {
+            // "/bucket" and "/bucket/" are about the bucket, "/bucket/key" about an object.
+            let key = request.uri().path().trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
+            if key.is_empty() {
+                return inner.call(request).await;
+            }
+            let fault = faults.take(request.method());
+            if let Some((status, code)) = fault.and_then(Fault::refusal) {
+                return Ok(refusal(status, code));
+            }
+            let is_get = request.method() == Method::GET;
+            let known = request.headers().get(IF_NONE_MATCH).cloned();
+            let response = inner.call(request).await?;
+            // s3s-fs does not look at If-None-Match.
+            if known.is_some_and(|known| is_unchanged(&known, response.headers())) {
+                faults.count_not_modified();
+                return Ok(not_modified(response.headers()));
+            }
+            Ok(if is_get && fault == Some(Fault::CutBody) { cut(response) } else { response })
+        })
+    }
+}
+
+fn refusal(status: StatusCode, code: &str) -> Response<Body> {
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>a fault</Message></Error>"
+    );
+    let mut response = Response::new(Body::from(xml));
+    *response.status_mut() = status;
+    response
+}
+
+fn is_unchanged(known: &HeaderValue, headers: &HeaderMap) -> bool {
+    let (Ok(known), Some(Ok(tag))) = (known.to_str(), headers.get(ETAG).map(HeaderValue::to_str)) else {
+        return false;
+    };
+    known == "*" || known.split(',').any(|one| one.trim() == tag)
+}
+
+fn not_modified(headers: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    if let Some(tag) = headers.get(ETAG) {
+        response.headers_mut().insert(ETAG, tag.clone());
+    }
+    response
+}
+
+/// The same response, whose body ends in an error after half of its announced length.
+fn cut(response: Response<Body>) -> Response<Body> {
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    response.map(|body| Body::http_body_unsync(CutBody { inner: Box::pin(body), left: length.unwrap_or_default() / 2 }))
+}
+
+struct CutBody {
+    inner: Pin<Box<Body>>,
+    left: usize,
+}
+
+impl HttpBody for CutBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        if self.left == 0 {
+            let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
+            return Poll::Ready(Some(Err(cut.into())));
+        }
+        let frame = std::task::ready!(self.inner.as_mut().poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            let mut bytes = frame?.into_data().unwrap_or_default();
+            bytes.truncate(self.left);
+            self.left -= bytes.len();
+            Ok(Frame::data(bytes))
+        }))
+    }
+}

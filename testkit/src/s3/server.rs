@@ -1,0 +1,117 @@
+//! The server.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use anyhow::{Context, Result, anyhow};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
+use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
+use s3s_fs::FileSystem;
+use tokio::{net::TcpListener, sync::oneshot};
+
+use super::{
+    bucket::{ACCESS_KEY, Bucket, SECRET_KEY},
+    faults::{Counts, Fault, Faults, FaultyService},
+};
+use crate::{ports::Port, scratch::Scratch};
+
+/// The one bucket.
+const BUCKET: &str = "weir";
+
+/// A running S3 with one bucket. Ends when dropped.
+#[derive(Debug)]
+pub struct S3 {
+    bucket: Bucket,
+    faults: Arc<Faults>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _scratch: Scratch,
+}
+
+impl S3 {
+    /// Starts an S3 on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start() -> Result<Self> {
+        Self::start_at("127.0.0.1:0")
+    }
+
+    /// Starts an S3 on a port of one's own.
+    ///
+    /// # Errors
+    /// As [`S3::start`].
+    pub fn start_on(port: &Port) -> Result<Self> {
+        Self::start_at(&format!("127.0.0.1:{}", port.number()))
+    }
+
+    fn start_at(address: &str) -> Result<Self> {
+        let scratch = Scratch::new("s3")?;
+        let root = scratch.join("root");
+        // A bucket is a folder.
+        std::fs::create_dir_all(root.join(BUCKET))?;
+        let files = FileSystem::new(&root).map_err(|error| anyhow!("cannot serve {}: {error:?}", root.display()))?;
+        let mut service = S3ServiceBuilder::new(files);
+        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let faults = Arc::new(Faults::default());
+        let service = FaultyService::new(service.build(), Arc::clone(&faults));
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind(address));
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("s3".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! { () = serve(listener, service) => {}, _ = ended => {} }
+            });
+        })?;
+        let bucket = Bucket::new(&endpoint, BUCKET);
+        Ok(Self { bucket, faults, end: Some(end), thread: Some(thread), _scratch: scratch })
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        self.bucket.endpoint()
+    }
+
+    /// Its bucket: puts and gets objects.
+    #[must_use]
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// Lets the next `requests` GET and HEAD requests for objects fail this way; replaces what was left of the last
+    /// fault.
+    pub fn fail_next(&self, requests: u32, fault: Fault) {
+        self.faults.set(requests, fault);
+    }
+
+    /// What was asked so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.faults.counts()
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, service: FaultyService) {
+    while let Ok((socket, _)) = listener.accept().await {
+        let service = service.clone();
+        tokio::spawn(async move {
+            // A client that goes away is its own business.
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}

@@ -1,0 +1,201 @@
+//! The servers that tests share: started once by `cargo xtask test`, or once a test process.
+//!
+//! `cargo xtask test` names them in the environment (the constants here). A test process that finds nothing there
+//! starts its own on first use; they are statics, never dropped, and end by their guards (see [`crate::process`]).
+//! Nobody may break a shared server: start one's own for that.
+
+use std::sync::{LazyLock, OnceLock};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    kafka::{Kafka, KafkaClient},
+    ports::Port,
+    redis::{RedisCluster, RedisServer},
+    s3::{Bucket, S3},
+};
+
+/// Names the Kafka: `127.0.0.1:9092`.
+pub const ENV_KAFKA: &str = "WEIR_TEST_KAFKA";
+/// Names the nodes of the Redis Cluster: `redis://127.0.0.1:7000,redis://127.0.0.1:7001`.
+pub const ENV_REDIS_CLUSTER: &str = "WEIR_TEST_REDIS_CLUSTER";
+/// Names the single Redis: `redis://127.0.0.1:6379`.
+pub const ENV_REDIS: &str = "WEIR_TEST_REDIS";
+/// Names the S3 and its bucket: `http://127.0.0.1:9000/weir`.
+pub const ENV_S3: &str = "WEIR_TEST_S3";
+
+/// The shared servers; each is started when it is first asked for.
+#[derive(Debug, Default)]
+pub struct Stack {
+    kafka: Shared<Kafka, KafkaClient>,
+    cluster: Shared<RedisCluster, Vec<String>>,
+    redis: Shared<RedisServer, String>,
+    s3: Shared<S3, Bucket>,
+}
+
+/// An address, and the server behind it if it is ours.
+#[derive(Debug)]
+struct Shared<Server, Address>(OnceLock<(Address, Option<Server>)>);
+
+impl<Server, Address> Default for Shared<Server, Address> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<Server, Address> Shared<Server, Address> {
+    fn get(
+        &self,
+        env: &str,
+        named: impl FnOnce(&str) -> Address,
+        start: impl FnOnce() -> (Address, Server),
+    ) -> &Address {
+        let (address, _) = self.0.get_or_init(|| match std::env::var(env) {
+            Ok(text) => (named(&text), None),
+            Err(_) => {
+                let (address, server) = start();
+                (address, Some(server))
+            }
+        });
+        address
+    }
+}
+
+impl Stack {
+    /// The servers of this process.
+    ///
+    /// Asking for a server panics when it cannot be started: this is for tests.
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static STACK: LazyLock<Stack> = LazyLock::new(Stack::default);
+        &STACK
+    }
+
+    /// A Kafka of one broker.
+    ///
+    /// # Panics
+    /// When it cannot be started; says why.
+    #[must_use]
+    pub fn kafka(&self) -> &KafkaClient {
+        self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
+            let kafka = started(Kafka::start(1));
+            (kafka.client().clone(), kafka)
+        })
+    }
+
+    /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
+    ///
+    /// # Panics
+    /// When it cannot be started; says why.
+    #[must_use]
+    pub fn redis_cluster(&self) -> &[String] {
+        self.cluster.get(
+            ENV_REDIS_CLUSTER,
+            |text| text.split(',').map(str::to_owned).collect(),
+            || {
+                let cluster = started(RedisCluster::start(3, 1));
+                (cluster.nodes(), cluster)
+            },
+        )
+    }
+
+    /// The URL of a single Redis.
+    ///
+    /// # Panics
+    /// When it cannot be started; says why.
+    #[must_use]
+    pub fn redis(&self) -> &str {
+        self.redis.get(ENV_REDIS, str::to_owned, || {
+            let redis = started(RedisServer::start::<&str>(&[]));
+            (redis.url(), redis)
+        })
+    }
+
+    /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
+    ///
+    /// # Panics
+    /// When it cannot be started; says why.
+    #[must_use]
+    pub fn s3(&self) -> &Bucket {
+        let named = |text: &str| {
+            let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
+            Bucket::new(endpoint, bucket)
+        };
+        self.s3.get(ENV_S3, named, || {
+            let s3 = started(S3::start());
+            (s3.bucket().clone(), s3)
+        })
+    }
+}
+
+fn started<Server>(server: Result<Server>) -> Server {
+    server.unwrap_or_else(|error| panic!("a shared server of the tests does not start: {error:?}"))
+}
+
+/// All servers at once, owned: what `cargo xtask test` and `cargo xtask stack` keep up.
+#[derive(Debug)]
+pub struct Servers {
+    /// One broker.
+    pub kafka: Kafka,
+    /// Three primaries with a replica each.
+    pub cluster: RedisCluster,
+    /// A single server.
+    pub redis: RedisServer,
+    /// One bucket.
+    pub s3: S3,
+}
+
+/// The ports of [`Servers`].
+#[derive(Debug)]
+pub struct ServerPorts {
+    /// Kafka's.
+    pub kafka: Port,
+    /// The six nodes' of the Redis Cluster.
+    pub cluster: Vec<Port>,
+    /// The single Redis's.
+    pub redis: Port,
+    /// The S3's.
+    pub s3: Port,
+}
+
+/// Nodes of the shared cluster.
+pub const CLUSTER_NODES: usize = 6;
+
+impl ServerPorts {
+    /// Free ones.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn lease() -> Result<Self> {
+        let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
+        Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })
+    }
+}
+
+impl Servers {
+    /// Starts them all, side by side.
+    ///
+    /// # Errors
+    /// When one does not start; says which.
+    pub fn start(ports: ServerPorts) -> Result<Self> {
+        std::thread::scope(|scope| {
+            let kafka = scope.spawn(|| Kafka::start_on(vec![ports.kafka]));
+            let cluster = RedisCluster::start_on(ports.cluster, 1, &[]).context("the Redis Cluster");
+            let redis = RedisServer::start_on::<&str>(ports.redis, &[]).context("the single Redis");
+            let s3 = S3::start_on(&ports.s3).context("the S3");
+            let kafka = kafka.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("Kafka");
+            Ok(Self { kafka: kafka?, cluster: cluster?, redis: redis?, s3: s3? })
+        })
+    }
+
+    /// The environment by which [`Stack::shared`] finds them.
+    #[must_use]
+    pub fn env(&self) -> Vec<(&'static str, String)> {
+        vec![
+            (ENV_KAFKA, self.kafka.bootstrap().to_owned()),
+            (ENV_REDIS_CLUSTER, self.cluster.nodes().join(",")),
+            (ENV_REDIS, self.redis.url()),
+            (ENV_S3, format!("{}/{}", self.s3.endpoint(), self.s3.bucket().name())),
+        ]
+    }
+}
