@@ -1,6 +1,6 @@
 //! What the tests of weir rely on when they publish and read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use testkit::{
@@ -10,16 +10,9 @@ use testkit::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn started() -> Kafka {
-    let start = Instant::now();
-    let kafka = Kafka::start(1).unwrap();
-    println!("Kafka served after {:?}", start.elapsed());
-    kafka
-}
-
 #[test]
 fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
-    let kafka = started();
+    let kafka = Kafka::start(1).unwrap();
     let client = kafka.client();
     let topic = unique("round-trip");
     client.create_topic(&topic, 3).unwrap();
@@ -65,7 +58,7 @@ fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
 
 #[test]
 fn a_killed_broker_comes_back_with_what_it_had() {
-    let mut kafka = started();
+    let mut kafka = Kafka::start(1).unwrap();
     kafka.create_topic("kept", 1).unwrap();
     kafka.client().publish("kept", (0..10_000).map(|n| Record::new(n.to_string(), "x"))).unwrap();
     kafka.kill(0).unwrap();

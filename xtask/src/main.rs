@@ -1,2 +1,49 @@
-//! weir chores
-fn main() {}
+//! weir's chores. `cargo xtask --help` lists them.
+
+#![allow(clippy::print_stderr, reason = "it says what it does to the person who started it")]
+
+mod ci;
+mod servers;
+mod setup;
+mod shell;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// weir's chores.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Install what builds and tests need (as root on Debian), or say what to install
+    Setup,
+    /// Set up, start Kafka, Redis and S3 once, run all tests against them, end them
+    Test {
+        /// For `cargo test --workspace`: `-- --test redis`
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+    /// Keep Kafka, a Redis Cluster and an S3 up with topics, a sample policy and segments, to try weir with
+    #[command(disable_help_flag = true)]
+    Stack {
+        /// `--with-worker`, `--kafka-port`, ...: see `cargo xtask stack --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check format, lints, dependencies and docs, then test: what CI runs
+    Ci,
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().chore {
+        Chore::Setup => setup::run(setup::Scope::Everything),
+        Chore::Test { args } => servers::test(&args),
+        Chore::Stack { args } => servers::stack(&args),
+        Chore::Ci => ci::run(),
+    }
+}

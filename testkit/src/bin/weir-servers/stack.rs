@@ -1,0 +1,195 @@
+//! The servers a person tries weir with, and all that weir needs in them.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use testkit::{
+    POLL_INTERVAL,
+    kafka::{Kafka, libs_folder},
+    ports::Port,
+    process::Guarded,
+    redis::RedisCluster,
+    s3::S3,
+    stack::CLUSTER_NODES,
+};
+
+/// The topics of the sample configuration, with their partitions.
+const TOPICS: [(&str, i32); 4] =
+    [("send-intents", 8), ("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
+/// The segments of the sample, each a file of ids in deploy/segments.
+const SEGMENTS: [&str; 4] = ["new", "active", "dormant", "staff"];
+/// Where the sample segments are put, in the bucket.
+const SEGMENTS_FOLDER: &str = "segments";
+
+/// Where everything listens.
+#[derive(Debug, Args)]
+pub struct StackArgs {
+    /// Port of the Kafka broker
+    #[arg(long, default_value_t = 9092, env = "WEIR_STACK_KAFKA_PORT")]
+    kafka_port: u16,
+    /// Port of the first of six Redis nodes; the others follow
+    #[arg(long, default_value_t = 7000, env = "WEIR_STACK_REDIS_PORT")]
+    redis_port: u16,
+    /// Port of the S3
+    #[arg(long, default_value_t = 9000, env = "WEIR_STACK_S3_PORT")]
+    s3_port: u16,
+    /// Port of weir's HTTP
+    #[arg(long, default_value_t = 8080, env = "WEIR_STACK_HTTP_PORT")]
+    http_port: u16,
+    /// Start weir as well
+    #[arg(long)]
+    with_worker: bool,
+    /// The weir binary
+    #[arg(long, default_value = "target/debug/weir")]
+    weir: PathBuf,
+    /// The folder of the sample policy and segments
+    #[arg(long, default_value = "deploy")]
+    samples: PathBuf,
+    /// The folder to write the configuration to
+    #[arg(long, default_value = ".weir/stack")]
+    folder: PathBuf,
+}
+
+/// Starts everything and keeps it up until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// When a port is taken, or a server does not start.
+pub fn run(args: &StackArgs) -> Result<ExitCode> {
+    std::fs::create_dir_all(&args.folder).with_context(|| format!("cannot make {}", args.folder.display()))?;
+    let policy = args.folder.join("policy.toml");
+    std::fs::copy(args.samples.join("policy.toml"), &policy).context("cannot copy the sample policy")?;
+
+    println!("starting Kafka, a Redis Cluster of {CLUSTER_NODES} and an S3 ...");
+    let kafka = Kafka::start_on(vec![Port::fixed(args.kafka_port)?])?;
+    for (topic, partitions) in TOPICS {
+        kafka.create_topic(topic, partitions)?;
+    }
+    let ports = (args.redis_port..).take(CLUSTER_NODES).map(Port::fixed).collect::<Result<_>>()?;
+    let cluster = RedisCluster::start_on(ports, 1, &[])?;
+    let s3 = S3::start_on(&Port::fixed(args.s3_port)?)?;
+    build_segments(args, &s3)?;
+    let config = args.folder.join("weir.toml");
+    std::fs::write(&config, weir_toml(args, &kafka, &cluster, &s3))?;
+
+    let worker = if args.with_worker { Some(start_worker(args, &config, &s3)?) } else { None };
+    println!("{}", instructions(args, &kafka, &s3, &config));
+    wait_for_end(worker, &args.folder)
+}
+
+fn build_segments(args: &StackArgs, s3: &S3) -> Result<()> {
+    let out = s3.bucket().url(SEGMENTS_FOLDER);
+    let mut build = weir(args, s3);
+    build.args(["segments", "build", "--out", &out, "--user-id", "u32"]);
+    for segment in SEGMENTS {
+        let file = args.samples.join(format!("segments/{segment}.txt"));
+        build.arg(format!("{segment}={}", file.display()));
+    }
+    let status = build.status().with_context(|| format!("cannot start {}", args.weir.display()))?;
+    ensure!(status.success(), "`weir segments build` failed: {status}");
+    s3.bucket().get(&format!("{SEGMENTS_FOLDER}/manifest.json")).context("`weir segments build` wrote no manifest")?;
+    Ok(())
+}
+
+/// The binary with what it needs to reach the S3.
+fn weir(args: &StackArgs, s3: &S3) -> Command {
+    let mut weir = Command::new(&args.weir);
+    weir.envs(s3.bucket().env()).env("WEIR__S3__ENDPOINT", s3.endpoint()).env("WEIR__S3__FORCE_PATH_STYLE", "true");
+    weir
+}
+
+fn start_worker(args: &StackArgs, config: &Path, s3: &S3) -> Result<Guarded> {
+    let mut run = weir(args, s3);
+    run.args(["run", "--config"]).arg(config);
+    Guarded::spawn("weir", &run, &args.folder.join("weir.log"))
+}
+
+fn weir_toml(args: &StackArgs, kafka: &Kafka, cluster: &RedisCluster, s3: &S3) -> String {
+    let brokers = kafka.bootstrap();
+    let nodes: Vec<String> = cluster.nodes().iter().map(|url| format!("\"{url}\"")).collect();
+    let (nodes, segments) = (nodes.join(", "), s3.bucket().url(&format!("{SEGMENTS_FOLDER}/manifest.json")));
+    let (s3, http) = (s3.bucket().config(), args.http_port);
+    format!(
+        r#"# Written by `cargo xtask stack`; the next start writes it again.
+[kafka]
+brokers = "{brokers}"
+group = "weir"
+intents = "send-intents"
+approved = "send-approved"
+suppressed = "send-suppressed"
+dead_letters = "send-dead-letters"
+instance = "weir-0"
+
+[redis]
+nodes = [{nodes}]
+
+[segments]
+source = "{segments}"
+
+[policy]
+source = "policy.toml"
+
+{s3}
+[http]
+listen = "127.0.0.1:{http}"
+"#
+    )
+}
+
+fn instructions(args: &StackArgs, kafka: &Kafka, s3: &S3, config: &Path) -> String {
+    let (brokers, config) = (kafka.bootstrap(), config.display());
+    let env: Vec<String> = s3.bucket().env().iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let (env, libs, folder, http) = (env.join(" "), libs_folder(), args.folder.display(), args.http_port);
+    let libs = libs.strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(&libs).display();
+    let run = if args.with_worker {
+        format!("weir runs; its log: {folder}/weir.log, its health: http://127.0.0.1:{http}/readyz")
+    } else {
+        format!("run weir:\n  {env} cargo run --release -- run --config {config}")
+    };
+    format!(
+        r#"
+the stack is up; nothing in it outlives it. Kafka {brokers}, Redis {redis} to {last}, S3 {s3}
+
+{run}
+
+publish an intent:
+  echo '42|{{"id": "i-1", "user_id": "42", "channel": "push", "category": "promo"}}' |
+    java -cp '{libs}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {brokers} --topic send-intents \
+      --property parse.key=true --property 'key.separator=|'
+
+read what was approved (Ctrl-C ends it; the same for send-suppressed and send-dead-letters):
+  java -cp '{libs}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {brokers} --topic send-approved \
+    --from-beginning --isolation-level read_committed --property print.headers=true
+
+change the caps: edit {folder}/policy.toml
+Ctrl-C ends everything."#,
+        redis = args.redis_port,
+        last = usize::from(args.redis_port) + CLUSTER_NODES - 1,
+        s3 = s3.endpoint(),
+    )
+}
+
+/// Waits for Ctrl-C or SIGTERM; a worker that ends by itself ends the stack, with what it said.
+fn wait_for_end(mut worker: Option<Guarded>, folder: &Path) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut look = tokio::time::interval(POLL_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+                _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+                _ = look.tick() => {}
+            }
+            if let Some(weir) = &mut worker
+                && let Some(exit) = weir.exit()
+            {
+                let tail = weir.log_tail();
+                anyhow::bail!("weir has ended ({exit:?}); {} ends: {tail}", folder.join("weir.log").display());
+            }
+        }
+    })
+}

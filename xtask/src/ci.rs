@@ -1,0 +1,25 @@
+//! What CI runs: the quick checks first.
+
+use anyhow::Result;
+
+use crate::{
+    servers,
+    setup::{self, Scope},
+    shell::{self, command},
+};
+
+/// Checks format, lints, dependencies and docs, then tests.
+///
+/// # Errors
+/// At the first check that fails.
+pub fn run() -> Result<()> {
+    shell::run(command("cargo", &["fmt", "--all", "--check"]))?;
+    setup::run(Scope::Everything)?;
+    shell::run(command("cargo", &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // Not advisories: deny.toml says why, and where they are checked.
+    shell::run(command("cargo", &["deny", "check", "licenses", "bans", "sources"]))?;
+    let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(doc)?;
+    servers::test(&[])
+}

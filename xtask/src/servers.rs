@@ -1,0 +1,39 @@
+//! `test` and `stack`: they build the program that starts the servers (testkit's weir-servers), and hand over to it.
+
+use std::os::unix::process::CommandExt;
+
+use anyhow::{Context, Result};
+
+use crate::{
+    setup::{self, Scope},
+    shell::{self, built, command},
+};
+
+/// Runs `cargo test --workspace` with these arguments while the shared servers are up.
+///
+/// # Errors
+/// When something is missing, does not build or start, or a test fails.
+pub fn test(args: &[String]) -> Result<()> {
+    setup::run(Scope::Tests)?;
+    // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
+    // Selecting an integration test of testkit builds its binaries.
+    shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "stack"]))?;
+    let mut exec = command(built("weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
+    exec.args(args);
+    shell::run(exec)
+}
+
+/// Keeps the stack up until Ctrl-C.
+///
+/// # Errors
+/// When something is missing, does not build or start.
+pub fn stack(args: &[String]) -> Result<()> {
+    setup::run(Scope::Tests)?;
+    shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;
+    let mut stack = command(built("weir-servers"), &["stack", "--weir"]);
+    stack.arg(built("weir")).args(args);
+    // In our place, so that Ctrl-C meets one process that ends the servers in its order.
+    let said = shell::say(&stack);
+    let error = stack.exec();
+    Err(error).with_context(|| format!("cannot start `{said}`"))
+}

@@ -1,0 +1,132 @@
+//! Installs what builds and tests need.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::shell::{self, command, output, workspace};
+
+/// The cargo-deny that CI checks with.
+const CARGO_DENY: &str = "0.20.2";
+/// Kafka 4 needs this Java.
+const JAVA: u32 = 17;
+
+/// What is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// What tests need.
+    Tests,
+    /// That and cargo-deny.
+    Everything,
+}
+
+/// A program, the Debian package that has it, and what needs it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+    needed_for: &'static str,
+}
+
+const TOOLS: [Tool; 8] = [
+    Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
+    Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
+    Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },
+    Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
+    Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
+    Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker" },
+    Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
+    Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
+];
+
+/// Installs what is missing.
+///
+/// # Errors
+/// When something is missing and cannot be installed here; says what to install.
+pub fn run(scope: Scope) -> Result<()> {
+    install_tools()?;
+    fetch_kafka()?;
+    match scope {
+        Scope::Tests => Ok(()),
+        Scope::Everything => install_cargo_deny(),
+    }
+}
+
+fn install_tools() -> Result<()> {
+    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_there(tool.program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    packages.dedup();
+    if !(is_root() && on_path("apt-get")) {
+        for tool in &missing {
+            eprintln!("missing: {} (Debian package {}), for {}", tool.program, tool.package, tool.needed_for);
+        }
+        bail!("install what is missing, on Debian with `sudo apt-get install {}`", packages.join(" "));
+    }
+    shell::run(command("apt-get", &["update", "-q"]))?;
+    let mut install = command("apt-get", &["install", "-q", "-y", "--no-install-recommends"]);
+    install.args(&packages).env("DEBIAN_FRONTEND", "noninteractive");
+    shell::run(install)?;
+    for tool in missing {
+        ensure!(is_there(tool.program), "{} is still missing after apt-get install {}", tool.program, tool.package);
+    }
+    Ok(())
+}
+
+fn is_there(program: &str) -> bool {
+    on_path(program) && (program != "java" || java_version().is_some_and(|version| version >= JAVA))
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn is_root() -> bool {
+    output("id", &["-u"]).is_some_and(|id| id.trim() == "0")
+}
+
+/// 17 for `openjdk version "17.0.15" 2025-04-15`.
+fn java_version() -> Option<u32> {
+    let said = output("java", &["-version"])?;
+    said.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
+}
+
+/// Copies the jars that testkit/pom.xml names to .weir/kafka-libs, unless those of this very pom are there.
+fn fetch_kafka() -> Result<()> {
+    let pom = workspace().join("testkit/pom.xml");
+    let (libs, fresh) = (workspace().join(".weir/kafka-libs"), workspace().join(".weir/kafka-libs.new"));
+    let wanted = fs::read(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
+    if fs::read(libs.join("pom.xml")).is_ok_and(|had| had == wanted) {
+        return Ok(());
+    }
+    remove(&fresh)?;
+    let mut copy = command("mvn", &["-q", "-B", "-f", "testkit/pom.xml", "dependency:copy-dependencies"]);
+    copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", fresh.display()));
+    shell::run(copy)?;
+    // The pom goes in last and the folder is moved whole: half a download is never taken for a set of jars.
+    fs::write(fresh.join("pom.xml"), wanted)?;
+    remove(&libs)?;
+    fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn install_cargo_deny() -> Result<()> {
+    if output("cargo", &["deny", "--version"]).is_some_and(|said| said.contains(CARGO_DENY)) {
+        return Ok(());
+    }
+    // Unoptimised: it takes half the time to build, and a check still takes 3 s.
+    shell::run(command(
+        "cargo",
+        &["install", "-q", "--locked", "--debug", "--force", "cargo-deny", "--version", CARGO_DENY],
+    ))
+}

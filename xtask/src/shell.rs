@@ -1,0 +1,54 @@
+//! Running commands, and saying so.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+
+/// The workspace's folder.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where cargo puts a binary of the dev profile.
+pub fn built(binary: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace().join(target).join("debug").join(binary)
+}
+
+/// A command in the workspace's folder.
+pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(workspace());
+    command
+}
+
+/// Says a command, runs it, and says how long it took.
+///
+/// # Errors
+/// When it cannot be started, or fails.
+pub fn run(mut command: Command) -> Result<()> {
+    let said = say(&command);
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("cannot start `{said}`"))?;
+    ensure!(status.success(), "`{said}` failed: {status}");
+    eprintln!("  took {:.0?}", start.elapsed());
+    Ok(())
+}
+
+/// Says a command and returns what it said.
+pub fn say(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let said = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    eprintln!("$ {said}");
+    said
+}
+
+/// What a command printed on stdout and stderr; `None` when it cannot be started or fails.
+pub fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = command(program, args).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
