@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::{
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
-    domain::decode::{Field, FieldMap},
+    domain::fields::{Field, FieldMap},
     edge::{
         kafka::client::{Delivery, KafkaOptions},
         object_store::{Location, S3Credentials, S3Options, StoredObject},

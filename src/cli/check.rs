@@ -135,16 +135,20 @@ async fn segments(settings: &Settings, report: &mut Report) -> Option<Arc<Segmen
 fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
     let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
     for name in policy.unnamed(&names) {
-        let message = format!("the policy does not name the segment {name}: add [segments.{name}], or its users are under [default]");
+        let message = format!(
+            "the policy does not name the segment {name}: add [segments.{name}], or its users are under [default]"
+        );
         report.add(Finding::Error, "policy", message);
     }
     for name in policy.absent(&names) {
-        let message = format!("the policy names the segment {name}, which the set does not have: build it, or take it out");
+        let message =
+            format!("the policy names the segment {name}, which the set does not have: build it, or take it out");
         report.add(Finding::Warning, "policy", message);
     }
     for overlap in set.overlaps() {
         let (first, second) = (names[overlap.first], names[overlap.second]);
-        let message = format!("{} users are in both {first} and {second}: build the set anew, each user in one", overlap.users);
+        let message =
+            format!("{} users are in both {first} and {second}: build the set anew, each user in one", overlap.users);
         report.add(Finding::Error, "segments", message);
     }
 }
@@ -193,13 +197,15 @@ async fn redis(settings: &Settings, when_missing: WhenMissing, report: &mut Repo
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(opened) => {
             let layout = opened.keyspace.meta().layout;
-            let message = format!("the keyspace {} has {} shards of {} keys", options.prefix, layout.shards, layout.buckets);
+            let message =
+                format!("the keyspace {} has {} shards of {} keys", options.prefix, layout.shards, layout.buckets);
             report.add(Finding::Ok, "redis", message);
             for warning in opened.warnings {
                 report.add(Finding::Warning, "redis", warning);
             }
             if !opened.lost.is_empty() {
-                let message = format!("shards {:?} have lost their history: their intents wait for a rebuild", opened.lost);
+                let message =
+                    format!("shards {:?} have lost their history: their intents wait for a rebuild", opened.lost);
                 report.add(Finding::Error, "redis", message);
             }
         }

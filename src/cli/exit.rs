@@ -16,9 +16,10 @@ const WRONG: u8 = 2;
 #[must_use]
 pub fn report(error: &anyhow::Error) -> ExitCode {
     // Nobody reads on (`weir segments members ... | head`): that is no error of ours.
-    if error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    }) {
+    if error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+    {
         return ExitCode::SUCCESS;
     }
     // Where stderr is closed, the exit code has to do.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
@@ -15,6 +15,13 @@ use crate::{
     },
     edge::policy_file::parse_policy,
 };
+
+/// `weir policy ...`
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Say what a policy means, or all that is wrong with it
+    Check(PolicyCheckArgs),
+}
 
 /// `weir policy check`
 #[derive(Debug, Clone, Args)]

@@ -76,12 +76,8 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let store_health = StoreHealth::default();
     tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
 
-    let desk = Desk {
-        topic: settings.kafka.intents.as_str().into(),
-        fields: assemble::fields(&settings)?,
-        segments,
-        policy,
-    };
+    let desk =
+        Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(&settings)?, segments, policy };
     let worker = Worker {
         kafka,
         stores: (0..assemble::lanes(&settings)?).map(|_| store()).collect(),

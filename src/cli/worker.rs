@@ -75,17 +75,23 @@ impl<D: Store + 'static> Worker<D> {
                 Some(tokio::spawn(http::serve(listener, health, async move { stopped.cancelled().await })))
             }
         };
-        let work: Vec<LaneWork> = self.stores.into_iter().zip(lanes).enumerate().map(|(number, (store, status))| {
-            let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
-            let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
-            let work: LaneWork = Box::new(move || {
-                let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
-                let sink = KafkaSink::new(kafka, number);
-                let clock = SystemClock;
-                Lane { source, sink, store, clock, desk, settings, runtime, stop, metrics, status }.run()
-            });
-            work
-        }).collect();
+        let work: Vec<LaneWork> = self
+            .stores
+            .into_iter()
+            .zip(lanes)
+            .enumerate()
+            .map(|(number, (store, status))| {
+                let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
+                let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
+                let work: LaneWork = Box::new(move || {
+                    let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
+                    let sink = KafkaSink::new(kafka, number);
+                    let clock = SystemClock;
+                    Lane { source, sink, store, clock, desk, settings, runtime, stop, metrics, status }.run()
+                });
+                work
+            })
+            .collect();
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         if let Some(server) = server {
             let _ = server.await;

@@ -330,7 +330,9 @@ where
                     self.serve_group()?;
                     self.pause_or_stop(pause)?;
                 }
-                Err(CommitError::Fenced(reason) | CommitError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
+                Err(CommitError::Fenced(reason) | CommitError::Fatal(reason)) => {
+                    return Err(Interruption::Fatal(reason));
+                }
             }
         }
         self.status.set_trouble(None);

@@ -10,8 +10,8 @@ use crate::{
     domain::{
         class::ClassNames,
         decide::{Answer, Verdict as Answered},
+        envelope::envelope,
         header::HeaderName,
-        intent::Intent,
         origin::Origin,
         policy::{CapWindow, GateReason, Mode, PolicyEval},
         segment::SegmentSet,
@@ -73,7 +73,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
                 Output {
                     to: Destination::Suppressed,
-                    value: OutputValue::Ours(decision.envelope(intent)),
+                    value: OutputValue::Ours(envelope(&decision, intent)),
                     headers: Arc::new([]),
                 }
             }
@@ -123,7 +123,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     fn denied(&self, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'w> {
-        let denied = self.eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
+        let denied =
+            self.eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
         let span = match &denied.cap.window {
             CapWindow::Sliding { text, .. } => CapSpan::Window(text),
             CapWindow::Per(period) => CapSpan::Per(period.name()),

@@ -59,7 +59,9 @@ pub async fn supervise(
         let ended = ended.clone();
         let spawned = thread::Builder::new().name(format!("lane-{lane}")).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(LaneError::Fatal("a bug in weir ended it (the panic is in the log above); please report it".to_owned()))
+                Err(LaneError::Fatal(
+                    "a bug in weir ended it (the panic is in the log above); please report it".to_owned(),
+                ))
             });
             // The receiver is gone when the drain took too long: then nobody waits for the news.
             let _ = ended.blocking_send((lane, end));

@@ -20,7 +20,8 @@ use testkit::{
 pub mod model;
 
 /// Users 0 to 999 are `new`, 1,000 to 2,999 `active`, 3,000 to 3,999 `staff`; all others are in no segment.
-pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] = [("new", 0..1000), ("active", 1000..3000), ("staff", 3000..4000)];
+pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] =
+    [("new", 0..1000), ("active", 1000..3000), ("staff", 3000..4000)];
 
 pub const POLICY: &str = r#"
 version = "test-1"
@@ -99,7 +100,9 @@ impl Scene {
 
     fn build_segments(&self) {
         let mut build = Command::new(weir());
-        build.args(["segments", "build", "--user-id", "u32", "--version", "test-set", "--out"]).arg(self.path("segments"));
+        build
+            .args(["segments", "build", "--user-id", "u32", "--version", "test-set", "--out"])
+            .arg(self.path("segments"));
         for (name, users) in SEGMENTS {
             let mut lines = String::new();
             for user in users {

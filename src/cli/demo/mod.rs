@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::{summary::Summary, watcher::Watcher};
 use super::worker::{StoreHealth, Worker};
 use crate::{
-    domain::{decode::FieldMap, policy::Policy},
+    domain::{fields::FieldMap, policy::Policy},
     edge::{
         embedded::EmbeddedStore,
         kafka::client::{Delivery, KafkaOptions},
@@ -92,7 +92,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let broker = Broker::start()?;
     let stop = CancellationToken::new();
     let http = args.keep.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let worker = tokio::spawn(worker(&broker.options, policy, http, stop.clone()));
+    let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, http, stop.clone()));
 
     let bar = progress(args.intents);
     let options = Arc::clone(&broker.options);
@@ -121,7 +121,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 async fn worker(
-    kafka: &Arc<KafkaOptions>,
+    kafka: Arc<KafkaOptions>,
     policy: Policy,
     http: Option<SocketAddr>,
     stop: CancellationToken,
@@ -134,7 +134,7 @@ async fn worker(
     };
     let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50) };
     let worker = Worker {
-        kafka: Arc::clone(kafka),
+        kafka,
         stores: vec![EmbeddedStore::new(HISTORY_MS)],
         desk,
         lane,

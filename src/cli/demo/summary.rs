@@ -77,7 +77,10 @@ impl Summary {
         let seconds = self.took.as_secs_f64();
         if seconds > 0.0 {
             let rate = intents as f64 / seconds;
-            writeln!(out, "From the first record to the last: {seconds:.1} s, {rate:.0} intents/s, with broker, store, publisher and reader in this one process.")?;
+            writeln!(
+                out,
+                "From the first record to the last: {seconds:.1} s, {rate:.0} intents/s, with broker, store, publisher and reader in this one process."
+            )?;
         }
         Ok(())
     }

@@ -28,12 +28,7 @@ pub fn segments() -> SegmentSet {
     let segments = SEGMENTS.iter().map(|(name, users)| {
         let bitmap: RoaringBitmap = users.clone().collect();
         let bytes = bitmap.serialized_size() as u64;
-        Segment {
-            name: (*name).to_owned(),
-            sha256: Sha256([0; 32]),
-            bytes,
-            members: Arc::new(Members::U32(bitmap)),
-        }
+        Segment { name: (*name).to_owned(), sha256: Sha256([0; 32]), bytes, members: Arc::new(Members::U32(bitmap)) }
     });
     SegmentSet::new("demo-1".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
 }

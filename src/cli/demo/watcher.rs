@@ -57,7 +57,8 @@ impl Watcher {
                 let envelope: Value = serde_json::from_slice(value).context("a decision envelope")?;
                 let segment = envelope["segment"].as_str().unwrap_or("(none)");
                 let reason = envelope["reason"].as_str().unwrap_or_default();
-                let why = envelope["cap"]["name"].as_str().map_or_else(|| reason.to_owned(), |cap| format!("cap {cap}"));
+                let why =
+                    envelope["cap"]["name"].as_str().map_or_else(|| reason.to_owned(), |cap| format!("cap {cap}"));
                 summary.add(Kind::Suppressed, segment, &why, text);
             } else {
                 let segment = header(HeaderName::Segment).unwrap_or_else(|| "(none)".to_owned());

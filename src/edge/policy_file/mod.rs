@@ -5,10 +5,10 @@ use crate::{
     domain::policy::Policy,
 };
 
-pub mod source;
 mod caps;
 mod check;
 mod schema;
+pub mod source;
 
 pub use schema::schema_text;
 
