@@ -249,3 +249,21 @@ fn the_policy_in_the_documentation_is_valid() {
         assert_eq!(errors("docs.toml", block), "valid");
     }
 }
+
+#[test]
+fn a_hostile_document_is_refused_quickly() {
+    let keys = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let cases = [
+        ("p.toml", keys(30_000, &|number| format!("key{number} = 1\n")), "and 80 more"),
+        ("p.toml", "= \n".repeat(30_000), "and 80 more"),
+        ("p.json", format!("{{{}\"a\": 1}}", keys(30_000, &|_| "\"a\": 1, ".into())), "and 80 more"),
+        ("p.json", " ".repeat((4 << 20) + 1), "at most 4194304 are read"),
+        ("p.toml", format!("a = {}", "[".repeat(100_000)), "is not TOML"),
+    ];
+    let start = std::time::Instant::now();
+    for (name, text, expected) in cases {
+        let found = errors(name, &text);
+        assert!(found.contains(expected), "{found}");
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}

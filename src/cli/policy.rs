@@ -7,7 +7,7 @@ use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use crate::{
-    document::{Format, MAX_DOCUMENT_BYTES, Problems, value::in_words},
+    document::{Format, Problems, read_file, value::in_words},
     domain::{
         class::Filter,
         decide::Scope,
@@ -80,11 +80,7 @@ fn read(args: &PolicyCheckArgs) -> Result<Policy, InvalidPolicy> {
     let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));
     let format = Format::of_name(&name)
         .ok_or_else(|| unreadable("is neither a .toml nor a .json file: its ending says how it is read".into()))?;
-    let bytes = std::fs::metadata(&args.file).map_err(|error| unreadable(error.to_string()))?.len();
-    if bytes > MAX_DOCUMENT_BYTES as u64 {
-        return Err(unreadable(format!("has {bytes} bytes; at most {MAX_DOCUMENT_BYTES} are read")));
-    }
-    let text = std::fs::read_to_string(&args.file).map_err(|error| unreadable(error.to_string()))?;
+    let text = read_file(&args.file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     let history_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
     Ok(parse_policy(&name, &text, format, history_ms)?)
 }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::document::{Document, Format, Problems};
+use crate::document::{Document, Format, Problems, read_file};
 
 mod check;
 pub mod keys;
@@ -44,7 +44,7 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError`], with all that is wrong at once.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Settings, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+    let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(parse(&path.display().to_string(), &text, folder, env)?)
 }

@@ -1,5 +1,7 @@
 //! JSON to a tree with places: serde_json's raw values are slices of the text, so their addresses are places.
 
+use std::collections::BTreeSet;
+
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -56,11 +58,12 @@ fn read<'d, T: Deserialize<'d>>(document: &Document<'_>, text: &str, raw: &'d Ra
 }
 
 fn table(document: &Document<'_>, text: &str, members: Members<'_>, depth: usize) -> Option<Vec<Entry>> {
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries = Vec::new();
+    let mut keys = BTreeSet::new();
     for (raw_key, value) in members.0 {
         let key: String = read(document, text, raw_key)?;
         let origin = Origin::Text(place(text, raw_key));
-        if entries.iter().any(|entry| entry.key == key) {
+        if !keys.insert(key.clone()) {
             document.note(&origin, format!("`{key}` is given twice"));
         }
         entries.push(Entry { key, origin, node: node(document, text, value, depth + 1)? });

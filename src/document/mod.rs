@@ -3,7 +3,7 @@
 //! Both formats are parsed into one tree whose values know where they stand, so that one check serves both
 //! and every problem can be named with its line and column. A check collects all problems, not the first.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, io::Read, path::Path, sync::Arc};
 
 mod json;
 mod problem;
@@ -19,6 +19,23 @@ pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// The deepest nesting that is read; the deepest thing that a policy says is at level 6.
 pub const MAX_DEPTH: usize = 32;
+
+/// The most problems that are collected: whoever has more mends these first.
+pub const MAX_PROBLEMS: usize = 100;
+
+/// Reads a document's text.
+///
+/// # Errors
+/// It cannot be read, is not UTF-8, or is larger than [`MAX_DOCUMENT_BYTES`].
+pub fn read_file(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let reason = format!("it is larger than {MAX_DOCUMENT_BYTES} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(text)
+}
 
 /// A format that documents are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,10 +135,12 @@ impl<'d> Document<'d> {
         }
     }
 
-    /// Notes a problem.
+    /// Notes a problem, unless there are [`MAX_PROBLEMS`] already.
     pub fn note(&self, origin: &Origin, message: impl Into<String>) {
-        let problem = Problem::new(self.name, self.text, origin, message.into());
-        self.problems.borrow_mut().push(problem);
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MAX_PROBLEMS {
+            problems.push(Problem::new(self.name, self.text, origin, message.into()));
+        }
     }
 
     /// What the check made, if it found no problem.

@@ -91,6 +91,15 @@ fn periods_begin_and_end_where_the_users_clock_says() {
             "2026-11-02T05:00:00Z",
             "2026-11-03T05:00:00Z",
         ),
+        // 23:30 was followed by 00:30: the day began with the jump.
+        (
+            "America/Toronto",
+            Day,
+            "1919-03-31T12:00:00Z",
+            "1919-03-31T04:30:00Z",
+            "1919-04-01T04:00:00Z",
+            "1919-04-02T04:00:00Z",
+        ),
         // No 30 December 2011: the 29th is followed by the 31st.
         (
             "Pacific/Apia",
