@@ -1,8 +1,8 @@
 //! A child process that ends with its owner, whatever happens to the owner.
 //!
 //! Each server runs under a small `sh` in a process group of its own. The shell watches a pipe whose other end only
-//! we hold: when it closes - because the value was dropped, the test process ended, or was killed with SIGKILL - the
-//! shell kills the whole group. PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
+//! we hold: when it closes - because the test process ended, or was killed with SIGKILL - the shell kills the server.
+//! PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
 //! end early. The group is its own so that Ctrl-C reaches us first and servers end in our order.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
     io::{BufRead, BufReader},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -19,16 +19,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::wait_for;
 
-/// Says the server's pid on stdout, then waits for it and passes its status on. `$1` is the log.
-/// The background `cat` needs descriptor 3: a shell without job control gives background commands /dev/null.
+/// Says the server's pid on stdout, waits for it, passes its status on, and leaves no process and no zombie behind.
+/// `$1` is the log. Descriptor 3, because a shell without job control gives background commands /dev/null. HUP,
+/// because the kernel sends it to a group that has lost its owner while one of its processes is frozen.
 const GUARD: &str = r#"
 log=$1; shift
 exec 3<&0
-{ cat <&3 >/dev/null; kill -9 0; } >/dev/null 2>&1 &
 "$@" 3<&- >>"$log" 2>&1 &
-echo $!
+pid=$!
+trap '' HUP
+{ read -r never <&3; kill -9 "$pid"; } >/dev/null &
+watcher=$!
+echo "$pid"
 exec >&-
-wait $!
+wait "$pid"
+status=$?
+kill -9 "$watcher"
+wait "$watcher"
+exit "$status"
 "#;
 
 /// How much of a log is shown when something failed.
@@ -74,8 +82,8 @@ pub struct Guarded {
     guard: Child,
     pid: libc::pid_t,
     log: PathBuf,
-    /// Held for its closing alone; `None` once the group has been killed.
-    leash: Option<ChildStdin>,
+    // Held for its closing alone.
+    _leash: ChildStdin,
     exit: Option<Exit>,
 }
 
@@ -105,7 +113,7 @@ impl Guarded {
         let mut line = String::new();
         BufReader::new(said).read_line(&mut line).with_context(|| format!("the guard of {name} said nothing"))?;
         let pid = line.trim().parse().with_context(|| format!("the guard of {name} said {line:?}, not a pid"))?;
-        Ok(Self { name: name.to_owned(), guard, pid, log: log.to_owned(), leash: Some(leash), exit: None })
+        Ok(Self { name: name.to_owned(), guard, pid, log: log.to_owned(), _leash: leash, exit: None })
     }
 
     /// The process id of the server itself.
@@ -126,12 +134,7 @@ impl Guarded {
         if self.exit.is_none()
             && let Ok(Some(status)) = self.guard.try_wait()
         {
-            self.exit = Some(match (status.code(), status.signal()) {
-                // A shell reports a child ended by signal n as 128 + n.
-                (Some(code), _) if code > 128 => Exit::Signal(code - 128),
-                (Some(code), _) => Exit::Code(code),
-                (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
-            });
+            self.exit = Some(told(status));
         }
         self.exit
     }
@@ -166,12 +169,11 @@ impl Guarded {
 
     /// Kills it and waits until it is gone.
     pub fn kill(&mut self) {
-        if let Some(leash) = self.leash.take() {
-            send(-self.guard.id().cast_signed(), Signal::Kill);
-            let _ = self.guard.wait();
-            drop(leash);
+        if self.exit().is_none() {
+            send(self.pid, Signal::Kill);
+            let status = self.guard.wait();
+            self.exit = Some(status.map_or(Exit::Signal(libc::SIGKILL), told));
         }
-        self.exit.get_or_insert(Exit::Signal(libc::SIGKILL));
     }
 
     /// All that it has said so far, on stdout and stderr.
@@ -196,11 +198,21 @@ impl Drop for Guarded {
     }
 }
 
-/// Sends a signal to a process, or to a group by its negated number.
-fn send(target: libc::pid_t, signal: Signal) {
-    // SAFETY: kill() touches no memory of ours. The target is a child or group of ours whose guard has not been
-    // waited for, or whose watcher still holds the group, so its number cannot have been given to another.
-    unsafe { libc::kill(target, signal.number()) };
+/// What a guard's status says of its server.
+fn told(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        // A shell reports a child ended by signal n as 128 + n.
+        (Some(code), _) if code > 128 => Exit::Signal(code - 128),
+        (Some(code), _) => Exit::Code(code),
+        (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
+    }
+}
+
+/// Sends a signal to a process.
+fn send(pid: libc::pid_t, signal: Signal) {
+    // SAFETY: kill() touches no memory of ours. Callers have just seen the guard alive, which holds the process, or
+    // its number as a zombie, until the moment before it ends itself.
+    unsafe { libc::kill(pid, signal.number()) };
 }
 
 /// The path of an installed program.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 /// Removes `$1` when its stdin closes. Servers may still write while they are being killed, so it tries for 5 s.
 const JANITOR: &str = r#"
+trap '' HUP
 cat >/dev/null
 for try in 1 2 3 4 5 6 7 8 9 10; do
   rm -rf "$1" 2>/dev/null && break

@@ -5,7 +5,7 @@ use testkit::s3::{Bucket, Counts, Fault, S3};
 /// Asks for an object unless it is `tag` still; the tag it has now, or none for "not modified".
 fn get_unless(bucket: &Bucket, key: &str, tag: &str) -> Result<Option<String>, Option<u16>> {
     let request = bucket.client().get_object().bucket(bucket.name()).key(key).if_none_match(tag);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     match runtime.block_on(request.send()) {
         Ok(object) => Ok(object.e_tag),
         Err(error) => match error.raw_response().map(|response| response.status().as_u16()) {

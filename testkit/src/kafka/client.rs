@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
-    client::DefaultClientContext,
+    client::{Client, DefaultClientContext},
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
@@ -116,11 +116,7 @@ impl KafkaClient {
     /// When there is no such topic, or a partition has no leader yet.
     pub fn partitions(&self, topic: &str) -> Result<i32> {
         let consumer: BaseConsumer = self.config().create()?;
-        let metadata = consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
-        let found = metadata.topics().first().with_context(|| format!("no topic {topic}"))?;
-        ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
-        ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");
-        Ok(i32::try_from(found.partitions().len())?)
+        partitions_of(consumer.client(), topic)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
@@ -142,6 +138,7 @@ impl KafkaClient {
         config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
         config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
         let producer: BaseProducer<Failures> = config.create_with_context(Failures::default())?;
+        partitions_of(producer.client(), topic)?;
         for record in records {
             send(&producer, topic, &record)?;
         }
@@ -199,6 +196,15 @@ impl KafkaClient {
             })
             .collect())
     }
+}
+
+/// How many partitions a topic has. Also brings a new client up: left to itself it meets its brokers a second later.
+pub(super) fn partitions_of<C: ClientContext>(client: &Client<C>, topic: &str) -> Result<i32> {
+    let metadata = client.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+    let found = metadata.topics().first().with_context(|| format!("no topic {topic}"))?;
+    ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
+    ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");
+    Ok(i32::try_from(found.partitions().len())?)
 }
 
 /// Hands one record to the producer, waiting while its queue is full.

@@ -13,7 +13,7 @@ use rdkafka::{
     message::{BorrowedMessage, Headers},
 };
 
-use super::{Consumed, KafkaClient};
+use super::{Consumed, KafkaClient, client::partitions_of};
 
 /// How long reading to the end may take.
 const END_DEADLINE: Duration = Duration::from_secs(120);
@@ -46,7 +46,7 @@ impl TopicReader {
         config.set("fetch.wait.max.ms", "50").set("fetch.queue.backoff.ms", "10");
         config.set("fetch.message.max.bytes", "10000000");
         let consumer: BaseConsumer = config.create()?;
-        let next = vec![0; usize::try_from(client.partitions(topic)?)?];
+        let next = vec![0; usize::try_from(partitions_of(consumer.client(), topic)?)?];
         let reader = Self { topic: topic.to_owned(), consumer, next, at_end: BTreeSet::new(), last_error: None };
         reader.assign()?;
         Ok(reader)
