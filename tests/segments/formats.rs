@@ -54,7 +54,7 @@ fn hashes_that_share_parts_and_containers_survive_the_way_there_and_back() {
         vec![0],
         vec![1, 2, 65_536, 1 << 32, (1 << 32) + 1, u64::MAX],
         (0..4000).collect(),
-        (0..5000).map(|n| n * n << 20).collect(),
+        (0..5000).map(|n| (n * n) << 20).collect(),
     ];
     for hashes in cases {
         let members = Members::Hash64(hashes.into());

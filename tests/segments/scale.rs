@@ -12,7 +12,7 @@ const NAMES: [&str; 4] = ["new", "active", "dormant", "staff"];
 /// Users come in runs of 1000; every fifth run is in no segment, and of the others every user that 7 divides.
 fn segment_of(user: u32) -> Option<usize> {
     let run = user / 1000 % 5;
-    (run < 4 && user % 7 != 0).then_some(run as usize)
+    (run < 4 && !user.is_multiple_of(7)).then_some(run as usize)
 }
 
 #[tokio::test]
