@@ -113,7 +113,6 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("redis.allow_eviction", "true"),
     ("redis.wait_replicas", "1"),
     ("redis.timeout", "250ms"),
-    ("redis.unavailable_after", "1m"),
     ("segments.source", "s3://b/m.json"),
     ("segments.refresh", "5m"),
     ("segments.user_id_prefix", "u"),

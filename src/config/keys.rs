@@ -142,12 +142,6 @@ pub const SETTINGS: &[Setting] = &[
         "Replicas that must have a decision before it is published. 0 to 10.",
     ),
     setting("redis.timeout", Duration, Is("1s"), "How long a reply may take. 10ms to 60s."),
-    setting(
-        "redis.unavailable_after",
-        Duration,
-        Is("30s"),
-        "How long Redis may be away before `/readyz` says so. Intents wait in Kafka in any case. 1s to 1h.",
-    ),
     setting("segments.source", Text, Required, "The segments' manifest: a file, or `s3://bucket/key`."),
     setting("segments.refresh", Duration, Is("60s"), "How often it is looked at. 1s to 1d."),
     setting(
@@ -198,13 +192,17 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings that the contract names and this version does not have.
-pub const NOT_YET: [(&str, &str); 2] = [
+pub const NOT_YET: [(&str, &str); 3] = [
     (
         "kafka.deferred",
         "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
          early are suppressed with the time from which on they may be sent",
     ),
     ("kafka.refunds", "is not available in this version of weir, which does not take refunds: leave it out"),
+    (
+        "redis.unavailable_after",
+        "is not available in this version of weir, in which all intents wait in Kafka while Redis is away: leave it out",
+    ),
 ];
 
 /// Properties that are weir's to set, and why.

@@ -90,8 +90,6 @@ pub struct RedisSettings {
     pub wait_replicas: u32,
     /// How long a reply may take.
     pub timeout: Duration,
-    /// How long Redis may be away before the worker is not ready.
-    pub unavailable_after: Duration,
 }
 
 /// Files for TLS to Redis, in PEM.

@@ -24,7 +24,6 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
     let allow_eviction = layers.get("redis.allow_eviction", flag);
     let wait_replicas = layers.get("redis.wait_replicas", |node| whole(node, 0..=10_u32));
     let timeout = layers.get("redis.timeout", |node| between(node, SECOND / 100, MINUTE));
-    let unavailable_after = layers.get("redis.unavailable_after", |node| between(node, SECOND, 60 * MINUTE));
     Some(RedisSettings {
         nodes: nodes?,
         username,
@@ -38,7 +37,6 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
         allow_eviction: allow_eviction?,
         wait_replicas: wait_replicas?,
         timeout: timeout?,
-        unavailable_after: unavailable_after?,
     })
 }
 
