@@ -6,7 +6,7 @@ use support::{
     DEADLINE, POLICY, Scene,
     model::{Sent, check},
 };
-use testkit::{kafka::Record, wait_until};
+use testkit::{kafka::Record, process::Exit, wait_until};
 
 const INTENTS: usize = 50_000;
 const USERS: u64 = 5_000;
@@ -65,7 +65,7 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
     scene.publish(records(&sent[INTENTS / 2..]));
     first.terminate();
     let exit = first.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit.code(), Some(0), "a worker that is asked to stop drains and exits 0");
+    assert_eq!(exit, Exit::Code(0), "a worker that is asked to stop drains and exits 0");
     scene.wait_until_drained();
     verify(&scene, &sent);
 }

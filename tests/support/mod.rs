@@ -183,14 +183,16 @@ listen = "127.0.0.1:0"
         let ends = self.kafka.end_offsets(&topic).unwrap();
         wait_until(DEADLINE, "all intents are decided", || {
             meanwhile();
-            let committed = self.kafka.committed(&self.name, &topic).unwrap();
+            // The group's coordinator is not there before the first member asks for it.
+            let Ok(committed) = self.kafka.committed(&self.name, &topic) else { return false };
             ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
         });
     }
 
     /// How many intents the group has done.
     pub fn done(&self) -> i64 {
-        self.kafka.committed(&self.name, &self.topic("intents")).unwrap().into_iter().flatten().sum()
+        let committed = self.kafka.committed(&self.name, &self.topic("intents")).unwrap_or_default();
+        committed.into_iter().flatten().sum()
     }
 
     pub fn output(&self, which: &str) -> Vec<Consumed> {
