@@ -1,5 +1,7 @@
 //! The servers a person tries weir with, and all that weir needs in them.
 
+mod files;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -8,13 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use testkit::{
-    POLL_INTERVAL,
-    kafka::{Kafka, libs_folder},
-    ports::Port,
-    process::Guarded,
-    redis::RedisCluster,
-    s3::S3,
-    stack::CLUSTER_NODES,
+    POLL_INTERVAL, kafka::Kafka, ports::Port, process::Guarded, redis::RedisCluster, s3::S3, stack::CLUSTER_NODES,
 };
 
 /// The topics of the sample configuration, with their partitions.
@@ -72,11 +68,10 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
     let cluster = RedisCluster::start_on(ports, 1, &[])?;
     let s3 = S3::start_on(&Port::fixed(args.s3_port)?)?;
     build_segments(args, &s3)?;
-    let config = args.folder.join("weir.toml");
-    std::fs::write(&config, weir_toml(args, &kafka, &cluster, &s3))?;
+    files::write(args, &kafka, &cluster, &s3)?;
 
-    let worker = if args.with_worker { Some(start_worker(args, &config, &s3)?) } else { None };
-    println!("{}", instructions(args, &kafka, &s3, &config));
+    let worker = if args.with_worker { Some(start_worker(args, &s3)?) } else { None };
+    println!("{}", files::instructions(args, &kafka, &s3));
     wait_for_end(worker, &args.folder)
 }
 
@@ -101,75 +96,10 @@ fn weir(args: &StackArgs, s3: &S3) -> Command {
     weir
 }
 
-fn start_worker(args: &StackArgs, config: &Path, s3: &S3) -> Result<Guarded> {
+fn start_worker(args: &StackArgs, s3: &S3) -> Result<Guarded> {
     let mut run = weir(args, s3);
-    run.args(["run", "--config"]).arg(config);
+    run.args(["run", "--config"]).arg(args.folder.join("weir.toml"));
     Guarded::spawn("weir", &run, &args.folder.join("weir.log"))
-}
-
-fn weir_toml(args: &StackArgs, kafka: &Kafka, cluster: &RedisCluster, s3: &S3) -> String {
-    let brokers = kafka.bootstrap();
-    let nodes: Vec<String> = cluster.nodes().iter().map(|url| format!("\"{url}\"")).collect();
-    let (nodes, segments) = (nodes.join(", "), s3.bucket().url(&format!("{SEGMENTS_FOLDER}/manifest.json")));
-    let (s3, http) = (s3.bucket().config(), args.http_port);
-    format!(
-        r#"# Written by `cargo xtask stack`; the next start writes it again.
-[kafka]
-brokers = "{brokers}"
-group = "weir"
-intents = "send-intents"
-approved = "send-approved"
-suppressed = "send-suppressed"
-dead_letters = "send-dead-letters"
-instance = "weir-0"
-
-[redis]
-nodes = [{nodes}]
-
-[segments]
-source = "{segments}"
-
-[policy]
-source = "policy.toml"
-
-{s3}
-[http]
-listen = "127.0.0.1:{http}"
-"#
-    )
-}
-
-fn instructions(args: &StackArgs, kafka: &Kafka, s3: &S3, config: &Path) -> String {
-    let (brokers, config) = (kafka.bootstrap(), config.display());
-    let env: Vec<String> = s3.bucket().env().iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let (env, libs, folder, http) = (env.join(" "), libs_folder(), args.folder.display(), args.http_port);
-    let libs = libs.strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(&libs).display();
-    let run = if args.with_worker {
-        format!("weir runs; its log: {folder}/weir.log, its health: http://127.0.0.1:{http}/readyz")
-    } else {
-        format!("run weir:\n  {env} cargo run --release -- run --config {config}")
-    };
-    format!(
-        r#"
-the stack is up; nothing in it outlives it. Kafka {brokers}, Redis {redis} to {last}, S3 {s3}
-
-{run}
-
-publish an intent:
-  echo '42|{{"id": "i-1", "user_id": "42", "channel": "push", "category": "promo"}}' |
-    java -cp '{libs}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {brokers} --topic send-intents \
-      --property parse.key=true --property 'key.separator=|'
-
-read what was approved (Ctrl-C ends it; the same for send-suppressed and send-dead-letters):
-  java -cp '{libs}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {brokers} --topic send-approved \
-    --from-beginning --isolation-level read_committed --property print.headers=true
-
-change the caps: edit {folder}/policy.toml
-Ctrl-C ends everything."#,
-        redis = args.redis_port,
-        last = usize::from(args.redis_port) + CLUSTER_NODES - 1,
-        s3 = s3.endpoint(),
-    )
 }
 
 /// Waits for Ctrl-C or SIGTERM; a worker that ends by itself ends the stack, with what it said.
