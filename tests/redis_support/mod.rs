@@ -1,0 +1,106 @@
+//! What the tests of the stores share: keyspaces of one's own, and batches in few words.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::{sync::Arc, time::Duration};
+
+use testkit::unique;
+use weir::{
+    domain::{
+        admit::{AdmitBatch, Ask, CapQuery},
+        class::{ClassNames, Filter},
+        decide::{Answer, Record, Scope, Verdict},
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    edge::redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
+    worker::ports::{Store, StoreError},
+};
+
+/// 2026-11-20T00:00:00Z.
+pub const START_MS: i64 = 1_795_132_800_000;
+/// One day.
+pub const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// The clock of most tests, moved.
+pub fn at(millis: i64) -> Time {
+    Time::default().plus(START_MS + millis)
+}
+
+/// Options for a keyspace of one's own: few shards and keys, so that users meet.
+pub fn options<S: AsRef<str>>(urls: &[S]) -> RedisOptions {
+    let mut options = RedisOptions::for_urls(urls).unwrap();
+    options.prefix = unique("t");
+    options.shards = 16;
+    options.users = 16 * 24 * 2;
+    options.response_timeout = Duration::from_millis(1500);
+    options
+}
+
+/// Makes or finds the keyspace.
+pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
+    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, birth).await
+}
+
+/// A lane's store.
+pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
+    RedisStore::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
+}
+
+/// Keyspace and store in one.
+pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
+    store(options, &opened(options).await.unwrap())
+}
+
+/// A sliding cap on everything.
+pub fn cap(limit: u32, length_ms: i64) -> CapQuery {
+    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
+}
+
+/// A send of cost 1 without a class, whose origin is its number.
+pub fn ask(user: &str, number: u32) -> Ask<'static> {
+    Ask {
+        user: UserHash::of(user),
+        id: IdHash::of(&format!("i-{number}")),
+        origin: OriginMark(number & 0x00FF_FFFF),
+        class: ClassNames::default(),
+        cost: 1,
+        cap_set: 0,
+        record: Record::IfAllowed,
+    }
+}
+
+/// A batch under one set of caps.
+pub fn batch<'a>(now: Time, caps: &[CapQuery], asks: Vec<Ask<'a>>) -> AdmitBatch<'a> {
+    AdmitBatch { now, cap_sets: vec![caps.to_vec()], asks }
+}
+
+/// Asks for a whole batch once.
+pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Option<Answer>>, Result<(), StoreError>) {
+    let mut answers = vec![None; batch.asks.len()];
+    let result = store.admit(batch, &mut answers).await;
+    (answers, result)
+}
+
+/// Asks until all is answered, as the worker does, for at most a minute.
+pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
+    let mut answers = vec![None; batch.asks.len()];
+    let patience = async {
+        loop {
+            match store.admit(batch, &mut answers).await {
+                Ok(()) => break,
+                Err(StoreError::Temporary(_)) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), patience).await.expect("answers within a minute");
+    answers.into_iter().map(Option::unwrap).collect()
+}
+
+/// How many of the answers let their send through, now or before.
+pub fn sent(answers: &[Answer]) -> usize {
+    answers.iter().filter(|answer| matches!(answer.verdict, Verdict::Allowed | Verdict::Replayed)).count()
+}
