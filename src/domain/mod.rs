@@ -14,6 +14,7 @@ pub mod header;
 pub mod history;
 pub mod intent;
 pub mod origin;
+pub mod schema;
 pub mod shard;
 pub mod time;
 pub mod verdict;
