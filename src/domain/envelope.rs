@@ -74,6 +74,7 @@ pub(super) struct Envelope<'a> {
     verdict: &'static str,
     /// Why it is not sent; absent where it is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SuppressReason")]
     reason: Option<SuppressReason>,
     /// The intent's id.
     #[schemars(length(min = 1, max = 256))]
@@ -82,14 +83,13 @@ pub(super) struct Envelope<'a> {
     #[schemars(length(min = 1, max = 256))]
     user_id: &'a str,
     /// The user's segment; null for a user in none.
-    #[schemars(required)]
     segment: Option<&'a str>,
     /// The cap that denied; there for reason `cap` alone. Where several denied, the one that frees last.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DenyingCap<'_>")]
     cap: Option<DenyingCap<'a>>,
     /// The first moment at which this reason would let the same intent through, if nothing else is sent; null where
     /// there is none.
-    #[schemars(required)]
     eligible_at: Option<Time>,
     /// The time by which it was judged.
     decided_at: Time,
@@ -102,4 +102,89 @@ pub(super) struct Envelope<'a> {
     /// The intent as it came.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     intent: &'a RawValue,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        decode::decode,
+        fields::FieldMap,
+        verdict::{CapSpan, Counts, Verdict},
+    };
+
+    fn decision(verdict: Verdict<'_>) -> Decision<'_> {
+        Decision {
+            verdict,
+            segment: None,
+            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
+            policy_version: "2026-11-20.1",
+            segments_version: "\"s\"",
+            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+        }
+    }
+
+    fn shown(verdict: Verdict<'_>, value: &str) -> String {
+        let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+        String::from_utf8(envelope(&decision(verdict), &intent)).unwrap()
+    }
+
+    #[test]
+    fn an_envelope_is_what_the_contract_shows() {
+        let cap = DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 };
+        let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(cap), eligible_at });
+        assert_eq!(
+            shown(verdict, r#"{"id":"i-1","user_id":42}"#),
+            concat!(
+                r#"{"schema":"weir.decision/1","verdict":"suppressed","reason":"cap","intent_id":"i-1","user_id":"42","#,
+                r#""segment":null,"cap":{"name":"daily","limit":2,"window":"24h","used":2},"#,
+                r#""eligible_at":"2026-11-21T08:00:00.000Z","decided_at":"2026-11-20T09:00:00.000Z","#,
+                r#""policy_version":"2026-11-20.1","segments_version":"\"s\"","#,
+                r#""origin":{"topic":"send-intents","partition":3,"offset":1234},"#,
+                r#""intent":{"id":"i-1","user_id":42}}"#
+            )
+        );
+        let per_day = DenyingCap { span: CapSpan::Per("day"), ..cap };
+        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(per_day), eligible_at: None });
+        let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
+        assert!(text.contains(r#""cap":{"name":"daily","limit":2,"per":"day","used":2},"eligible_at":null"#), "{text}");
+    }
+
+    #[test]
+    fn an_intent_is_embedded_byte_for_byte() {
+        for value in [
+            "{ \"id\" : \"\\u0069\\/\",\r\n\t\"user_id\":18446744073709551615 , \"payload\":[1e400,-0,1.10,\"\\ud83d\\ude00é\"]}",
+            r#"{"payload":1,"payload":{"a":1,"a":2},"user_id":"{}\u0000","id":"i"}"#,
+        ] {
+            let text = shown(Verdict::Suppressed(Suppressed { cause: Cause::Duplicate, eligible_at: None }), value);
+            assert!(text.ends_with(&format!(r#","intent":{value}}}"#)), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_adds_no_more_than_it_says() {
+        let ids = "\\u0001".repeat(crate::domain::intent::MAX_ID_BYTES);
+        let value = format!(r#"{{"id":"{ids}","user_id":"{ids}"}}"#);
+        let name = "\u{1}".repeat(100);
+        let cap = DenyingCap { name: &name, limit: u32::MAX, span: CapSpan::Window("1000000000ms"), used: u32::MAX };
+        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(cap), eligible_at: Some(Time::MAX) });
+        let decision = Decision {
+            segment: Some(&name),
+            policy_version: &name,
+            segments_version: &name,
+            origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
+            ..decision(verdict)
+        };
+        let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+        let added = envelope(&decision, &intent).len() - value.len();
+        assert!(added <= overhead_bytes(5 * name.len()), "{added} bytes");
+    }
+
+    #[test]
+    fn an_approved_decision_names_no_reason_and_no_cap() {
+        let text = shown(Verdict::Approved(Counts::Yes), r#"{"id":"i-1","user_id":"u"}"#);
+        assert!(text.starts_with(r#"{"schema":"weir.decision/1","verdict":"approved","intent_id":"i-1","#), "{text}");
+        assert!(text.contains(r#""segment":null,"eligible_at":null,"#), "{text}");
+    }
 }

@@ -16,6 +16,7 @@ pub mod intent;
 pub mod origin;
 pub mod policy;
 pub mod segment;
+pub mod schema;
 pub mod shard;
 pub mod time;
 pub mod verdict;

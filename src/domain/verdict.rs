@@ -201,3 +201,77 @@ impl<'a> Decision<'a> {
         headers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{decode::decode, fields::FieldMap};
+
+    fn headers(verdict: Verdict<'_>, segment: Option<&str>, value: &str) -> Vec<String> {
+        let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+        let decision = Decision {
+            verdict,
+            segment,
+            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
+            policy_version: "2026-11-20.1",
+            segments_version: "2026-11-20T00:00:00Z",
+            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+        };
+        let headers = decision.approved_headers(&intent);
+        headers.iter().map(|(name, value)| format!("{}: {value}", name.as_str())).collect()
+    }
+
+    #[test]
+    fn an_approved_record_says_by_what_it_was_approved() {
+        let value = r#"{"id":"i","user_id":"u","channel":"push","category":"a \"b\"","cost":7}"#;
+        assert_eq!(
+            headers(Verdict::Approved(Counts::Yes), Some("new"), value),
+            [
+                "weir-verdict: approved",
+                "weir-decided-at: 1795165200000",
+                "weir-segment: new",
+                "weir-policy: 2026-11-20.1",
+                "weir-segments: 2026-11-20T00:00:00Z",
+                "weir-cost: 7",
+                "weir-counts: true",
+                r#"weir-class: ["push","a \"b\"",null]"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_user_in_no_segment_and_a_send_that_does_not_count_show_in_the_headers() {
+        let headers = headers(Verdict::Approved(Counts::No), None, r#"{"id":"i","user_id":"u"}"#);
+        assert!(!headers.iter().any(|header| header.starts_with("weir-segment:")), "{headers:?}");
+        let tail = ["weir-cost: 1", "weir-counts: false", "weir-class: [null,null,null]"];
+        assert_eq!(headers[headers.len() - 3..], tail);
+    }
+
+    #[test]
+    fn a_record_sent_in_shadow_mode_alone_says_why_it_would_not_have_been() {
+        for (cause, reason) in [
+            (Cause::Duplicate, SuppressReason::Duplicate),
+            (Cause::Expired, SuppressReason::Expired),
+            (Cause::TooEarly, SuppressReason::TooEarly),
+            (Cause::QuietHours, SuppressReason::QuietHours),
+        ] {
+            let verdict = Verdict::ShadowSuppressed(Suppressed { cause, eligible_at: None }, Counts::Yes);
+            let headers = headers(verdict, None, r#"{"id":"i","user_id":"u"}"#);
+            let reason = format!("weir-shadow-reason: {}", reason.as_str());
+            assert_eq!(headers[..2], ["weir-verdict: shadow-suppressed".to_owned(), reason]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_sent_has_no_headers_of_an_approved_record() {
+        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Expired, eligible_at: None });
+        assert!(headers(verdict, Some("new"), r#"{"id":"i","user_id":"u"}"#).is_empty());
+    }
+
+    #[test]
+    fn a_reason_is_the_same_word_everywhere() {
+        for reason in SuppressReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+    }
+}
