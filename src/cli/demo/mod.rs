@@ -12,7 +12,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use rdkafka::{
     ClientConfig,
-    error::{KafkaError, RDKafkaErrorCode},
+    error::RDKafkaErrorCode,
     mocking::MockCluster,
     producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer},
 };
@@ -162,10 +162,10 @@ fn publish(options: &KafkaOptions, count: u32) -> anyhow::Result<()> {
     for intent in traffic::intents(count) {
         let record = || BaseRecord::to(&options.intents).key(&intent.key).payload(&intent.value);
         while let Err((error, _)) = producer.send(record()) {
-            match error {
-                KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => producer.poll(Duration::from_millis(10)),
-                error => return Err(error).context("publishing the demo's intents"),
+            if error.rdkafka_error_code() != Some(RDKafkaErrorCode::QueueFull) {
+                return Err(error).context("publishing the demo's intents");
             }
+            producer.poll(Duration::from_millis(10));
         }
     }
     producer.flush(PATIENCE).context("publishing the demo's intents")

@@ -89,9 +89,7 @@ pub(super) fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
 fn first_level_too_many(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     // Not more opening brackets, in strings or out of them, than levels allowed: the rule.
-    if memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
-        return None;
-    }
+    memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH)?;
     let (mut at, mut level) = (0, 0_usize);
     while let Some(&byte) = bytes.get(at) {
         match byte {

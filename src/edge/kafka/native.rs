@@ -245,19 +245,31 @@ pub enum Partition {
     Number(i32),
 }
 
-/// Hands one record to the producer: key and headers of consumed message `index`, its value or ours, our headers.
+/// What a record gets besides the key and the headers of the message it is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'o> {
+    /// Where it goes.
+    pub topic: &'o CStr,
+    /// And there.
+    pub partition: Partition,
+    /// Its value; `None` for the message's own.
+    pub value: Option<&'o [u8]>,
+    /// What is put behind the message's headers.
+    pub headers: &'o [(&'static str, String)],
+}
+
+/// Hands the record that is made of message `index` of `batch` to the producer.
 ///
 /// # Errors
 /// librdkafka's code; `QueueFull` means serve the producer and try again.
 pub fn produce<C: ClientContext, D: ConsumerContext>(
     client: &Client<C>,
-    topic: &CStr,
-    partition: Partition,
-    source: (&MessageBatch<D>, usize),
-    value: Option<&[u8]>,
-    ours: &[(&'static str, String)],
+    batch: &MessageBatch<D>,
+    index: usize,
+    outgoing: Outgoing<'_>,
 ) -> Result<(), RDKafkaErrorCode> {
-    let message = &source.0.messages[source.1];
+    let Outgoing { topic, partition, value, headers: ours } = outgoing;
+    let message = &batch.messages[index];
     let raw = message.raw();
     let headers = OwnedHeaders::extend(message, ours).ok_or(RDKafkaErrorCode::InvalidArgument)?;
     let partition = match partition {

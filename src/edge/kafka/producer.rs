@@ -14,7 +14,7 @@ use rdkafka::{
 
 use super::{
     client::{Delivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
-    native::{self, MessageBatch, Partition},
+    native::{self, MessageBatch, Outgoing, Partition},
     source::Membership,
 };
 use crate::worker::{
@@ -199,10 +199,8 @@ impl LaneProducer {
                 OutputValue::AsItCame => None,
                 OutputValue::Ours(bytes) => Some(bytes.as_slice()),
             };
-            let client = self.producer.client();
-            while let Err(code) =
-                native::produce(client, topic, partition, (&job.records, index), value, &output.headers)
-            {
+            let outgoing = Outgoing { topic, partition, value, headers: &output.headers };
+            while let Err(code) = native::produce(self.producer.client(), &job.records, index, outgoing) {
                 if code != RDKafkaErrorCode::QueueFull || Instant::now() >= deadline {
                     let place = format!("partition {} offset {}", record.partition, record.offset);
                     return Err(refused(code, &format!("the record for {place} of {}", topics.intents)));
@@ -295,6 +293,7 @@ impl LaneProducer {
 }
 
 /// What a refused record means for the lane.
+#[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
 fn refused(code: RDKafkaErrorCode, what: &str) -> CommitError {
     match code {
         RDKafkaErrorCode::MessageSizeTooLarge => CommitError::Fatal(format!(

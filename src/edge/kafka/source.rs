@@ -103,6 +103,7 @@ impl KafkaSource {
     }
 
     /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
     fn judge(&self, code: RDKafkaErrorCode, what: &str) -> Result<(), SourceError> {
         let topic = &self.topic;
         match code {
