@@ -26,7 +26,7 @@ const WAITING_PIECES: usize = 8;
 pub enum SegmentsError {
     /// The manifest, or an object, could not be read.
     #[error("segments: {0}")]
-    Object(#[from] ObjectError),
+    Object(ObjectError),
     /// The manifest is wrong.
     #[error("segments: manifest {location}: {problem}")]
     Manifest {
@@ -49,6 +49,13 @@ pub enum SegmentsError {
         /// What is wrong with it.
         problem: Box<SegmentProblem>,
     },
+}
+
+impl From<ObjectError> for SegmentsError {
+    /// Not by `#[from]`: the message has all of the object's error already, and a chain would tell it twice.
+    fn from(error: ObjectError) -> Self {
+        Self::Object(error)
+    }
 }
 
 /// How an object differs from what the manifest says.

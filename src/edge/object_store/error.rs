@@ -42,7 +42,7 @@ pub enum ObjectProblem {
     #[error("the TLS connection failed ({0}); check s3.endpoint and the certificate authorities of this machine")]
     Tls(String),
     /// It does not answer, or says that it cannot now.
-    #[error("the store is not available ({0}); it will be asked again; check s3.endpoint and the network")]
+    #[error("the store is not available ({0}); check s3.endpoint, s3.force_path_style and the network, or try later")]
     Unavailable(String),
     /// The store answered with another error.
     #[error("the store answered with status {status} ({message}); check bucket, region and s3.endpoint")]
@@ -61,7 +61,7 @@ pub enum ObjectProblem {
         limit_bytes: u64,
     },
     /// The content ended too early.
-    #[error("it was cut off after {bytes} of {declared_bytes} bytes ({message}); it will be read again")]
+    #[error("it was cut off after {bytes} of {declared_bytes} bytes ({message}); read it again")]
     Cut {
         /// How much came.
         bytes: u64,
@@ -71,7 +71,7 @@ pub enum ObjectProblem {
         message: String,
     },
     /// The content stopped coming.
-    #[error("no more bytes came for {seconds} s; it will be read again; check the network")]
+    #[error("no more bytes came for {seconds} s; check the network, and read it again")]
     Stalled {
         /// How long that was waited for.
         seconds: u64,

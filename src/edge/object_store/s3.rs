@@ -212,5 +212,6 @@ fn causes(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    texts.join(": ")
+    // Some are lists over many lines; an error is a paragraph.
+    texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
