@@ -55,15 +55,15 @@ fn a_message_says_what_is_wrong_and_where_and_never_what_was_given() {
         (r#""SECRET""#, "the value is a string, an intent is an object"),
         (r#"{"user_id":"SECRET"}"#, "id is required and absent: looked for at /id and header ce_id"),
         (r#"{"id":"a","id":"SECRET"}"#, "/id is given twice"),
-        (r#"{"id":{"SECRET":1}}"#, "id (/id) is an object; expected a string"),
-        (r#"{"id":""}"#, "id (/id) has 0 bytes, it has to have 1 to 256"),
+        (r#"{"id":{"SECRET":1}}"#, "id (/id) is an object, expected a string"),
+        (r#"{"id":""}"#, "id (/id) has 0 bytes, expected 1 to 256"),
         (
             r#"{"id":"a","user_id":1e1}"#,
-            "user_id (/user_id) is a number; expected a string or an integer from 0 to 2^64-1 without sign, fraction and exponent",
+            "user_id (/user_id) is a number, expected a string or an integer from 0 to 2^64-1 without sign, fraction and exponent",
         ),
         (
             r#"{"id":"a","user_id":1,"timezone":"SECRET"}"#,
-            "timezone (/timezone) is a string; expected the IANA name of a time zone, such as Asia/Singapore",
+            "timezone (/timezone) is a string, expected the IANA name of a time zone, such as Asia/Singapore",
         ),
         (
             r#"{"id":"a","user_id":1,"created_at":"SECRET"}"#,
