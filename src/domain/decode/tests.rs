@@ -174,6 +174,9 @@ fn mapped_fields_are_found_at_their_pointers() {
         // A user that is a number is also the campaign here, which no number is.
         assert_eq!(found, expected.map(str::to_owned), "{value}");
     }
+    let padded = FieldMap::new([(Field::UserId, "/recipients/01/id")]).unwrap();
+    let letter = decode(Some(br#"{"id":"i","recipients":[{},{"id":"u"}]}"#), [], &padded).unwrap_err();
+    assert_eq!(letter.reason, DeadLetterReason::MissingField, "01 is no element's number");
     let missing = decode(Some(br#"{"meta":{"a/b":{"~id":"i"}}}"#), [], &map).unwrap_err();
     assert_eq!(missing.message, "user_id is required and absent: looked for at /recipients/1/id and header ce_subject");
 }
