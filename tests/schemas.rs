@@ -1,5 +1,7 @@
 //! The schemas and examples in `schemas/` are those of the code. `UPDATE=1 cargo test --test schemas` rewrites them.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test panics where the test would")]
+
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use serde_json::Value;

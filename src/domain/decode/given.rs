@@ -28,27 +28,19 @@ pub(super) struct Source<'t, 'a> {
     pub(super) mode: Mode<'a>,
 }
 
-/// Where something stood, for messages.
+/// Where something stood.
 #[derive(Debug, Clone, Copy)]
-enum Place<'s> {
-    Pointer(&'s str),
+enum Place {
+    Slot(Slot),
     Header(&'static str),
-}
-
-impl std::fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Pointer(pointer) => f.write_str(pointer),
-            Self::Header(name) => write!(f, "header {name}"),
-        }
-    }
 }
 
 /// What was given for a field.
 #[derive(Debug)]
-pub(super) struct Given<'s, 'a> {
+pub(super) struct Given<'t, 'a> {
     field: Field,
-    place: Place<'s>,
+    trie: &'t Trie,
+    place: Place,
     scalar: Scalar<'a>,
 }
 
@@ -78,12 +70,12 @@ const fn fallback(field: Field) -> Option<(EventMember, &'static str)> {
     }
 }
 
-impl<'a> Source<'_, 'a> {
+impl<'t, 'a> Source<'t, 'a> {
     /// What was given for a field, by the data or by the event; `None` where neither has it.
     ///
     /// # Errors
     /// A header that has to be read is not UTF-8.
-    pub(super) fn given(&self, field: Field) -> Result<Option<Given<'_, 'a>>, DeadLetter> {
+    pub(super) fn given(&self, field: Field) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
         if let Some(given) = self.at(field, Slot::Field(field))? {
             return Ok(Some(given));
         }
@@ -102,7 +94,8 @@ impl<'a> Source<'_, 'a> {
         let text = std::str::from_utf8(bytes).map_err(|_| {
             DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", field.name()))
         })?;
-        Ok(Some(Given { field, place: Place::Header(header), scalar: Scalar::Text(text.into()) }))
+        let (trie, place) = (self.trie, Place::Header(header));
+        Ok(Some(Given { field, trie, place, scalar: Scalar::Text(text.into()) }))
     }
 
     /// The places at which a field is looked for, for messages.
@@ -113,19 +106,18 @@ impl<'a> Source<'_, 'a> {
             (Some((member, _)), Mode::Structured) => {
                 format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
             }
-            (Some((_, header)), Mode::Plain(_)) => format!("{first} and {}", Place::Header(header)),
+            (Some((_, header)), Mode::Plain(_)) => format!("{first} and header {header}"),
         }
     }
 
-    fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'_, 'a>>, DeadLetter> {
+    fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
         let Some(raw) = self.found.raw(slot) else { return Ok(None) };
-        let place = Place::Pointer(self.trie.pointer(slot));
         let scalar = match JsonKind::of(raw) {
             JsonKind::String => Scalar::Text(string(raw)?),
             JsonKind::Number => Scalar::Number(raw),
             kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
         };
-        Ok(Some(Given { field, place, scalar }))
+        Ok(Some(Given { field, trie: self.trie, place: Place::Slot(slot), scalar }))
     }
 }
 
@@ -143,19 +135,15 @@ fn string(raw: &str) -> Result<Cow<'_, str>, DeadLetter> {
 impl<'a> Given<'_, 'a> {
     /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
     pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
-        match self.scalar {
-            Scalar::Text(text) => sized(text, self.field, self.place),
-            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong("a string")),
-        }
+        self.sized("a string")
     }
 
     /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
     pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
-            Scalar::Text(text) => sized(text, self.field, self.place),
             Scalar::Number(number) if number.parse::<u64>().is_ok() => Ok(number.into()),
-            Scalar::Number(_) | Scalar::Other(_) => {
-                Err(self.wrong("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent"))
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
+                self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
             }
         }
     }
@@ -192,7 +180,7 @@ impl<'a> Given<'_, 'a> {
                 return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
             }
         };
-        time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} ({}) {problem}", self.field.name(), self.place)))
+        time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} {problem}", self.what())))
     }
 
     /// The name of a time zone.
@@ -204,6 +192,18 @@ impl<'a> Given<'_, 'a> {
         zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
     }
 
+    /// A string as long as an id may be.
+    fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) if (1..=MAX_ID_BYTES).contains(&text.len()) => Ok(text),
+            Scalar::Text(ref text) => {
+                let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
+                Err(DeadLetter::new(WrongType, message))
+            }
+            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong(expected)),
+        }
+    }
+
     /// The dead letter for a field that is not what it has to be.
     fn wrong(&self, expected: &str) -> DeadLetter {
         let kind = match &self.scalar {
@@ -211,17 +211,15 @@ impl<'a> Given<'_, 'a> {
             Scalar::Number(_) => JsonKind::Number,
             Scalar::Other(kind) => *kind,
         };
-        let (name, place) = (self.field.name(), self.place);
-        DeadLetter::new(WrongType, format!("{name} ({place}) is {kind}; expected {expected}"))
+        DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
     }
-}
 
-/// A text that is as long as an id may be.
-fn sized<'a>(text: Cow<'a, str>, field: Field, place: Place<'_>) -> Result<Cow<'a, str>, DeadLetter> {
-    if (1..=MAX_ID_BYTES).contains(&text.len()) {
-        return Ok(text);
+    /// The field and where it stood, for messages.
+    fn what(&self) -> String {
+        let name = self.field.name();
+        match self.place {
+            Place::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
+            Place::Header(header) => format!("{name} (header {header})"),
+        }
     }
-    let (name, has) = (field.name(), text.len());
-    let message = format!("{name} ({place}) has {has} bytes, it has to have 1 to {MAX_ID_BYTES}");
-    Err(DeadLetter::new(WrongType, message))
 }

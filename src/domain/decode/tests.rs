@@ -55,15 +55,15 @@ fn a_message_says_what_is_wrong_and_where_and_never_what_was_given() {
         (r#""SECRET""#, "the value is a string, an intent is an object"),
         (r#"{"user_id":"SECRET"}"#, "id is required and absent: looked for at /id and header ce_id"),
         (r#"{"id":"a","id":"SECRET"}"#, "/id is given twice"),
-        (r#"{"id":{"SECRET":1}}"#, "id (/id) is an object; expected a string"),
-        (r#"{"id":""}"#, "id (/id) has 0 bytes, it has to have 1 to 256"),
+        (r#"{"id":{"SECRET":1}}"#, "id (/id) is an object, expected a string"),
+        (r#"{"id":""}"#, "id (/id) has 0 bytes, expected 1 to 256"),
         (
             r#"{"id":"a","user_id":1e1}"#,
-            "user_id (/user_id) is a number; expected a string or an integer from 0 to 2^64-1 without sign, fraction and exponent",
+            "user_id (/user_id) is a number, expected a string or an integer from 0 to 2^64-1 without sign, fraction and exponent",
         ),
         (
             r#"{"id":"a","user_id":1,"timezone":"SECRET"}"#,
-            "timezone (/timezone) is a string; expected the IANA name of a time zone, such as Asia/Singapore",
+            "timezone (/timezone) is a string, expected the IANA name of a time zone, such as Asia/Singapore",
         ),
         (
             r#"{"id":"a","user_id":1,"created_at":"SECRET"}"#,
@@ -174,6 +174,9 @@ fn mapped_fields_are_found_at_their_pointers() {
         // A user that is a number is also the campaign here, which no number is.
         assert_eq!(found, expected.map(str::to_owned), "{value}");
     }
+    let padded = FieldMap::new([(Field::UserId, "/recipients/01/id")]).unwrap();
+    let letter = decode(Some(br#"{"id":"i","recipients":[{},{"id":"u"}]}"#), [], &padded).unwrap_err();
+    assert_eq!(letter.reason, DeadLetterReason::MissingField, "01 is no element's number");
     let missing = decode(Some(br#"{"meta":{"a/b":{"~id":"i"}}}"#), [], &map).unwrap_err();
     assert_eq!(missing.message, "user_id is required and absent: looked for at /recipients/1/id and header ce_subject");
 }

@@ -66,17 +66,15 @@ impl<'t, 'a> Inside<'t, '_, 'a> {
         for slot in &node.slots {
             self.found.raws[slot.index()] = Some(raw.get());
         }
+        if node.children.is_empty() {
+            return Ok(());
+        }
         let inside = Inside { trie: self.trie, node: child.node, found: self.found };
         let mut json = Deserializer::from_str(raw.get());
         match JsonKind::of(raw.get()) {
-            JsonKind::Object if !node.children.is_empty() => json.deserialize_map(inside),
-            JsonKind::Array if !node.children.is_empty() => json.deserialize_seq(inside),
-            JsonKind::Object
-            | JsonKind::Array
-            | JsonKind::String
-            | JsonKind::Number
-            | JsonKind::Boolean
-            | JsonKind::Null => Ok(()),
+            JsonKind::Object => json.deserialize_map(inside),
+            JsonKind::Array => json.deserialize_seq(inside),
+            JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => Ok(()),
         }
     }
 }

@@ -42,7 +42,7 @@ fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
     let id = |given: Value| match given {
         Value::Null => Err("missing_field"),
         Value::String(text) if (1..=256).contains(&text.len()) => Ok(text),
-        _ => Err("wrong_type"),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => Err("wrong_type"),
     };
     let user = |given: Value| if given.is_u64() { Ok(given.to_string()) } else { id(given) };
     let cost = |given: Value| match given.as_u64() {
@@ -56,12 +56,12 @@ fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
         Value::Number(number) if number.is_u64() || number.is_i64() => {
             number.as_i64().and_then(Time::from_millis).map(Some).ok_or("bad_time")
         }
-        _ => Err("wrong_type"),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err("wrong_type"),
     };
     let zone = |given: Value| match &given {
         Value::Null => Ok(None),
         Value::String(name) => Zone::named(name).map(|zone| Some(zone.name())).ok_or("wrong_type"),
-        _ => Err("wrong_type"),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err("wrong_type"),
     };
     Ok(json!({
         "id": id(at(Field::Id, "id"))?,
@@ -112,18 +112,52 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same, made into something that has its required fields more often than not.
+/// An intent's members by their names, each one there or not, and nearly always right.
+fn members() -> impl Strategy<Value = Map<String, Value>> {
+    let name = || "[a-z{}\\\\é]{1,6}".prop_map(Value::from).boxed();
+    let cost = (1_u64..256).prop_map(Value::from).boxed();
+    let user = prop_oneof![name(), any::<u64>().prop_map(Value::from)].boxed();
+    let time = || prop_oneof![Just(json!("2026-11-20T17:00:00.123+08:00")), any::<i32>().prop_map(Value::from)].boxed();
+    let zone = prop::sample::select(vec!["Asia/Singapore", "utc", "EUROPE/PARIS"]).prop_map(Value::from).boxed();
+    let good = [
+        ("id", name()),
+        ("user_id", user.clone()),
+        ("subject", user),
+        ("channel", name()),
+        ("category", name()),
+        ("campaign", name()),
+        ("a/b", name()),
+        ("cost", cost),
+        ("created_at", time()),
+        ("time", time()),
+        ("expires_at", time()),
+        ("not_before", time()),
+        ("timezone", zone),
+    ];
+    let member = |(name, good): (&'static str, BoxedStrategy<Value>)| {
+        let given = prop_oneof![30 => good, 1 => value()];
+        prop::option::weighted(0.8, given).prop_map(move |given| given.map(|given| (name.to_owned(), given)))
+    };
+    good.map(member).to_vec().prop_map(|members| members.into_iter().flatten().collect())
+}
+
+/// A value that is an intent by one of the maps, or as an event, more often than not.
 fn likely() -> impl Strategy<Value = Value> {
-    (value(), "[a-z]{1,3}", any::<u8>()).prop_map(|(value, id, keep)| {
-        let mut value = if keep & 1 == 0 { value } else { json!({ "data": value }) };
-        let ids = json!({"id": id, "user_id": 7, "subject": "s", "meta": {"id": id}, "to": [{"id": "u"}]});
-        for place in ["", "/data"] {
-            let members = value.pointer_mut(place).and_then(Value::as_object_mut);
-            if let (Some(members), Value::Object(ids), true) = (members, &ids, keep & 6 != 0) {
-                ids.iter().for_each(|(name, id)| drop(members.insert(name.clone(), id.clone())));
-            }
+    let nested = |members: &Map<String, Value>, other: Value| {
+        let mut outer = members.clone();
+        outer.insert("meta".to_owned(), members.clone().into());
+        outer
+            .insert("to".to_owned(), json!([{"id": members.get("user_id"), "channel": members.get("channel")}, other]));
+        outer
+    };
+    (members(), members(), value(), 0..4).prop_map(move |(own, inner, noise, shape)| match shape {
+        0 => noise,
+        1 => nested(&own, noise).into(),
+        _ => {
+            let mut event = nested(&own, noise);
+            event.insert("data".to_owned(), nested(&inner, Value::Null).into());
+            event.into()
         }
-        value
     })
 }
 
@@ -157,7 +191,7 @@ proptest! {
             Ok(value) if depth(&value) > 64 => prop_assert_eq!(reason, Err("too_deep")),
             Ok(value) => prop_assert_eq!(reason.map(|_| Value::Null), model(&value, &FieldMap::default(), SentAs::Plain)),
             Err(_) if levels > 64 => prop_assert_eq!(reason, Err("too_deep")),
-            Err(_) => prop_assert!(matches!(reason, Err("not_json" | "too_deep")), "{:?}", reason),
+            Err(_) => prop_assert!(matches!(reason, Err("not_json" | "too_deep" | "empty")), "{:?}", reason),
         }
     }
 
