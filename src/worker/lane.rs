@@ -12,31 +12,32 @@
 //! its next reader decides it again, and the store answers what it answered before.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
+mod interruption;
+mod waiting;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    interruption::Interruption,
+    waiting::{admit, backoff},
+};
 use super::{
     desk::Desk,
-    ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store, StoreError},
+    ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, Records},
     status::LaneStatus,
 };
-use crate::{
-    domain::{admit::AdmitBatch, decide::Answer},
-    metrics::{Metrics, Stage, Tally},
-};
+use crate::metrics::{Metrics, Stage, Tally};
 
 /// How long the lane waits for a commit before it serves the group again.
 const SERVE_EVERY: Duration = Duration::from_millis(250);
-/// After how long without an answer from the store the partitions are paused.
-const PAUSE_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts at something that is away.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -55,36 +56,6 @@ pub enum LaneError {
     /// It cannot do its work; the message says what and what to do.
     #[error("{0}")]
     Fatal(String),
-}
-
-/// Why a turn did not come to its end.
-enum Interruption {
-    /// The word to stop was given.
-    Stop,
-    /// The group changed while the lane waited.
-    Group,
-    /// A commit failed, or reading did: back to the committed offsets.
-    Rewind(String),
-    /// The lane is over.
-    Fatal(String),
-}
-
-impl From<SourceError> for Interruption {
-    fn from(error: SourceError) -> Self {
-        match error {
-            SourceError::Temporary(message) => Self::Rewind(message),
-            SourceError::Fatal(message) => Self::Fatal(message),
-        }
-    }
-}
-
-impl From<CommitError> for Interruption {
-    fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Failed(message) => Self::Rewind(message),
-            CommitError::Fenced(message) | CommitError::Fatal(message) => Self::Fatal(message),
-        }
-    }
 }
 
 /// A lane with its ends.
@@ -119,11 +90,6 @@ struct Turn {
     in_flight: Vec<Progress>,
     in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
-}
-
-fn backoff() -> impl Iterator<Item = Duration> {
-    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(50));
-    builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -360,66 +326,6 @@ where
             }
         }
     }
-}
-
-/// Asks the store until it has answered everything, serving the group meanwhile.
-fn admit<S, K, D, C>(
-    lane: &mut Lane<S, K, D, C>,
-    asks: &AdmitBatch<'_>,
-    answers: &mut [Option<Answer>],
-) -> Result<(), Interruption>
-where
-    S: Source,
-    K: Sink<S::Batch, S::Membership>,
-    D: Store,
-    C: Clock,
-{
-    let Lane { source, store, clock, runtime, stop, metrics, status, .. } = lane;
-    let began = Instant::now();
-    let mut paused = false;
-    let mut pauses = backoff();
-    let mut serve = |paused: &mut bool| -> Result<(), Interruption> {
-        status.turn(clock.now());
-        if stop.is_cancelled() {
-            return Err(Interruption::Stop);
-        }
-        if !*paused && began.elapsed() >= PAUSE_AFTER {
-            source.pause()?;
-            *paused = true;
-        }
-        match source.poll(&mut source.batch(), 0, Duration::ZERO)? {
-            Some(_) => Err(Interruption::Group),
-            None => Ok(()),
-        }
-    };
-    let outcome = runtime.block_on(async {
-        loop {
-            let mut asking = std::pin::pin!(store.admit(asks, answers));
-            let answer = loop {
-                match timeout(SERVE_EVERY, &mut asking).await {
-                    Ok(answer) => break answer,
-                    Err(_) => serve(&mut paused)?,
-                }
-            };
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
-                Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
-                    tracing::warn!("the store did not answer everything: {error}; asking again");
-                    metrics.store_failures.inc();
-                    status.set_trouble(Some(error.to_string()));
-                    serve(&mut paused)?;
-                    // A stop ends the pause; `serve` then sees it.
-                    let _ = timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.cancelled()).await;
-                }
-            }
-        }
-    });
-    status.set_trouble(None);
-    if paused {
-        source.resume()?;
-    }
-    outcome
 }
 
 /// How far a batch brings each of its partitions.

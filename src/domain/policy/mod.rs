@@ -15,6 +15,7 @@ mod quiet;
 #[cfg(test)]
 mod tests;
 
+pub use super::verdict::Counts;
 pub use calendar::{Period, next_start};
 pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
@@ -92,15 +93,6 @@ impl Caps {
             Self::Limited(caps) => caps,
         }
     }
-}
-
-/// Whether a send that bypasses the caps is recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counts {
-    /// Recorded, so it counts against later sends, and its id is looked for.
-    Yes,
-    /// Not recorded; the store is not asked at all.
-    No,
 }
 
 /// A rule for what is never capped. What it names must all fit.
