@@ -5,7 +5,7 @@ mod summary;
 mod traffic;
 mod watcher;
 
-use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -91,8 +91,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = parse_policy("the demo's policy", POLICY, crate::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
     let stop = CancellationToken::new();
-    let http = args.keep.then_some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, http, stop.clone()));
+    let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, stop.clone()));
 
     let bar = progress(args.intents);
     let options = Arc::clone(&broker.options);
@@ -123,7 +122,6 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
 async fn worker(
     kafka: Arc<KafkaOptions>,
     policy: Policy,
-    http: Option<SocketAddr>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let desk = Desk {
@@ -138,7 +136,7 @@ async fn worker(
         stores: vec![EmbeddedStore::new(HISTORY_MS)],
         desk,
         lane,
-        http,
+        http: None,
         drain: DRAIN,
         metrics: Arc::new(Metrics::default()),
         redis: None,
