@@ -105,7 +105,10 @@ fn weir(args: &StackArgs, s3: &S3) -> Command {
 fn start_worker(args: &StackArgs, s3: &S3) -> Result<Guarded> {
     let mut run = weir(args, s3);
     run.args(["run", "--config"]).arg(args.folder.join("weir.toml"));
-    Guarded::spawn("weir", &run, &args.folder.join("weir.log"))
+    let log = args.folder.join("weir.log");
+    // Guards append; the log of the last stack would mislead.
+    std::fs::write(&log, "").with_context(|| format!("cannot write {}", log.display()))?;
+    Guarded::spawn("weir", &run, &log)
 }
 
 /// Waits for Ctrl-C or SIGTERM; a worker that ends by itself ends the stack, with what it said.
