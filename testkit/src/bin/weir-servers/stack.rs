@@ -13,9 +13,14 @@ use testkit::{
     POLL_INTERVAL, kafka::Kafka, ports::Port, process::Guarded, redis::RedisCluster, s3::S3, stack::CLUSTER_NODES,
 };
 
-/// The topics of the sample configuration, with their partitions.
-const TOPICS: [(&str, i32); 4] =
-    [("send-intents", 8), ("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
+/// The topic of intents in the sample configuration, with its partitions.
+const INTENTS: (&str, i32) = ("send-intents", 8);
+/// The topics written to, with their partitions.
+const OUTPUTS: [(&str, i32); 3] = [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
+/// Their largest record: an intent of the broker's 10 MiB, and what weir puts around it.
+const OUTPUT_BYTES: &str = "11534336";
+/// More than four sends a user would otherwise make a key half as large again. The name that Redis 6 knows as well.
+const REDIS_ARGS: [&str; 2] = ["--hash-max-ziplist-value", "1024"];
 /// The segments of the sample, each a file of ids in deploy/segments.
 const SEGMENTS: [&str; 4] = ["new", "active", "dormant", "staff"];
 /// Where the sample segments are put, in the bucket.
@@ -61,11 +66,12 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
 
     println!("starting Kafka, a Redis Cluster of {CLUSTER_NODES} and an S3 ...");
     let kafka = Kafka::start_on(vec![Port::fixed(args.kafka_port)?])?;
-    for (topic, partitions) in TOPICS {
-        kafka.create_topic(topic, partitions)?;
+    kafka.create_topic(INTENTS.0, INTENTS.1)?;
+    for (topic, partitions) in OUTPUTS {
+        kafka.client().create_topic_with(topic, partitions, &[("max.message.bytes", OUTPUT_BYTES)])?;
     }
     let ports = (args.redis_port..).take(CLUSTER_NODES).map(Port::fixed).collect::<Result<_>>()?;
-    let cluster = RedisCluster::start_on(ports, 1, &[])?;
+    let cluster = RedisCluster::start_on(ports, 1, &REDIS_ARGS)?;
     let s3 = S3::start_on(&Port::fixed(args.s3_port)?)?;
     build_segments(args, &s3)?;
     files::write(args, &kafka, &cluster, &s3)?;
@@ -99,7 +105,10 @@ fn weir(args: &StackArgs, s3: &S3) -> Command {
 fn start_worker(args: &StackArgs, s3: &S3) -> Result<Guarded> {
     let mut run = weir(args, s3);
     run.args(["run", "--config"]).arg(args.folder.join("weir.toml"));
-    Guarded::spawn("weir", &run, &args.folder.join("weir.log"))
+    let log = args.folder.join("weir.log");
+    // Guards append; the log of the last stack would mislead.
+    std::fs::write(&log, "").with_context(|| format!("cannot write {}", log.display()))?;
+    Guarded::spawn("weir", &run, &log)
 }
 
 /// Waits for Ctrl-C or SIGTERM; a worker that ends by itself ends the stack, with what it said.
