@@ -78,7 +78,7 @@ do
       local calendar, same = shape % 2 == 1, shape >= 2
       caps[c] = {
         limit = limit, length = not calendar and start, start = start, next = next, after = after,
-        kinds = filters[filter], same = same, plain = filter == 0 and not same,
+        kinds = filters[filter], filter = filter, same = same, plain = filter == 0 and not same,
       }
     end
     sets[s] = caps
@@ -86,17 +86,22 @@ do
 end
 
 local work = 0
--- The user at hand: history, its entries' count, times and costs, and whether it names an unknown kind.
-local history, count, times, costs, stale = '', 0, {}, {}, false
+-- The user at hand: history, how many entries, their times, the sum of the costs up to each, the same sums over
+-- what a filter or campaign counts, and whether the history names a kind that the caller does not know.
+local history, count, times, totals, partial, stale = '', 0, {}, { [0] = 0 }, {}, false
 
 local function load_history(packed)
   history, count = packed, #packed / ENTRY_BYTES
-  local p = 1
+  local p, total = 1, 0
   for i = 1, count do
     local a, b, c, d, e = byte(packed, p, p + 4)
     times[i] = (((a * 256 + b) * 256 + c) * 256 + d) * 256 + e
-    costs[i] = byte(packed, p + 19)
+    total = total + byte(packed, p + 19)
+    totals[i] = total
     p = p + ENTRY_BYTES
+  end
+  if next(partial) then
+    partial = {}
   end
   work = work + count
 end
@@ -125,6 +130,41 @@ local function counts(cap, i, campaign)
   return bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
 end
 
+-- For each entry, the sum of the costs up to it that the cap counts.
+local function sums_of(cap, campaign)
+  if cap.plain then
+    return totals
+  end
+  local key = cap.same and cap.filter .. campaign or cap.filter
+  local sums = partial[key]
+  if not sums then
+    sums = { [0] = 0, upto = 0 }
+    partial[key] = sums
+  end
+  for i = sums.upto + 1, count do
+    sums[i] = sums[i - 1] + (counts(cap, i, campaign) and totals[i] - totals[i - 1] or 0)
+  end
+  work = work + 2 * (count - sums.upto)
+  sums.upto = count
+  return sums
+end
+
+-- The first of the ascending numbers list[from..upto] that is at least `least`; upto + 1 where none is.
+local function first_at_least(list, least, from, upto)
+  while upto - from > 8 do
+    local middle = floor((from + upto) / 2)
+    if list[middle] < least then
+      from = middle + 1
+    else
+      upto = middle
+    end
+  end
+  while from <= upto and list[from] < least do
+    from = from + 1
+  end
+  return from
+end
+
 -- The first moment at which an entry of this time has left the window.
 local function freed_at(cap, time)
   if cap.length then
@@ -148,25 +188,13 @@ local function judge(caps, cost, campaign, at, from)
     else
       first = at < cap.next and cap.start or cap.next
     end
-    local used, i, plain = 0, count, cap.plain
-    while i >= from and times[i] >= first do
-      if plain or counts(cap, i, campaign) then
-        used = used + costs[i]
-      end
-      i = i - 1
-    end
-    work = work + count - i
-    if used + cost > cap.limit then
+    local sums = sums_of(cap, campaign)
+    local i = first_at_least(times, first, from, count)
+    local used, limit = sums[count] - sums[i - 1], cap.limit
+    if used + cost > limit then
       local blocking, freed = nil, NEVER
-      if cost <= cap.limit then
-        local left = used
-        repeat
-          i = i + 1
-          if plain or counts(cap, i, campaign) then
-            left = left - costs[i]
-          end
-        until left + cost <= cap.limit
-        blocking = times[i]
+      if cost <= limit then
+        blocking = times[first_at_least(sums, sums[count] + cost - limit, i, count)]
         freed = freed_at(cap, blocking)
       end
       if not worst_freed or freed > worst_freed then
@@ -174,6 +202,7 @@ local function judge(caps, cost, campaign, at, from)
       end
     end
   end
+  work = work + #caps
   return code, worst, worst_used, worst_blocking
 end
 
@@ -204,13 +233,10 @@ local function decide(items, place)
   while newest > 0 and times[newest] > horizon do
     newest = newest - 1
   end
+  work = work + count - newest
   local at = newest > 0 and times[newest] > now and times[newest] or now
   local ahead = newest < count and 16 or 0
-  local kept_from, from = at + 1 - retention, 1
-  while from <= count and times[from] < kept_from do
-    from = from + 1
-  end
-  work = work + from
+  local from = first_at_least(times, at + 1 - retention, 1, count)
 
   local code, replayed_at = seen(sub(tail, 1, 6), sub(tail, 7, 9), from)
   if code == REPLAYED then
@@ -225,19 +251,16 @@ local function decide(items, place)
     return reply, false, false
   end
 
-  local last = count
-  while last >= from and times[last] > at do
-    last = last - 1
-  end
   -- A user's first send in a block of `retention` renews the key's time to live; it then outlasts the block.
-  local renew = last < from or times[last] < at - at % retention
+  local renew = newest < from or times[newest] < at - at % retention
   local entry = pack('>I5', at) .. tail
   work = work + floor(count / 32)
-  if from == 1 and last == count then
+  if from == 1 and newest == count then
     count = count + 1
-    history, times[count], costs[count] = history .. entry, at, byte(tail, 15)
+    history, times[count], totals[count] = history .. entry, at, totals[count - 1] + byte(tail, 15)
   else
-    local cut = last * ENTRY_BYTES
+    -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
+    local cut = newest * ENTRY_BYTES
     load_history(sub(history, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(history, cut + 1))
   end
   return reply, true, renew
@@ -273,9 +296,11 @@ local function decide_user(packed, may_put_off)
   end
   stale = false
   load_history(packed)
-  local dirty, renew = false, false
+  local dirty, renew, spent = false, false, nil
   for n = 1, sends do
-    if work > MAX_WORK and (n > 1 or may_put_off) then
+    -- What the first send of a user costs cannot be divided, so it is not held against the others.
+    spent = spent or n > 1 and work
+    if spent and work - spent > MAX_WORK then
       refuse(LATER, sends - n + 1)
       break
     end

@@ -87,16 +87,18 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
 /// Asks until all is answered, as the worker does, for at most a minute.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
     let mut answers = vec![None; batch.asks.len()];
+    let mut said = None;
     let patience = async {
         loop {
             match store.admit(batch, &mut answers).await {
                 Ok(()) => break,
-                Err(StoreError::Temporary(_)) => tokio::task::yield_now().await,
+                Err(StoreError::Temporary(message)) => said = Some(message),
                 Err(error) => panic!("{error}"),
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), patience).await.expect("answers within a minute");
+    let in_time = tokio::time::timeout(Duration::from_secs(60), patience).await.is_ok();
+    assert!(in_time, "no answers within a minute; last: {said:?}");
     answers.into_iter().map(Option::unwrap).collect()
 }
 

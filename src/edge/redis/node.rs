@@ -93,9 +93,7 @@ impl Node {
             pipeline.cmd("WAIT").arg(self.options.wait_replicas).arg(half.max(1));
         }
         let mut values = self.send(&pipeline).await?;
-        if wait {
-            self.check_replicas(values.pop())?;
-        }
+        let replicated = if wait { self.check_replicas(values.pop()) } else { Ok(()) };
         let mut values = values.into_iter();
         let replies = requests.iter().map(|(asking, _)| {
             if *asking == Asking::Yes {
@@ -103,7 +101,8 @@ impl Node {
             }
             match values.next() {
                 Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
-                Some(value) => Ok(value),
+                // An error of WAIT says nothing about commands that have errors of their own, such as MOVED.
+                Some(value) => replicated.clone().map(|()| value),
                 None => Err(Trouble::torn(&self.addr, "replies are missing")),
             }
         });
@@ -120,7 +119,7 @@ impl Node {
         match reply {
             Some(Value::Int(had)) if had >= wanted => Ok(()),
             Some(Value::Int(had)) => Err(away(format!("{had} of {wanted} replicas had the writes in time"))),
-            Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
+            Some(Value::ServerError(error)) => Err(away(format!("WAIT: {} {:?}", error.code(), error.details()))),
             Some(_) | None => Err(Trouble::torn(&self.addr, "WAIT gave no number")),
         }
     }

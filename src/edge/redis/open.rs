@@ -220,7 +220,8 @@ async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u
 pub(super) fn startup(trouble: Trouble) -> StoreError {
     match trouble {
         Trouble::Refused { .. } | Trouble::LostHistory { .. } => StoreError::Fatal(format!(
-            "Redis refused: {trouble}. Check redis.username and redis.password and the user's ACL (docs/operations.md)"
+            "Redis refused: {trouble}. Check redis.username, redis.password, the user's ACL (docs/operations.md) and, with \
+             TLS, redis.tls"
         )),
         Trouble::Moved { .. }
         | Trouble::Ask { .. }

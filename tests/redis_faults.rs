@@ -1,0 +1,337 @@
+//! One Redis server, and what may go wrong with it: nothing is decided twice, nothing wrongly, and it comes back.
+
+mod redis_support;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, sent};
+use testkit::{
+    proxy::{Mode, Proxy},
+    redis::RedisServer,
+    stack::Stack,
+};
+use weir::{
+    domain::{
+        admit::Ask,
+        class::Filter,
+        decide::{Answer, Record, Verdict},
+        history::{ENTRY_BYTES, unpack},
+    },
+    edge::redis::{RedisOptions, RedisStore, RetryCause},
+    worker::ports::StoreError,
+};
+
+fn server() -> RedisServer {
+    RedisServer::start::<&str>(&[]).unwrap()
+}
+
+fn own(server: &RedisServer) -> RedisOptions {
+    options(&[server.url()])
+}
+
+/// The text of a temporary error.
+fn temporary(result: Result<(), StoreError>) -> String {
+    match result {
+        Err(StoreError::Temporary(message)) => message,
+        other => panic!("not temporary: {other:?}"),
+    }
+}
+
+/// How many entries lie in the store for a user.
+fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
+    let place = store.keyspace().meta().layout.place(ask(user, 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let client = redis::Client::open(server.url()).unwrap();
+    let bytes: Option<Vec<u8>> =
+        redis::cmd("HGET").arg(key).arg(&place.field).query(&mut client.get_connection().unwrap()).unwrap();
+    unpack(&bytes.unwrap_or_default()).unwrap().len()
+}
+
+fn users(count: u32) -> Vec<Ask<'static>> {
+    (0..count).map(|number| ask(&format!("u-{number}"), number)).collect()
+}
+
+#[tokio::test]
+async fn scripts_that_were_flushed_are_loaded_again() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(50))).await;
+    server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
+    let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
+    assert!(again.iter().all(|answer| answer.verdict == Verdict::Replayed && answer.at == at(0)));
+    assert!(store.stats().troubles(RetryCause::NoScript) > 0);
+}
+
+#[tokio::test]
+async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
+    let server = server();
+    let target = server.url().trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let mut store = fresh_store(&options(&[format!("redis://{}", proxy.address())])).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(3))).await;
+    proxy.set(Mode::LoseReply);
+    let asks: Vec<Ask<'_>> = (100..105).map(|number| ask("somebody", number)).collect();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(3, 1000)], asks)).await;
+    assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == Verdict::Replayed).count(), 3, "{answers:?}");
+    assert_eq!(sent(&answers), 3);
+    assert_eq!(entries(&server, &store, "somebody"), 3);
+    assert_eq!(store.stats().troubles(RetryCause::ConnectionLost), 1);
+}
+
+#[tokio::test]
+async fn out_of_memory_writes_nothing_and_passes() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let before: u64 = server.query(&["DBSIZE"]).unwrap();
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], users(20))).await;
+    assert!(temporary(result).contains("OOM"));
+    assert!(answers.iter().all(Option::is_none));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before);
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(20))).await;
+    assert_eq!((answers[0].verdict, sent(&answers)), (Verdict::Replayed, 20));
+}
+
+#[tokio::test]
+async fn a_primary_that_became_a_replica_or_cannot_save_is_waited_for() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    let caps = [cap(1, 1000)];
+    let cases: [(&str, &[&[&str]], &[&[&str]]); 2] = [
+        ("READONLY", &[&["REPLICAOF", "127.0.0.1", "1"]], &[&["REPLICAOF", "NO", "ONE"]]),
+        (
+            "NOREPLICAS",
+            &[&["CONFIG", "SET", "min-replicas-to-write", "1"]],
+            &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
+        ),
+    ];
+    for (number, (code, breaks, mends)) in (0..).zip(cases) {
+        for command in breaks {
+            server.query::<()>(command).unwrap();
+        }
+        let asks = vec![ask(code, number)];
+        let (answers, result) = admit(&mut store, &batch(at(0), &caps, asks.clone())).await;
+        assert!(temporary(result).contains(code), "{code}");
+        assert_eq!(answers, [None]);
+        for command in mends {
+            server.query::<()>(command).unwrap();
+        }
+        let answers = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
+        assert_eq!(answers[0].verdict, Verdict::Allowed, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_still_loads_is_waited_for() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    server.query::<()>(&["DEBUG", "POPULATE", "400", "filler", "4096"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "rdbcompression", "no"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "loading-process-events-interval-bytes", "4096"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "key-load-delay", "5000"]).unwrap();
+    let url = server.url();
+    let reload = std::thread::spawn(move || {
+        let client = redis::Client::open(url).unwrap();
+        redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut client.get_connection().unwrap()).unwrap();
+    });
+    let loading = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let (_, result) = admit(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
+            if let Err(error) = result {
+                break error.to_string();
+            }
+        }
+    });
+    let said = loading.await.unwrap();
+    assert!(said.contains("LOADING"), "{said}");
+    let answers = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
+    assert_eq!((answers[0].verdict, answers[0].at), (Verdict::Replayed, at(0)));
+    reload.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
+    let mut server = server();
+    let patience = Duration::from_millis(200);
+    let options = RedisOptions { tries: 2, response_timeout: patience, connect_timeout: patience, ..own(&server) };
+    let mut store = fresh_store(&options).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    for pass in 0..2 {
+        if pass == 0 {
+            server.freeze();
+        } else {
+            server.query::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).unwrap();
+        }
+        let started = Instant::now();
+        let number = 1000 + pass;
+        let asks = vec![ask(&format!("p-{pass}"), number)];
+        let (_, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+        temporary(result);
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        server.thaw();
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
+        assert_eq!(sent(&answers), 1);
+        assert_eq!(entries(&server, &store, &format!("p-{pass}")), 1);
+    }
+    assert!(store.stats().troubles(RetryCause::Timeout) > 0);
+}
+
+#[tokio::test]
+async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], users(200))).await;
+    server.query::<()>(&["FLUSHALL"]).unwrap();
+    let (answers, result) = admit(&mut store, &batch(at(1), &[cap(1, DAY_MS)], users(200))).await;
+    match result {
+        Err(StoreError::LostHistory { shards, message }) => {
+            assert_eq!(shards, (0..16).collect::<Vec<u16>>());
+            assert!(message.contains("weir rebuild"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(answers.iter().all(Option::is_none));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
+    assert!(matches!(store.health().await, Err(StoreError::LostHistory { .. })));
+}
+
+#[tokio::test]
+async fn a_wiped_table_of_names_holds_up_only_sends_with_new_names() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    let named = |user: &str, number, channel| {
+        let mut ask = ask(user, number);
+        ask.class.channel = Some(channel);
+        ask
+    };
+    admit_all(&mut store, &batch(at(0), &[], vec![named("a", 1, "push")])).await;
+    server.query::<()>(&["DEL", store.keyspace().kinds_key()]).unwrap();
+    let asks = vec![named("a", 2, "push"), named("b", 3, "email"), named("b", 4, "push")];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], asks)).await;
+    assert!(matches!(result, Err(StoreError::LostHistory { .. })), "{result:?}");
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    assert_eq!(answered, [true, false, false], "the later send of b must not overtake the earlier");
+}
+
+#[tokio::test]
+async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
+    let server = server();
+    let mut options = own(&server);
+    options.users = 1;
+    let mut store = fresh_store(&options).await;
+    admit_all(&mut store, &batch(at(0), &[], users(64))).await;
+    let place = store.keyspace().meta().layout.place(ask("u-5", 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let _: () = redis::cmd("HSET").arg(&key).arg(&place.field).arg("foreign").query(&mut connection).unwrap();
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
+    assert!(temporary(result).contains(&key));
+    let open: Vec<usize> = answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(place, _)| place).collect();
+    assert_eq!(open, [5]);
+}
+
+#[tokio::test]
+async fn keys_outlive_the_history_and_not_for_ever() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[], users(20))).await;
+    for user in 0..20 {
+        let place = store.keyspace().meta().layout.place(ask(&format!("u-{user}"), 0).user);
+        let key = store.keyspace().bucket_key(place.shard, place.bucket);
+        let left: i64 = server.query(&["PTTL", &key]).unwrap();
+        assert!((16 * DAY_MS..=17 * DAY_MS).contains(&left), "{left}");
+    }
+    // A user's later send in the same block of 8 days does not renew; the first in the next block does.
+    let place = store.keyspace().meta().layout.place(ask("u-0", 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let block_ms = 8 * DAY_MS;
+    let since_2020 = at(0).millis() - weir::domain::history::EPOCH_MS;
+    let next_block = block_ms - since_2020 % block_ms;
+    server.query::<()>(&["PEXPIRE", &key, "1000000"]).unwrap();
+    admit_all(&mut store, &batch(at(next_block - 1), &[], vec![ask("u-0", 777)])).await;
+    let left: i64 = server.query(&["PTTL", &key]).unwrap();
+    assert!(left <= 1_000_000, "{left}");
+    admit_all(&mut store, &batch(at(next_block), &[], vec![ask("u-0", 778)])).await;
+    let left: i64 = server.query(&["PTTL", &key]).unwrap();
+    assert!(left > 16 * DAY_MS, "{left}");
+}
+
+#[tokio::test]
+async fn ten_thousand_sends_of_one_user_keep_their_order_and_calls_stay_short() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "20000"]).unwrap();
+    let push = Filter { channels: Some(["push".to_owned()].into()), categories: None };
+    let mut filtered = cap(20_000, DAY_MS);
+    filtered.filter = Arc::new(push);
+    let caps = [cap(7000, DAY_MS), filtered];
+    let asks: Vec<Ask<'_>> = (0..10_000)
+        .map(|number| {
+            let mut ask = ask("somebody", number);
+            ask.class.channel = Some("push");
+            ask.record = if number < 9000 { Record::Always } else { Record::IfAllowed };
+            ask
+        })
+        .collect();
+    let started = Instant::now();
+    let answers: Vec<Answer> = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
+    println!("10,000 sends of one user: {:?}, {} calls", started.elapsed(), store.stats().calls());
+    let verdicts = answers.iter().enumerate().map(|(place, answer)| (place, answer.verdict));
+    for (place, verdict) in verdicts {
+        let used = u32::try_from(place.min(9000)).unwrap();
+        let expected =
+            if place < 7000 { Verdict::Allowed } else { Verdict::Denied { cap: 0, used, blocking: Some(at(0)) } };
+        assert_eq!(verdict, expected, "ask {place}");
+    }
+    assert_eq!(entries(&server, &store, "somebody"), 9000);
+    assert!(store.stats().most_items() <= 64, "{}", store.stats().most_items());
+    assert!(store.stats().troubles(RetryCause::PutOff) > 0, "the call's own bound was never met");
+    let slow: u64 = server.query(&["SLOWLOG", "LEN"]).unwrap();
+    assert_eq!(slow, 0, "a call took over 20 ms");
+    let stat: String = server.query(&["INFO", "commandstats"]).unwrap();
+    println!("{}", stat.lines().find(|line| line.contains("evalsha")).unwrap());
+}
+
+#[tokio::test]
+async fn writes_count_only_once_enough_replicas_have_them() {
+    let primary = server();
+    let port = primary.port().to_string();
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]).unwrap();
+    let options =
+        RedisOptions { wait_replicas: 1, tries: 2, response_timeout: Duration::from_secs(1), ..own(&primary) };
+    testkit::wait_until(Duration::from_secs(20), "the replica is in step", || {
+        primary.query::<String>(&["INFO", "replication"]).unwrap().contains("state=online")
+    });
+    let mut store = fresh_store(&options).await;
+    let asks = vec![ask("somebody", 1)];
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
+    assert_eq!(answers[0].verdict, Verdict::Allowed);
+    assert_eq!(entries(&replica, &store, "somebody"), 1);
+
+    drop(replica);
+    let asks = vec![ask("somebody else", 1)];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+    assert!(temporary(result).contains("0 of 1 replicas"));
+    assert_eq!(answers, [None]);
+
+    // The send is written already; the replay writes it again, so that the wait covers it on any connection.
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]).unwrap();
+    let mut other = fresh_store(&options).await;
+    let answers = admit_all(&mut other, &batch(at(5), &[cap(1, 1000)], asks)).await;
+    assert_eq!(answers[0].verdict, Verdict::Replayed);
+    assert_eq!(entries(&replica, &other, "somebody else"), 1);
+}
+
+#[tokio::test]
+async fn entries_are_as_many_bytes_as_the_script_says() {
+    assert_eq!(ENTRY_BYTES, 20);
+    let mut store = fresh_store(&options(&[Stack::shared().redis()])).await;
+    let answers = admit_all(&mut store, &batch(at(-400 * 365 * DAY_MS), &[cap(1, 1000)], users(1))).await;
+    assert_eq!(answers[0].at.millis(), weir::domain::history::EPOCH_MS, "a clock before 2020 counts as 2020");
+}
