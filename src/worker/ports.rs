@@ -76,7 +76,8 @@ pub trait Source {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// Serves the group and adds to `batch` until it holds `max` records or `wait` has passed, whichever is first.
+    /// Serves the group and adds to `batch` until it holds `max` records (or as many bytes as the source allows) or `wait` has
+    /// passed, whichever is first.
     /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
     ///
     /// # Errors

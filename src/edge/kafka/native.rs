@@ -137,6 +137,7 @@ impl Drop for Message {
 /// A batch of consumed messages. It keeps their consumer alive, as librdkafka demands of messages.
 pub struct MessageBatch<C: ConsumerContext + 'static> {
     messages: Vec<Message>,
+    bytes: usize,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
 }
@@ -154,10 +155,16 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
     #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
-        Self { messages: Vec::new(), _consumer: consumer }
+        Self { messages: Vec::new(), bytes: 0, _consumer: consumer }
     }
 
-    /// Takes what the queue holds, at most `most` entries, waiting at most `wait` for the first ones.
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
     pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
         let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
         let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
@@ -168,6 +175,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
         for message in raw.into_iter().filter_map(NonNull::new).map(Message) {
             let code = message.raw().err;
             if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                self.bytes += message.raw().len + message.raw().key_len;
                 self.messages.push(message);
             } else {
                 errors.push(PartitionError { partition: message.raw().partition, code: code.into() });
@@ -197,6 +205,7 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
 
     fn clear(&mut self) {
         self.messages.clear();
+        self.bytes = 0;
     }
 }
 

@@ -27,6 +27,12 @@ const COMMITTED_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long messages are waited for between two looks at the group's events.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// The bytes after which a batch is full, however few records it has: a lane holds two batches.
+const BATCH_BYTES: usize = 32 * 1024 * 1024;
+/// Records taken in one call, so that a batch goes over [`BATCH_BYTES`] by so many at the most. Larger ones gain
+/// nothing: a call costs less than a record.
+const TAKE: usize = 128;
+
 /// What a commit must carry: the consumer, and its membership when the batch was read.
 pub struct Membership {
     pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
@@ -170,16 +176,20 @@ impl Source for KafkaSource {
 
     fn poll(&mut self, batch: &mut Self::Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         let deadline = Instant::now() + wait;
+        let mut served_at: Option<Instant> = None;
         loop {
-            if let Some(event) = self.serve()? {
-                return Ok(Some(event));
+            if served_at.is_none_or(|at| at.elapsed() >= SLICE) {
+                served_at = Some(Instant::now());
+                if let Some(event) = self.serve()? {
+                    return Ok(Some(event));
+                }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let room = max.saturating_sub(batch.len());
-            for error in batch.fill(&self.queue, room, left.min(SLICE)) {
+            for error in batch.fill(&self.queue, room.min(TAKE), left.min(SLICE)) {
                 self.judge(error.code, &format!("partition {}", error.partition))?;
             }
-            if batch.len() >= max || Instant::now() >= deadline {
+            if batch.len() >= max || batch.bytes() >= BATCH_BYTES || Instant::now() >= deadline {
                 return Ok(None);
             }
         }
