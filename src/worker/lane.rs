@@ -13,6 +13,8 @@
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod interruption;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::{

@@ -26,6 +26,9 @@ pub(super) struct Summary {
     took: Duration,
 }
 
+/// A run that is over sooner says nothing of the rate, in seconds.
+const SHORTEST_RATED_S: f64 = 0.5;
+
 impl Summary {
     /// Adds a record; `text` is asked for the first of its kind.
     pub(super) fn add(&mut self, kind: Kind, segment: &str, why: &str, text: impl FnOnce() -> String) {
@@ -75,7 +78,7 @@ impl Summary {
             writeln!(out, "{name}:\n{sample}\n")?;
         }
         let seconds = self.took.as_secs_f64();
-        if seconds > 0.0 {
+        if seconds >= SHORTEST_RATED_S {
             let rate = intents as f64 / seconds;
             writeln!(
                 out,

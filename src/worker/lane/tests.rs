@@ -1,0 +1,348 @@
+//! The lane against fake ends: what it promises whatever fails, and in which order it does things.
+
+use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    domain::{
+        admit::AdmitBatch,
+        class::Filter,
+        decide::{Answer, Scope, Verdict},
+        fields::FieldMap,
+        policy::{Cap, CapWindow, Caps, Mode, Policy},
+        segment::{SegmentSet, UserIdKind, UserIds},
+        time::Time,
+        zone::Zone,
+    },
+    worker::{
+        ports::{CommitTimes, StoreError},
+        record::{Destination, Headers, RecordView},
+        refresh::Refreshed,
+    },
+};
+
+const RECORDS: i64 = 200;
+const BATCH: usize = 7;
+
+/// Kafka, as far as a lane sees it: one partition, and what is committed.
+#[derive(Default)]
+struct World {
+    position: i64,
+    committed: i64,
+    in_flight: bool,
+    assigned: bool,
+    pending: Option<GroupEvent>,
+    /// The offsets whose outputs are visible.
+    visible: Vec<i64>,
+    polls: usize,
+    /// Every so many polls all partitions are revoked, and given back with the next one.
+    revoke_every: Option<usize>,
+    /// What becomes of the next commits; when empty they succeed.
+    commits: VecDeque<Fate>,
+    /// How often the store is away before each answer.
+    store_away: usize,
+    trace: Vec<&'static str>,
+    stop: CancellationToken,
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Refused, nothing is visible.
+    Refused,
+    /// All is visible, but the answer was lost.
+    Unclear,
+    /// Somebody else has the transactional id.
+    Fenced,
+}
+
+type Shared = Rc<RefCell<World>>;
+
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+#[derive(Default)]
+struct Batch(Vec<(i64, String)>);
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let (offset, value) = &self.0[index];
+        let value = Some(value.as_bytes());
+        RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+struct FakeSource(Shared, Vec<Progress>);
+
+impl FakeSource {
+    fn start(&mut self) {
+        let mut world = self.0.borrow_mut();
+        assert!(!world.in_flight, "reading starts anew while a batch is being committed");
+        world.position = world.committed;
+        self.1 = vec![Progress { partition: 0, next_offset: world.committed }];
+    }
+}
+
+impl Source for FakeSource {
+    type Batch = Batch;
+    type Membership = ();
+
+    fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    fn poll(&mut self, batch: &mut Batch, max: usize, _: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        let mut world = self.0.borrow_mut();
+        if world.pending.is_none() && !world.assigned {
+            world.pending = Some(GroupEvent::Assigned);
+        }
+        world.polls += 1;
+        if world.assigned && world.revoke_every.is_some_and(|every| world.polls % every == 0) {
+            world.pending = Some(GroupEvent::Revoked);
+        }
+        if world.pending.is_some() {
+            return Ok(world.pending);
+        }
+        while batch.len() < max && world.position < RECORDS {
+            let offset = world.position;
+            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":{offset}}}"#)));
+            world.position += 1;
+        }
+        if world.committed == RECORDS {
+            world.stop.cancel();
+        }
+        Ok(None)
+    }
+
+    fn settle(&mut self) -> Result<(), SourceError> {
+        let event = self.0.borrow_mut().pending.take();
+        self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
+        self.start();
+        Ok(())
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        assert!(self.0.borrow().pending.is_none(), "what is revoked must not be assigned again");
+        self.0.borrow_mut().trace.push("rewind");
+        self.start();
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Result<(), SourceError> {
+        self.0.borrow_mut().trace.push("pause");
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.0.borrow_mut().trace.push("resume");
+        Ok(())
+    }
+
+    fn membership(&self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn partitions(&self) -> usize {
+        usize::from(self.0.borrow().assigned)
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.1
+    }
+
+    fn end(&self, _: i32) -> Option<i64> {
+        Some(RECORDS)
+    }
+}
+
+struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
+
+impl Sink<Batch, ()> for FakeSink {
+    fn submit(&mut self, job: Job<Batch, ()>) {
+        let mut world = self.0.borrow_mut();
+        assert!(self.2, "nothing is committed before the sink has recovered");
+        assert!(!world.in_flight, "one batch at a time");
+        assert!(world.assigned && world.pending.is_none(), "nothing is committed for partitions that are given up");
+        assert_eq!(job.outputs.len(), job.records.len());
+        world.in_flight = true;
+        self.1 = Some(job);
+    }
+
+    fn wait(&mut self, _: Duration) -> Settled {
+        let Some(job) = self.1.take() else { return Settled::Idle };
+        let mut world = self.0.borrow_mut();
+        world.in_flight = false;
+        let fate = world.commits.pop_front();
+        if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
+            assert_eq!(job.records.0[0].0, world.committed, "batches follow each other without a gap");
+            assert!(job.outputs.iter().all(|output| output.to == Destination::Approved));
+            world.visible.extend(job.records.0.iter().map(|(offset, _)| *offset));
+            world.committed = job.progress[0].next_offset;
+        }
+        match fate {
+            None => Settled::Committed(CommitTimes::default()),
+            Some(Fate::Refused | Fate::Unclear) => {
+                self.2 = false;
+                Settled::Failed(CommitError::Failed("by the test".to_owned()))
+            }
+            Some(Fate::Fenced) => Settled::Failed(CommitError::Fenced("another took over".to_owned())),
+        }
+    }
+
+    fn recover(&mut self) -> Result<(), CommitError> {
+        self.0.borrow_mut().trace.push("recover");
+        self.2 = true;
+        Ok(())
+    }
+}
+
+struct FakeStore(usize, usize);
+
+impl Store for FakeStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        if self.1 < self.0 {
+            self.1 += 1;
+            // Half of the answers come, the rest has to be asked for again.
+            fill(&mut answers[..batch.asks.len() / 2], batch.now);
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        self.1 = 0;
+        fill(answers, batch.now);
+        Ok(())
+    }
+}
+
+fn fill(answers: &mut [Option<Answer>], at: Time) {
+    answers.fill(Some(Answer { verdict: Verdict::Allowed, at, ahead: false }));
+}
+
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Time {
+        Time::from_rfc3339("2026-11-21T12:00:00Z").unwrap()
+    }
+}
+
+fn desk() -> Desk {
+    let cap = Cap {
+        name: "daily".into(),
+        limit: 1,
+        window: CapWindow::Sliding { length_ms: 86_400_000, text: "24h".into() },
+        filter: Arc::new(Filter::default()),
+        scope: Scope::Every,
+    };
+    let policy = Policy {
+        version: "test".to_owned(),
+        timezone: Zone::utc(),
+        segments: std::collections::BTreeMap::new(),
+        default: Arc::new(Caps::Limited(vec![cap])),
+        bypass: Vec::new(),
+        quiet_hours: None,
+        max_age_ms: None,
+        mode: Mode::Enforce,
+    };
+    let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    Desk {
+        topic: "intents".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Refreshed::new(Arc::new(set)),
+        policy: Refreshed::new(Arc::new(policy)),
+    }
+}
+
+/// Runs a lane in this world until all is committed, or it ends by itself.
+fn run(world: World) -> (Result<(), LaneError>, World) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (stop, store_away) = (world.stop.clone(), world.store_away);
+    let world: Shared = Rc::new(RefCell::new(world));
+    let mut lane = Lane {
+        source: FakeSource(Rc::clone(&world), Vec::new()),
+        sink: FakeSink(Rc::clone(&world), None, false),
+        store: FakeStore(store_away, 0),
+        clock: Noon,
+        desk: desk(),
+        settings: LaneSettings { batch: BATCH, commit_interval: Duration::ZERO },
+        runtime: runtime.handle().clone(),
+        stop,
+        metrics: Arc::new(Metrics::default()),
+        status: Arc::default(),
+    };
+    let end = lane.run();
+    drop(lane);
+    (end, Rc::into_inner(world).unwrap().into_inner())
+}
+
+fn each_once(world: &World) {
+    assert_eq!(world.visible, (0..RECORDS).collect::<Vec<_>>(), "each record's output is visible once, in order");
+}
+
+#[test]
+fn each_record_is_committed_once_whatever_becomes_of_commits() {
+    let fates = [Fate::Refused, Fate::Unclear, Fate::Unclear, Fate::Refused, Fate::Refused, Fate::Unclear];
+    let (end, world) = run(World { commits: fates.into(), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    let recoveries = world.trace.iter().filter(|step| **step == "recover").count();
+    assert_eq!(recoveries, fates.len() + 1, "one at the start, one after each failure");
+    let rewinds = world.trace.windows(2).filter(|steps| steps == &["recover", "rewind"]).count();
+    assert_eq!(rewinds, fates.len(), "the sink recovers first, then the source goes back");
+}
+
+#[test]
+fn each_record_is_committed_once_whenever_partitions_are_given_up() {
+    // A batch takes two polls; what comes more often than every sixth could take every batch away.
+    for revoke_every in [6, 7, 8, 9, 11, 17, 23] {
+        let (end, world) = run(World { revoke_every: Some(revoke_every), ..World::default() });
+        end.unwrap();
+        each_once(&world);
+    }
+}
+
+#[test]
+fn failed_commits_and_given_up_partitions_together_lose_nothing() {
+    for revoke_every in [6, 7, 8, 11, 13] {
+        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
+        let (end, world) = run(World { revoke_every: Some(revoke_every), commits, ..World::default() });
+        end.unwrap();
+        each_once(&world);
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_asked_again_and_answers_are_kept() {
+    let (end, world) = run(World { store_away: 2, ..World::default() });
+    end.unwrap();
+    each_once(&world);
+}
+
+#[test]
+fn a_fenced_lane_ends_with_the_reason_and_commits_nothing_more() {
+    let (end, world) = run(World { commits: [Fate::Fenced].into(), ..World::default() });
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert_eq!(message, "another took over");
+    assert!(world.visible.is_empty());
+}
+
+#[test]
+fn a_lane_that_is_told_to_stop_lets_the_batch_in_flight_end() {
+    let world = World::default();
+    world.stop.cancel();
+    let (end, world) = run(world);
+    end.unwrap();
+    assert!(!world.in_flight);
+}
