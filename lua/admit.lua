@@ -68,7 +68,7 @@ do
   known, count, place = unpack_struct('>I2I2', packed)
   for f = 1, count do
     length, place = unpack_struct('>I2', packed, place)
-    filters[f] = sub(packed, place, place + length - 1)
+    filters[f] = { bits = sub(packed, place, place + length - 1) }
     place = place + length
   end
   count, place = unpack_struct('>I2', packed, place)
@@ -128,8 +128,14 @@ local function counts(cap, i, campaign)
     stale = true
     return false
   end
-  local bits = byte(cap.kinds, floor(kind / 8) + 1)
-  return bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
+  -- Kinds that were looked up are remembered beside the bits.
+  local counted = cap.kinds[kind]
+  if counted == nil then
+    local bits = byte(cap.kinds.bits, floor(kind / 8) + 1)
+    counted = bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
+    cap.kinds[kind] = counted
+  end
+  return counted
 end
 
 -- For each entry, the sum of the costs up to it that the cap counts.
