@@ -119,11 +119,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn worker(
-    kafka: Arc<KafkaOptions>,
-    policy: Policy,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
+async fn worker(kafka: Arc<KafkaOptions>, policy: Policy, stop: CancellationToken) -> anyhow::Result<()> {
     let desk = Desk {
         topic: kafka.intents.as_str().into(),
         fields: Arc::new(FieldMap::default()),
