@@ -56,7 +56,10 @@ if ARGV[1] ~= '' then
   end
 end
 local now, retention, touch = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
-local horizon = now + MAX_AHEAD_MS
+local horizon, packed_now = now + MAX_AHEAD_MS, pack('>I5', now)
+
+-- The reply to most sends.
+local ALLOWED_NOW = pack('>BBI4I5I5', ALLOWED, 0, 0, now, 0)
 
 local known, sets = 0, {}
 do
@@ -65,7 +68,7 @@ do
   known, count, place = unpack_struct('>I2I2', packed)
   for f = 1, count do
     length, place = unpack_struct('>I2', packed, place)
-    filters[f] = sub(packed, place, place + length - 1)
+    filters[f] = { bits = sub(packed, place, place + length - 1) }
     place = place + length
   end
   count, place = unpack_struct('>I2', packed, place)
@@ -94,8 +97,7 @@ local function load_history(packed)
   history, count = packed, #packed / ENTRY_BYTES
   local p, total = 1, 0
   for i = 1, count do
-    local a, b, c, d, e = byte(packed, p, p + 4)
-    times[i] = (((a * 256 + b) * 256 + c) * 256 + d) * 256 + e
+    times[i] = unpack_struct('>I5', packed, p)
     total = total + byte(packed, p + 19)
     totals[i] = total
     p = p + ENTRY_BYTES
@@ -126,8 +128,14 @@ local function counts(cap, i, campaign)
     stale = true
     return false
   end
-  local bits = byte(cap.kinds, floor(kind / 8) + 1)
-  return bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
+  -- Kinds that were looked up are remembered beside the bits.
+  local counted = cap.kinds[kind]
+  if counted == nil then
+    local bits = byte(cap.kinds.bits, floor(kind / 8) + 1)
+    counted = bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
+    cap.kinds[kind] = counted
+  end
+  return counted
 end
 
 -- For each entry, the sum of the costs up to it that the cap counts.
@@ -246,22 +254,25 @@ local function decide(items, place)
   if not code then
     code, cap, used, blocking = judge(sets[high * 256 + low + 1], byte(tail, 15), sub(tail, 12, 14), at, from)
   end
-  local reply = pack('>BBI4I5I5', code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
+  local reply = ALLOWED_NOW
+  if code ~= ALLOWED or ahead > 0 or at > now then
+    reply = pack('>BBI4I5I5', code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
+  end
   if stale or (code ~= ALLOWED and record ~= 1) then
     return reply, false, false
   end
 
   -- A user's first send in a block of `retention` renews the key's time to live; it then outlasts the block.
   local renew = newest < from or times[newest] < at - at % retention
-  local entry = pack('>I5', at) .. tail
+  local packed_at = at == now and packed_now or pack('>I5', at)
   work = work + floor(count / 32)
   if from == 1 and newest == count then
     count = count + 1
-    history, times[count], totals[count] = history .. entry, at, totals[count - 1] + byte(tail, 15)
+    history, times[count], totals[count] = history .. packed_at .. tail, at, totals[count - 1] + byte(tail, 15)
   else
     -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
     local cut = newest * ENTRY_BYTES
-    load_history(sub(history, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(history, cut + 1))
+    load_history(sub(history, (from - 1) * ENTRY_BYTES + 1, cut) .. packed_at .. tail .. sub(history, cut + 1))
   end
   return reply, true, renew
 end

@@ -4,10 +4,12 @@
 //! written to `tests/regressions/`, whose cases run always. Such a file can be run by itself:
 //! `cargo test --test differential found`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod redis_support;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -200,12 +202,13 @@ struct Stores {
 
 impl Stores {
     async fn of(&mut self, retention_ms: i64) -> &mut [Vec<RedisStore>; 2] {
-        if !self.by_retention.contains_key(&retention_ms) {
-            let single = lanes(&[Stack::shared().redis()], retention_ms).await;
-            let cluster = lanes(Stack::shared().redis_cluster(), retention_ms).await;
-            self.by_retention.insert(retention_ms, [single, cluster]);
+        match self.by_retention.entry(retention_ms) {
+            hash_map::Entry::Occupied(stores) => stores.into_mut(),
+            hash_map::Entry::Vacant(place) => place.insert([
+                lanes(&[Stack::shared().redis()], retention_ms).await,
+                lanes(Stack::shared().redis_cluster(), retention_ms).await,
+            ]),
         }
-        self.by_retention.get_mut(&retention_ms).unwrap()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A Redis Cluster that moves, fails over and loses nodes under a store: sends stay decided once and in order.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod redis_support;
 
 use std::{collections::BTreeSet, time::Duration};

@@ -1,5 +1,7 @@
 //! A keyspace is made once, whoever begins it, and nobody works on one that is not theirs.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod redis_support;
 
 use std::sync::Arc;

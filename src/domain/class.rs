@@ -148,10 +148,10 @@ impl KindTable {
         if filter.is_everything() {
             return None;
         }
-        let known = (1_u16..).zip(&self.names);
+        let known = self.names.iter().zip(1_u16..);
         let mut kinds: BTreeSet<Kind> = known
-            .filter(|(_, (channel, category))| filter.matches(channel.as_deref(), category.as_deref()))
-            .map(|(number, _)| Kind(number))
+            .filter(|((channel, category), _)| filter.matches(channel.as_deref(), category.as_deref()))
+            .map(|(_, number)| Kind(number))
             .collect();
         kinds.insert(Kind::OVERFLOW);
         Some(kinds)

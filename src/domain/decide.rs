@@ -134,7 +134,7 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, re
 /// The caps alone: allowed, or denied by the cap that frees last.
 fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> Verdict {
     let mut worst: Option<(Option<Time>, Verdict)> = None;
-    for (index, cap) in (0_u8..).zip(caps) {
+    for (cap, index) in caps.iter().zip(0_u8..) {
         let first = cap.window.first(at);
         let counted = || alive.iter().filter(|entry| entry.at >= first && cap.counts(entry, send.campaign));
         let used: u32 = counted().map(|entry| u32::from(entry.cost)).sum();

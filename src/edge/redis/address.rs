@@ -27,7 +27,8 @@ impl NodeAddr {
         match addr {
             ConnectionAddr::Tcp(host, port) => Some((Self { host: host.clone(), port: *port }, false)),
             ConnectionAddr::TcpTls { host, port, .. } => Some((Self { host: host.clone(), port: *port }, true)),
-            _ => None,
+            // A Unix socket; the enum is the crate's own and open.
+            ConnectionAddr::Unix(_) | _ => None,
         }
     }
 

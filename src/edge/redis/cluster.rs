@@ -29,6 +29,9 @@ pub(super) struct Routed {
     pub(super) request: Request,
 }
 
+/// The requests of a round: for each node, the place in the round and what to ask.
+type ByNode = BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>;
+
 /// The connections of one lane.
 pub(super) struct Cluster {
     options: Arc<RedisOptions>,
@@ -78,11 +81,11 @@ impl Cluster {
     /// in order. Nothing is sent twice.
     pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
         let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
-        let mut by_node: BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>> = BTreeMap::new();
-        if self.map.is_none() || self.doubt {
-            if let Err(trouble) = self.refresh().await {
-                return requests.iter().map(|_| Err(trouble.clone())).collect();
-            }
+        let mut by_node = ByNode::new();
+        if (self.map.is_none() || self.doubt)
+            && let Err(trouble) = self.refresh().await
+        {
+            return requests.iter().map(|_| Err(trouble.clone())).collect();
         }
         for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
             let owner = self.map.as_ref().and_then(|map| map.owner(slot)).cloned();
@@ -105,7 +108,7 @@ impl Cluster {
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
-    async fn send(&mut self, by_node: BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>) -> Vec<(usize, Reply)> {
+    async fn send(&mut self, by_node: ByNode) -> Vec<(usize, Reply)> {
         let mut under_way = JoinSet::new();
         for (addr, requests) in by_node {
             let mut node = self.nodes.remove(&addr).unwrap_or_else(|| self.node(addr));

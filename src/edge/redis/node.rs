@@ -148,13 +148,11 @@ impl Node {
             return Ok(connection.clone());
         }
         let connection = connect(&self.addr, &self.options).await.map_err(|error| {
-            let trouble = Trouble::of_connection(&error, &self.addr);
-            match trouble {
-                Trouble::Away { node, cause, message } => {
-                    Trouble::Away { node, cause, message: format!("cannot connect: {message}") }
-                }
-                other => other,
+            let mut trouble = Trouble::of_connection(&error, &self.addr);
+            if let Trouble::Away { message, .. } = &mut trouble {
+                message.insert_str(0, "cannot connect: ");
             }
+            trouble
         })?;
         self.stats.connection();
         self.loaded = Default::default();

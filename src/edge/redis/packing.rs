@@ -211,3 +211,35 @@ fn read_record(record: &[u8; REPLY_BYTES]) -> Option<Outcome> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_of_another_length_or_code_is_not_read() {
+        let record = [0_u8; REPLY_BYTES];
+        assert!(read_reply(&record, 1).is_some());
+        assert_eq!(read_reply(&record, 2), None);
+        assert_eq!(read_reply(&record[1..], 1), None);
+        assert_eq!(read_reply(&[], 1), None);
+        for code in [7, 15, 0x40, 0xFF] {
+            let mut record = record;
+            record[0] = code;
+            assert_eq!(read_reply(&record, 1), None, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_bitmap_has_the_kinds_and_leaves_out_the_overflow() {
+        let kinds = [Kind(0), Kind(3), Kind(8), Kind(17), Kind::OVERFLOW];
+        assert_eq!(bits_of(kinds.into_iter()), [0b1001, 1, 0b10]);
+    }
+
+    #[test]
+    fn clocks_beyond_what_an_entry_holds_are_moved_to_what_it_does() {
+        let millis = |year: i64| Time::default().plus((year - 1970) * 31_557_600_000);
+        assert_eq!(script_time(millis(1990)), 0);
+        assert_eq!(i64::try_from(script_time(millis(3000))), Ok(MAX_ENTRY_MS - MAX_AHEAD_MS));
+    }
+}

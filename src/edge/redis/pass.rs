@@ -101,13 +101,11 @@ impl<'a> Pass<'a> {
         }
         let Some(trouble) = trouble else { return };
         self.pending.retain(|send| !nameless.contains(&send.place));
-        match trouble {
-            Trouble::LostHistory { message } => {
-                let message = format!("{}: {message}", self.keyspace.kinds_key());
-                self.lost.extend(nameless.iter().map(|place| (place.shard, message.clone())));
-            }
-            other => self.last = Some(other.to_string()),
+        if let Trouble::LostHistory { message } = &trouble {
+            let message = format!("{}: {message}", self.keyspace.kinds_key());
+            self.lost.extend(nameless.iter().map(|place| (place.shard, message.clone())));
         }
+        self.last = Some(trouble.to_string());
     }
 
     /// Rounds, until nothing is open or what is open is not to be had now.

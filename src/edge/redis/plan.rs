@@ -7,7 +7,7 @@ pub(super) const MAX_USERS_A_CALL: usize = 128;
 /// The most sends a call carries.
 pub(super) const MAX_SENDS_A_CALL: usize = 256;
 /// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
-pub(super) const MAX_SENDS_A_USER: usize = 64;
+pub(super) const MAX_SENDS_A_USER: usize = 32;
 
 /// One send that is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

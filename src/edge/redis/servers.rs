@@ -80,11 +80,7 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
 
 /// A server that does not let itself be looked at (managed services, ACLs) is only warned of.
 fn unreadable(trouble: Trouble, setting: &str, value: &str, out: &mut Vec<String>) -> Result<(), StoreError> {
-    match trouble {
-        Trouble::Refused { node, message } => {
-            out.push(format!("{node}: {setting} cannot be read or set ({message}); make sure that it is {value}"));
-            Ok(())
-        }
-        other => Err(super::open::startup(other)),
-    }
+    let Trouble::Refused { node, message } = &trouble else { return Err(super::open::startup(trouble)) };
+    out.push(format!("{node}: {setting} cannot be read or set ({message}); make sure that it is {value}"));
+    Ok(())
 }

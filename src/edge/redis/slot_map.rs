@@ -32,13 +32,8 @@ impl SlotMap {
                 return None;
             };
             let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-            let host = match host {
-                Value::BulkString(host) => str::from_utf8(host).ok()?,
-                Value::SimpleString(host) => host,
-                Value::Nil => "",
-                _ => return None,
-            };
-            let addr = NodeAddr::announced(host, u16::try_from(*port).ok()?, asked);
+            let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
+            let addr = NodeAddr::announced(host.as_deref().unwrap_or_default(), u16::try_from(*port).ok()?, asked);
             for slot in *first..=(*last).min(i64::from(SLOTS) - 1) {
                 map.set(u16::try_from(slot).ok()?, &addr);
             }
@@ -75,6 +70,36 @@ impl SlotMap {
                 let own = |index: &usize| u16::try_from(*index).is_ok_and(|index| owning.contains(&index));
                 primaries.iter().enumerate().filter(|(index, _)| own(index)).map(|(_, addr)| addr.clone()).collect()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_slots_are_read_with_hosts_unknown_and_slots_unserved() {
+        let asked = NodeAddr { host: "seed".to_owned(), port: 1 };
+        let reply = b"*3\r\n\
+            *3\r\n:0\r\n:99\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n\
+            *4\r\n:200\r\n:16383\r\n*2\r\n$-1\r\n:7001\r\n*2\r\n$1\r\nr\r\n:7002\r\n\
+            *3\r\n:150\r\n:150\r\n*2\r\n$0\r\n\r\n:7003\r\n";
+        let map = SlotMap::of_reply(&redis::parse_redis_value(reply).unwrap(), &asked).unwrap();
+        let owner = |slot| map.owner(slot).map(ToString::to_string);
+        for (slot, expected) in [
+            (0, Some("127.0.0.1:7000")),
+            (99, Some("127.0.0.1:7000")),
+            (100, None),
+            (150, Some("seed:7003")),
+            (199, None),
+            (16_383, Some("seed:7001")),
+        ] {
+            assert_eq!(owner(slot).as_deref(), expected, "{slot}");
+        }
+        assert_eq!(map.primaries().len(), 3);
+        for torn in ["*1\r\n:1\r\n", "+OK\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n"] {
+            assert_eq!(SlotMap::of_reply(&redis::parse_redis_value(torn.as_bytes()).unwrap(), &asked), None, "{torn}");
         }
     }
 }

@@ -169,3 +169,60 @@ impl Trouble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn of(reply: &str) -> Trouble {
+        let asked = NodeAddr { host: "asked".to_owned(), port: 1 };
+        match redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => Trouble::of_reply(&error, &asked),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_error_reply_has_its_pace_and_cause() {
+        let cases = [
+            ("MOVED 3999 127.0.0.1:6381", Pace::AtOnce, RetryCause::Moved),
+            ("ASK 3999 127.0.0.1:6381", Pace::AtOnce, RetryCause::Ask),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Pace::AfterWait, RetryCause::TryAgain),
+            ("NOSCRIPT No matching script. Please use EVAL.", Pace::AtOnce, RetryCause::NoScript),
+            ("CLUSTERDOWN The cluster is down", Pace::AfterWait, RetryCause::ClusterDown),
+            ("LOADING Redis is loading the dataset in memory", Pace::AfterWait, RetryCause::Loading),
+            ("MASTERDOWN Link with MASTER is down", Pace::AfterWait, RetryCause::MasterDown),
+            ("BUSY Redis is busy running a script", Pace::AfterWait, RetryCause::Busy),
+            ("READONLY You can't write against a read only replica.", Pace::AfterWait, RetryCause::ReadOnly),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Pace::AfterWait, RetryCause::OutOfMemory),
+            ("NOREPLICAS Not enough good replicas to write.", Pace::AfterWait, RetryCause::NoReplicas),
+            ("MISCONF Redis is configured to save RDB snapshots", Pace::AfterWait, RetryCause::Misconf),
+            ("LOSTHISTORY the epoch is gone", Pace::Never, RetryCause::LostHistory),
+            ("NOPERM this user has no permissions", Pace::Never, RetryCause::Refused),
+            ("WRONGTYPE Operation against a key", Pace::Never, RetryCause::Refused),
+            ("ERR anything else", Pace::Never, RetryCause::Refused),
+            ("MOVED nonsense", Pace::Never, RetryCause::Refused),
+        ];
+        for (reply, pace, cause) in cases {
+            let trouble = of(reply);
+            assert_eq!((trouble.pace(), trouble.cause()), (pace, cause), "{reply}: {trouble:?}");
+        }
+    }
+
+    #[test]
+    fn redirects_name_a_node_even_where_the_node_asked_does_not_know_its_host() {
+        for (reply, expected) in [
+            ("MOVED 1 127.0.0.1:6381", "127.0.0.1:6381"),
+            ("MOVED 1 :6381", "asked:6381"),
+            ("MOVED 1 ?:6381", "asked:6381"),
+            ("MOVED 1 [::1]:6381", "[::1]:6381"),
+            ("MOVED 1 redis-0.svc:6381", "redis-0.svc:6381"),
+        ] {
+            let trouble = of(reply);
+            let Trouble::Moved { to, slot: 1, .. } = &trouble else { panic!("{trouble:?}") };
+            assert_eq!(to.to_string(), expected);
+        }
+    }
+}
