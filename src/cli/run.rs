@@ -71,7 +71,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     ready_topics(&kafka, &settings).await?;
     let stats = Arc::new(RedisStats::default());
     let redis_options = Arc::new(assemble::redis(&settings.redis)?);
-    let opened = open_redis(&redis_options, &stats).await?;
+    let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let store_health = StoreHealth::default();
     tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
@@ -168,9 +168,27 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
     }
 }
 
-async fn open_redis(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> anyhow::Result<Opened> {
+/// Whether a keyspace that is missing may be made. Where the group has decided intents before, it has been lost, and an
+/// empty one would let everybody be written to anew: only a person may say so (`weir check --create`).
+async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
+    let look = || {
+        let kafka = Arc::clone(kafka);
+        async move { tokio::task::spawn_blocking(move || topics::has_progress(&kafka)).await }
+    };
+    let has_progress = (|| async { look().await.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from) })
+        .retry(patience())
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await?;
+    Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
+}
+
+async fn open_redis(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    when_missing: WhenMissing,
+) -> anyhow::Result<Opened> {
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = (|| redis::open(options, stats, WhenMissing::Create, birth.clone()))
+    let opened = (|| redis::open(options, stats, when_missing, birth.clone()))
         .retry(patience())
         .when(|error| matches!(error, StoreError::Temporary(_)))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
+    Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
@@ -75,6 +76,22 @@ pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
     } else {
         Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing })
     }
+}
+
+/// Whether the group has decided intents before: it has committed an offset of a partition of the intents.
+///
+/// # Errors
+/// A broker cannot be asked.
+pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
+    let unreachable = |error| TopicError::Unreachable { brokers: options.brokers.clone(), error };
+    let consumer: BaseConsumer = options.consumer().create().map_err(TopicError::Client)?;
+    let metadata = consumer.fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT).map_err(unreachable)?;
+    let mut partitions = TopicPartitionList::new();
+    for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
+        partitions.add_partition(&options.intents, partition.id());
+    }
+    let committed = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
+    Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
 }
 
 fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, TopicError> {

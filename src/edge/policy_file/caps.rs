@@ -10,7 +10,7 @@ use crate::{
     },
     domain::{
         admit::MAX_CAPS,
-        class::Filter,
+        class::{Filter, MAX_NAME_BYTES},
         decide::Scope,
         policy::{Cap, CapWindow, Caps, Period},
     },
@@ -124,7 +124,16 @@ fn sliding(node: &Node) -> Parsed<CapWindow> {
 pub(super) fn filter(table: &mut Table<'_>) -> Filter {
     let set = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
     Filter {
-        channels: table.optional("channel", value::texts).map(set),
-        categories: table.optional("category", value::texts).map(set),
+        channels: table.optional("channel", names).map(set),
+        categories: table.optional("category", names).map(set),
+    }
+}
+
+/// A name or a list of names, none longer than histories know them by.
+fn names(node: &Node) -> Parsed<Vec<&str>> {
+    let names = value::texts(node)?;
+    match names.iter().find(|name| name.len() > MAX_NAME_BYTES) {
+        None => Ok(names),
+        Some(name) => Err(format!("has a name of {} bytes: at most {MAX_NAME_BYTES}", name.len())),
     }
 }

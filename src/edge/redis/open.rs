@@ -103,7 +103,9 @@ async fn find(
     }
     if when_missing == WhenMissing::Refuse {
         return Err(StoreError::Fatal(format!(
-            "{}: there is no keyspace here; the first start of a worker makes it, or weir check --create",
+            "{}: there is no keyspace here. The first start of a group makes it; where the group has decided intents \
+             before, its histories are lost: restore Redis, or make an empty keyspace with weir check --create (every \
+             user can then be written to as if for the first time)",
             ours.meta_key()
         )));
     }

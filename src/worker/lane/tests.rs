@@ -111,7 +111,7 @@ impl Source for FakeSource {
             world.pending = Some(GroupEvent::Assigned);
         }
         world.polls += 1;
-        if world.assigned && world.revoke_every.is_some_and(|every| world.polls % every == 0) {
+        if world.assigned && world.revoke_every.is_some_and(|every| world.polls.is_multiple_of(every)) {
             world.pending = Some(GroupEvent::Revoked);
         }
         if world.pending.is_some() {
