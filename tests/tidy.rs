@@ -1,4 +1,5 @@
 //! What reviewers would repeat: who may import whom, how long a file may be, where `unsafe` is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
 //! A scene for tests against real servers: topics, a keyspace, a policy, segments and workers of one's own.
-#![allow(dead_code, missing_docs, reason = "each test file uses its part of it")]
+#![allow(dead_code, missing_docs, clippy::unwrap_used, reason = "test support: each test file uses its part of it")]
 
 use std::{
     collections::BTreeMap,

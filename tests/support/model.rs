@@ -177,10 +177,9 @@ pub fn check(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> usize {
 fn told(decision: &Decision) -> Option<(&str, u64, Option<i64>)> {
     let envelope = decision.envelope.as_ref()?;
     assert_eq!(envelope["reason"], "cap", "{envelope}");
-    let eligible = match &envelope["eligible_at"] {
-        Value::Null => None,
-        time => Some(time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond()),
-    };
+    let eligible = &envelope["eligible_at"];
+    let at = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let eligible = (!eligible.is_null()).then(|| at(eligible));
     let cap = &envelope["cap"];
     Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible))
 }
