@@ -48,6 +48,22 @@ fn what_was_read_from_croaring_is_written_byte_for_byte_as_it_was() {
 }
 
 #[test]
+fn bitmaps_as_small_as_they_get_are_read() {
+    let runs: [std::ops::Range<u64>; 3] = [0..100, 1 << 40..(1 << 40) + 3, 7..8];
+    for numbers in runs {
+        let made = members(UserIdKind::U64, numbers.clone());
+        assert_eq!(read(UserIdKind::U64, &object(&made)), Ok(made), "{numbers:?}");
+    }
+    // As other libraries write them, each part a run: 19 bytes.
+    let mut parts = roaring::RoaringTreemap::from_iter((0..3_u64).flat_map(|part| part << 32..(part << 32) + 50));
+    parts.optimize();
+    let mut bytes = Vec::new();
+    parts.serialize_into(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), 8 + 3 * 19);
+    assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(parts)));
+}
+
+#[test]
 fn hashes_that_share_parts_and_containers_survive_the_way_there_and_back() {
     let cases: [Vec<u64>; 5] = [
         vec![],

@@ -17,7 +17,9 @@ use testkit::{
     worker::Worker,
 };
 
+pub mod http;
 pub mod model;
+pub mod outcome;
 
 /// Users 0 to 999 are `new`, 1,000 to 2,999 `active`, 3,000 to 3,999 `staff`; all others are in no segment.
 pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] =
@@ -60,8 +62,17 @@ pub struct Scene {
     pub partitions: i32,
     pub redis: Vec<String>,
     pub delivery: &'static str,
+    /// The manifest and the policy: paths or `s3://` URLs.
+    pub segments: String,
+    pub policy: String,
+    /// Sections that the configuration ends with.
     pub extra: String,
+    /// The worker's environment, which goes before the file: `WEIR__WORKER__BATCH`.
+    pub env: Vec<(&'static str, String)>,
 }
+
+/// The topics of a scene, and how the intents topic is called among them.
+pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 
 impl Scene {
     /// Topics and files for one test; on the shared Kafka and the shared Redis Cluster.
@@ -71,23 +82,44 @@ impl Scene {
     }
 
     pub fn on(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
+        let scene = Self::bare(kafka, redis, name, partitions, policy);
+        scene.create_topics([partitions; 4]);
+        scene.build_segments(&SEGMENTS);
+        scene
+    }
+
+    /// A scene without topics and segments.
+    pub fn bare(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name).display().to_string();
         let scene = Self {
             kafka,
             name: unique(name),
-            folder,
             partitions,
             redis,
             delivery: "exactly_once",
+            segments: file("segments/manifest.json"),
+            policy: file("policy.toml"),
             extra: String::new(),
+            env: Vec::new(),
+            folder,
         };
-        for topic in ["intents", "approved", "suppressed", "dead"] {
-            let sizes: &[(&str, &str)] = &[("max.message.bytes", "9000000")];
-            scene.kafka.create_topic_with(&scene.topic(topic), partitions, sizes).unwrap();
-        }
-        std::fs::write(scene.path("policy.toml"), policy).unwrap();
-        scene.build_segments();
+        scene.write_policy(policy);
         scene
+    }
+
+    /// Makes the topics, with so many partitions: intents, approved, suppressed, dead letters.
+    pub fn create_topics(&self, partitions: [i32; 4]) {
+        let sizes: &[(&str, &str)] = &[("max.message.bytes", "9000000")];
+        for (topic, partitions) in TOPICS.iter().zip(partitions) {
+            self.kafka.create_topic_with(&self.topic(topic), partitions, sizes).unwrap();
+        }
+    }
+
+    /// Puts a policy in place, whole at once.
+    pub fn write_policy(&self, policy: &str) {
+        std::fs::write(self.path("policy.new"), policy).unwrap();
+        std::fs::rename(self.path("policy.new"), self.path("policy.toml")).unwrap();
     }
 
     pub fn path(&self, file: &str) -> PathBuf {
@@ -98,22 +130,28 @@ impl Scene {
         format!("{}-{which}", self.name)
     }
 
-    fn build_segments(&self) {
+    /// Makes the set, in the scene's folder, of u32 ids.
+    pub fn build_segments(&self, segments: &[(&str, std::ops::Range<u64>)]) {
         let mut build = Command::new(weir());
         build
             .args(["segments", "build", "--user-id", "u32", "--version", "test-set", "--out"])
             .arg(self.path("segments"));
-        for (name, users) in SEGMENTS {
-            let mut lines = String::new();
-            for user in users {
-                writeln!(lines, "{user}").unwrap();
-            }
-            let file = self.path(&format!("{name}.ids"));
-            std::fs::write(&file, lines).unwrap();
-            build.arg(format!("{name}={}", file.display()));
+        for (name, users) in segments {
+            build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));
         }
         let built = build.output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    }
+
+    /// A file of ids, one a line.
+    pub fn ids(&self, name: &str, users: impl IntoIterator<Item = impl std::fmt::Display>) -> PathBuf {
+        let mut lines = String::new();
+        for user in users {
+            writeln!(lines, "{user}").unwrap();
+        }
+        let file = self.path(&format!("{name}.ids"));
+        std::fs::write(&file, lines).unwrap();
+        file
     }
 
     /// The configuration of an instance.
@@ -159,14 +197,22 @@ listen = "127.0.0.1:0"
             self.topic("dead"),
             self.delivery,
             self.name,
-            self.path("segments/manifest.json").display().to_string(),
-            self.path("policy.toml").display().to_string(),
+            self.segments,
+            self.policy,
             self.extra,
         )
     }
 
     pub fn worker(&self, instance: &str) -> Worker {
-        Worker::run(weir(), &self.config(instance)).unwrap()
+        self.worker_with(instance, &[])
+    }
+
+    /// A worker with more in its environment.
+    pub fn worker_with(&self, instance: &str, env: &[(&str, &str)]) -> Worker {
+        let own = self.env.iter().map(|(name, value)| (*name, value.as_str()));
+        let env: Vec<(&str, &str)> = own.chain(env.iter().copied()).collect();
+        let args = |config: PathBuf| vec!["run".into(), "--config".into(), config.into()];
+        Worker::start(weir(), &self.config(instance), args, &env).unwrap()
     }
 
     pub fn publish(&self, records: impl IntoIterator<Item = Record>) {

@@ -9,8 +9,9 @@ use roaring::{RoaringBitmap, RoaringTreemap};
 
 use crate::domain::segment::{Members, UserIdKind};
 
-/// The fewest bytes of a part of a 64-bit bitmap: key, header of one container, one value.
-const MIN_PART_BYTES: u64 = 4 + 16 + 2;
+/// The fewest bytes of a part of a 64-bit bitmap: key, then cookie, flag and header of one container that is one run,
+/// and the run. (One that lists its values has a longer header.)
+const MIN_PART_BYTES: u64 = 4 + 4 + 1 + 4 + 2 + 4;
 /// How a 32-bit bitmap of one container without runs begins: cookie 12346, then the count.
 const ONE_CONTAINER: [u8; 8] = [0x3A, 0x30, 0, 0, 1, 0, 0, 0];
 /// The most values of a container that lists them.

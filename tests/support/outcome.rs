@@ -1,0 +1,133 @@
+//! What became of records that carry their case's name in a header.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use testkit::kafka::{Consumed, Record};
+
+use super::{Scene, header};
+
+/// The header that names a case.
+pub const CASE: &str = "case";
+
+/// A record of a case.
+pub fn case(name: &str, record: Record) -> Record {
+    record.header(CASE, name)
+}
+
+/// An intent of a case, whose id is the case's name; `more` are further fields.
+pub fn intent(name: &str, user: impl std::fmt::Display, more: Value) -> Record {
+    let mut value = serde_json::json!({"id": name, "user_id": user.to_string()});
+    for (field, content) in more.as_object().unwrap() {
+        value[field] = content.clone();
+    }
+    case(name, Record::new(user.to_string(), value.to_string()))
+}
+
+/// Where a record came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Approved,
+    Suppressed,
+    Dead,
+}
+
+/// A record and what became of it.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub way: Way,
+    pub input: Consumed,
+    pub record: Consumed,
+}
+
+impl Outcome {
+    /// The decision on a suppressed intent.
+    #[track_caller]
+    pub fn envelope(&self) -> Value {
+        assert_eq!(self.way, Way::Suppressed, "{:?}", self.record);
+        serde_json::from_slice(self.record.value.as_deref().unwrap()).unwrap()
+    }
+
+    /// In a word or two: `approved`, `duplicate`, `cap daily 2/2`, `dead not_json`.
+    pub fn verdict(&self) -> String {
+        match self.way {
+            Way::Approved => header(&self.record, "weir-verdict").unwrap(),
+            Way::Dead => format!("dead {}", header(&self.record, "weir-reason").unwrap()),
+            Way::Suppressed => {
+                let envelope = self.envelope();
+                let cap = &envelope["cap"];
+                match envelope["reason"].as_str().unwrap() {
+                    "cap" => format!("cap {} {}/{}", cap["name"].as_str().unwrap(), cap["used"], cap["limit"]),
+                    other => other.to_owned(),
+                }
+            }
+        }
+    }
+
+    /// The time it was judged by, in milliseconds since 1970.
+    #[track_caller]
+    pub fn decided_ms(&self) -> i64 {
+        match self.way {
+            Way::Approved => header(&self.record, "weir-decided-at").unwrap().parse().unwrap(),
+            Way::Suppressed => time_ms(&self.envelope()["decided_at"]).unwrap(),
+            Way::Dead => panic!("a dead letter is not decided"),
+        }
+    }
+
+    /// The headers behind those that the record came with; fails when those are not in front, unchanged.
+    #[track_caller]
+    pub fn ours(&self) -> Vec<(String, String)> {
+        let (theirs, ours) = self.record.headers.split_at(self.input.headers.len());
+        assert_eq!(theirs, self.input.headers);
+        let text = |value: &Option<Vec<u8>>| String::from_utf8(value.clone().unwrap()).unwrap();
+        ours.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+    }
+}
+
+/// An RFC 3339 time in milliseconds since 1970; `None` for null.
+pub fn time_ms(value: &Value) -> Option<i64> {
+    let time: jiff::Timestamp = value.as_str()?.parse().unwrap();
+    Some(time.as_millisecond())
+}
+
+/// What became of all cases, by name.
+#[derive(Debug)]
+pub struct Outcomes(BTreeMap<String, Outcome>);
+
+impl Outcomes {
+    #[track_caller]
+    pub fn of(&self, name: &str) -> &Outcome {
+        self.0.get(name).unwrap_or_else(|| panic!("nothing became of {name}"))
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&String, &Outcome)> {
+        self.0.iter()
+    }
+
+    /// The verdicts of `{prefix}0`, `{prefix}1`, ... as far as they go.
+    pub fn series(&self, prefix: &str) -> Vec<String> {
+        (0..).map_while(|number| self.0.get(&format!("{prefix}{number}"))).map(Outcome::verdict).collect()
+    }
+}
+
+impl Scene {
+    /// What became of everything that was published; fails unless each record has exactly one.
+    pub fn outcomes(&self) -> Outcomes {
+        let named = |record: Consumed| (header(&record, CASE).expect("every record names its case"), record);
+        let mut inputs: BTreeMap<String, Consumed> = BTreeMap::new();
+        for (name, record) in self.output("intents").into_iter().map(named) {
+            assert!(inputs.insert(name.clone(), record).is_none(), "two cases are called {name}");
+        }
+        let mut all = BTreeMap::new();
+        for (topic, way) in [("approved", Way::Approved), ("suppressed", Way::Suppressed), ("dead", Way::Dead)] {
+            for (name, record) in self.output(topic).into_iter().map(named) {
+                let input = inputs.get(&name).unwrap_or_else(|| panic!("{name} was never published")).clone();
+                let before = all.insert(name.clone(), Outcome { way, input, record });
+                assert!(before.is_none(), "{name} has two records");
+            }
+        }
+        let lost: Vec<&String> = inputs.keys().filter(|name| !all.contains_key(*name)).collect();
+        assert!(lost.is_empty(), "without a record: {lost:?}");
+        Outcomes(all)
+    }
+}
