@@ -88,8 +88,9 @@ fn bare(servers: &Servers) -> Result<Drained> {
 
 fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)> {
     servers.flush_redis()?;
-    let empty = RedisTotals::ask(&servers.redis)?;
     let run = servers.run("weir")?;
+    servers.create_keyspace(&run)?;
+    let empty = RedisTotals::ask(&servers.redis)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));

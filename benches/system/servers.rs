@@ -79,6 +79,15 @@ impl Servers {
         Ok(())
     }
 
+    /// Makes a run's keyspace: its epochs are there once, however many users there are.
+    pub fn create_keyspace(&self, run: &Run) -> Result<()> {
+        let file = self.folder.join("weir.toml");
+        std::fs::write(&file, &run.config)?;
+        let check = Command::new(WEIR).args(["check", "--create", "--config"]).arg(&file).output()?;
+        ensure!(check.status.success(), "weir check --create: {}", String::from_utf8_lossy(&check.stderr));
+        Ok(())
+    }
+
     /// The topic of the backlog.
     pub fn intents(&self) -> &'static str {
         INTENTS

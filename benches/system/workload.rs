@@ -27,7 +27,7 @@ pub const SEGMENTS: [Segment; 4] = [
 /// 2026-01-01, the time that intents say they were made at, in ms since 1970.
 const CREATED_AT_MS: u64 = 1_767_225_600_000;
 /// Brings an intent to some 250 bytes; weir never looks at it.
-const BODY: &str = "A new season has begun: see what is there for you, until Sunday at midnight";
+const BODY: &str = "A new season has begun: see what is there for you";
 
 /// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -86,9 +86,9 @@ impl Workload {
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 
 impl Intent {
-    /// Its id: 10 bytes.
+    /// Its id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
     pub fn id(&self) -> String {
-        format!("i-{:08}", self.number)
+        format!("0195c0de-0000-7000-8000-{:012}", self.number)
     }
 
     /// The segment of its user.
