@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stderr, reason = "it says what it does to the person who started it")]
 
+mod bench;
 mod ci;
 mod servers;
 mod setup;
@@ -35,6 +36,13 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Measure what weir costs beside a bare consume-produce loop and a sorted set a user, on servers of its own
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// `--rounds`, `--intents`, `--output json`, ...: see `cargo xtask bench --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Check format, lints, dependencies and docs, then test: what CI runs
     Ci,
 }
@@ -44,6 +52,7 @@ fn main() -> Result<()> {
         Chore::Setup => setup::run(setup::Scope::Everything),
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
+        Chore::Bench { args } => bench::run(&args),
         Chore::Ci => ci::run(),
     }
 }

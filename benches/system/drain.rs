@@ -1,0 +1,117 @@
+//! Watches a process drain the backlog: from its first commit to its last.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+};
+use testkit::{wait_for, worker::Worker};
+
+use crate::servers::{Run, Servers};
+
+/// How long one drain may take.
+const DEADLINE: Duration = Duration::from_secs(1800);
+/// How long one question to the brokers may take.
+const ASK: Duration = Duration::from_secs(10);
+/// How long a process may take to end.
+const END: Duration = Duration::from_secs(30);
+/// Linux tells CPU times in this unit, whatever its own clock does (USER_HZ is 100 on all its 64-bit platforms).
+const TICK_US: f64 = 10_000.0;
+
+/// What was seen between the first commit and the last; `T` is what was asked at both.
+#[derive(Debug)]
+pub struct Window<T> {
+    /// Intents committed in it.
+    pub intents: f64,
+    /// How long it was.
+    pub time: Duration,
+    /// CPU of the process, all threads, user and system, in microseconds.
+    pub cpu_us: f64,
+    /// What `ask` said at its start and its end.
+    pub asked: (T, T),
+}
+
+/// Lets `process` drain all of the backlog.
+///
+/// # Errors
+/// It ends before, or does not end in time.
+pub fn watch<T>(
+    servers: &Servers,
+    run: &Run,
+    process: &mut Worker,
+    mut ask: impl FnMut() -> Result<T>,
+) -> Result<Window<T>> {
+    let progress = Progress::of(servers, &run.group)?;
+    let mut edge = |from: i64| -> Result<_> {
+        let committed = wait_for(DEADLINE, || match process.exit() {
+            Some(exit) => Some(Err(exit)),
+            None => progress.committed().filter(|done| *done >= from).map(Ok),
+        });
+        let at = Instant::now();
+        match committed {
+            Some(Ok(committed)) => Ok((committed, at, cpu_us(process.pid())?, ask()?)),
+            Some(Err(exit)) => bail!("it ended ({exit:?}); it said: {}", process.log()),
+            None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
+        }
+    };
+    let (first, began, cpu_began, asked) = edge(1)?;
+    let (last, ended, cpu_ended, asked_last) = edge(i64::from(servers.workload.intents))?;
+    ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
+    Ok(Window {
+        intents: (last - first) as f64,
+        time: ended - began,
+        cpu_us: cpu_ended - cpu_began,
+        asked: (asked, asked_last),
+    })
+}
+
+/// Ends a process and waits until it is gone.
+///
+/// # Errors
+/// When it does not end in time.
+pub fn end(mut process: Worker) -> Result<()> {
+    process.terminate();
+    process.wait_exit(END).map(|_| ())
+}
+
+/// CPU that a process has used since its start, in microseconds.
+fn cpu_us(pid: i32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name, in parentheses, may hold anything. utime and stime are fields 14 and 15; the one behind it is 3.
+    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} is {stat:?}"))?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>).collect::<Result<Vec<_>, _>>()?;
+    Ok(ticks.iter().sum::<f64>() * TICK_US)
+}
+
+/// A connection that is kept: a new one for each question would take CPU from what is measured.
+struct Progress {
+    consumer: BaseConsumer,
+    partitions: TopicPartitionList,
+}
+
+impl Progress {
+    fn of(servers: &Servers, group: &str) -> Result<Self> {
+        let client = servers.kafka.client();
+        let consumer = client.config().set("group.id", group).create()?;
+        let mut partitions = TopicPartitionList::new();
+        partitions.add_partition_range(servers.intents(), 0, client.partitions(servers.intents())? - 1);
+        Ok(Self { consumer, partitions })
+    }
+
+    /// Intents that the group has committed; `None` while its coordinator is not there yet.
+    fn committed(&self) -> Option<i64> {
+        let list = self.consumer.committed_offsets(self.partitions.clone(), ASK).ok()?;
+        let offsets = list
+            .elements()
+            .iter()
+            .map(|element| match element.offset() {
+                Offset::Offset(offset) => offset,
+                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => 0,
+            })
+            .sum();
+        Some(offsets)
+    }
+}

@@ -1,0 +1,76 @@
+//! The machine that the figures are of.
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use testkit::kafka::libs_folder;
+
+use crate::servers::{Servers, WEIR};
+
+/// What figures depend on besides weir.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// What the system calls its processor.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// MiB of memory.
+    pub memory_mib: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The load average of the last minute when the servers were up; above some 1 others were at work, too.
+    pub load: String,
+    /// weir's version.
+    pub weir: String,
+    /// The broker's.
+    pub kafka: String,
+    /// The servers'.
+    pub redis: String,
+    /// The Kafka library's.
+    pub librdkafka: String,
+}
+
+impl Machine {
+    /// Asks the system and the servers.
+    pub fn look(servers: &Servers) -> Result<Self> {
+        let memory_kib: u64 = field("/proc/meminfo", "MemTotal")?.trim_end_matches("kB").trim().parse()?;
+        let info: String = servers.redis.node(0).query(&["INFO", "server"])?;
+        let redis = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown");
+        let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
+        Ok(Self {
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|_| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism()?.get(),
+            memory_mib: memory_kib / 1024,
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            load: read("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
+            weir: said(WEIR)?,
+            kafka: broker_version()?,
+            redis: redis.to_owned(),
+            librdkafka,
+        })
+    }
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+}
+
+/// The value of `name : value` in a file of such lines.
+fn field(path: &str, name: &str) -> Result<String> {
+    let text = read(path)?;
+    let value = text.lines().filter_map(|line| line.split_once(':')).find(|(known, _)| known.trim() == name);
+    Ok(value.with_context(|| format!("{path} has no {name}"))?.1.trim().to_owned())
+}
+
+fn said(program: &str) -> Result<String> {
+    let output = std::process::Command::new(program).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Ok(text.strip_prefix("weir ").unwrap_or(&text).to_owned())
+}
+
+/// 4.1.0, from the name of the broker's jar.
+fn broker_version() -> Result<String> {
+    let jars = std::fs::read_dir(libs_folder())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let version =
+        jars.filter_map(|name| Some(name.strip_prefix("kafka_2.13-")?.strip_suffix(".jar")?.to_owned())).next();
+    Ok(version.unwrap_or_else(|| "unknown".to_owned()))
+}

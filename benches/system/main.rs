@@ -1,0 +1,116 @@
+//! What weir costs beside what it is built on, on real servers: `cargo xtask bench`.
+//!
+//! A backlog of seeded intents is published once. Then each round, on the same servers,
+//! * the bare loop drains it: consume and produce in transactions and nothing else ([`bare_loop`], its own process);
+//! * `weir run` drains it: the release binary, its own process ([`drain`]);
+//! * the published way caps the same intents with a sorted set a user ([`zset`]).
+//!
+//! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
+//! fails by time; a run fails when something breaks, or when weir and the published way do not suppress the same number.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
+
+mod bare_loop;
+mod drain;
+mod machine;
+mod redis_info;
+mod report;
+mod rounds;
+mod servers;
+mod workload;
+mod zset;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{machine::Machine, report::Report, servers::Servers, workload::Workload};
+
+/// What weir costs, beside a bare consume-produce loop and beside a sorted set a user
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask bench --", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    child: Option<Child>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Given by cargo to every bench
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What a run is made of; part of its result.
+#[derive(Debug, Clone, Args, serde::Serialize)]
+pub struct Settings {
+    /// Rounds; figures are their medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Intents in the backlog
+    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
+    intents: u32,
+    /// Users they are for, picked evenly [default: a fifth of the intents]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    users: Option<u32>,
+    /// Partitions of each topic
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    partitions: i32,
+    /// Lanes of the worker and of the bare loop
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    lanes: u16,
+    /// Intents a batch and commit, at most
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+    /// Shards of the keyspace (redis.shards; weir's own default)
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    shards: u16,
+    /// What users and intents are picked by
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Table,
+    /// For programs: every round, too
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Child {
+    /// The bare loop, in a process of its own; started by the bench itself
+    #[command(hide = true)]
+    BareLoop {
+        /// The worker's configuration file: of the same Kafka settings
+        #[arg(long)]
+        config: PathBuf,
+    },
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    match cli.child {
+        Some(Child::BareLoop { config }) => bare_loop::run(&config),
+        None => run(cli.settings),
+    }
+}
+
+fn run(settings: Settings) -> Result<()> {
+    let workload = Workload::new(settings.intents, settings.users.unwrap_or(settings.intents / 5), settings.seed);
+    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", settings.intents);
+    let servers = Servers::start(&settings, workload)?;
+    let machine = Machine::look(&servers)?;
+    let rounds = rounds::all(&servers, settings.rounds)?;
+    let output = settings.output;
+    let report = Report::new(machine, settings, workload, rounds);
+    match output {
+        Output::Table => println!("{report}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(())
+}

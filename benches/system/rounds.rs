@@ -1,0 +1,176 @@
+//! The rounds: in each the bare loop, weir and the published way, one after the other on the same servers.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use testkit::worker::Worker;
+
+use crate::{
+    bare_loop,
+    drain::{self, Window},
+    redis_info::RedisTotals,
+    servers::{Servers, WEIR},
+    zset,
+};
+
+/// One round's figures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Round {
+    /// The bare loop.
+    pub bare: Drained,
+    /// weir.
+    pub weir: Drained,
+    /// weir's part in Redis.
+    pub weir_redis: RedisCost,
+    /// The published way's.
+    pub zset_redis: RedisCost,
+    /// Milliseconds that a batch of weir's spent in each stage, in the mean.
+    pub stages_ms: BTreeMap<String, f64>,
+}
+
+/// What draining the backlog took, from the first commit to the last.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Drained {
+    /// Intents a second.
+    pub intents_per_s: f64,
+    /// CPU of the process an intent, in microseconds.
+    pub cpu_us: f64,
+    /// Intents a commit, in the mean.
+    pub batch: f64,
+}
+
+/// What caps cost in Redis.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RedisCost {
+    /// CPU of the servers a decision, in microseconds.
+    pub cpu_us: f64,
+    /// used_memory a user with an intent, in bytes.
+    pub user_bytes: f64,
+    /// used_memory_dataset a user with an intent, in bytes: without the table of keys.
+    pub user_dataset_bytes: f64,
+    /// Script calls a decision.
+    pub script_calls: f64,
+    /// Commands that scripts called, a decision.
+    pub redis_calls: f64,
+    /// The share of intents that was suppressed.
+    pub suppressed: f64,
+}
+
+/// All rounds, after one that is not counted: the broker's JVM compiles what it runs often.
+pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
+    eprintln!("a round to warm up");
+    bare(servers).context("the bare loop")?;
+    let rounds = (1..=rounds).map(|number| {
+        eprintln!("round {number} of {rounds}");
+        let bare = bare(servers).context("the bare loop")?;
+        let (weir, weir_redis, stages_ms) = weir(servers).context("weir")?;
+        let zset_redis = zset(servers).context("the published way")?;
+        // Nothing leaves a window during a run, so how many are let through does not depend on time.
+        let (ours, theirs) = (weir_redis.suppressed, zset_redis.suppressed);
+        ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
+        Ok(Round { bare, weir, weir_redis, zset_redis, stages_ms })
+    });
+    rounds.collect()
+}
+
+fn bare(servers: &Servers) -> Result<Drained> {
+    let run = servers.run("bare")?;
+    let args = |config: std::path::PathBuf| vec!["bare-loop".into(), "--config".into(), config.into()];
+    let mut process = Worker::start(std::env::current_exe()?, &run.config, args, &[])?;
+    let count = |process: &Worker| process.log().lines().filter(|line| *line == bare_loop::COMMITTED).count() as f64;
+    let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
+    let batches = testkit::wait_for(std::time::Duration::from_secs(5), || Some(count(&process)).filter(|n| *n > 0.0));
+    let drained = drained(servers, &window, batches.context("it told of no commit")?);
+    drain::end(process)?;
+    Ok(drained)
+}
+
+fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)> {
+    servers.flush_redis()?;
+    let run = servers.run("weir")?;
+    servers.create_keyspace(&run)?;
+    let empty = RedisTotals::ask(&servers.redis)?;
+    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
+    let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
+    let window = drain::watch(servers, &run, &mut process, ask)?;
+    let ((first, decided_first), (last, figures)) = &window.asked;
+    let decisions = figures.of("weir_redis_decisions_total") - decided_first.of("weir_redis_decisions_total");
+    let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
+    drain::end(process)?;
+    // Its connections are gone, so their buffers are not counted.
+    let full = RedisTotals::ask(&servers.redis)?;
+    let suppressed = figures.sum(r#"weir_decisions_total{verdict="suppressed""#);
+    let cost = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
+    Ok((drained, cost, figures.stages_ms()))
+}
+
+fn zset(servers: &Servers) -> Result<RedisCost> {
+    servers.flush_redis()?;
+    let empty = RedisTotals::ask(&servers.redis)?;
+    let suppressed = zset::cap_all(&servers.redis, servers.workload)?;
+    let full = RedisTotals::ask(&servers.redis)?;
+    let decisions = f64::from(servers.workload.intents);
+    Ok(cost(servers, (&empty, &full), decisions, (&empty, &full), suppressed as f64))
+}
+
+fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
+    Drained {
+        intents_per_s: window.intents / window.time.as_secs_f64(),
+        cpu_us: window.cpu_us / window.intents,
+        batch: f64::from(servers.workload.intents) / batches,
+    }
+}
+
+/// CPU and calls of the `window` of so many decisions; memory from empty to full.
+fn cost(
+    servers: &Servers,
+    (first, last): (&RedisTotals, &RedisTotals),
+    decisions: f64,
+    (empty, full): (&RedisTotals, &RedisTotals),
+    suppressed: f64,
+) -> RedisCost {
+    let users = servers.workload.users_met() as f64;
+    RedisCost {
+        cpu_us: (last.cpu_us - first.cpu_us) / decisions,
+        user_bytes: (full.memory_bytes - empty.memory_bytes) / users,
+        user_dataset_bytes: (full.dataset_bytes - empty.dataset_bytes) / users,
+        script_calls: (last.script_calls - first.script_calls) / decisions,
+        redis_calls: (last.redis_calls - first.redis_calls) / decisions,
+        suppressed: suppressed / f64::from(servers.workload.intents),
+    }
+}
+
+/// What `/metrics` says.
+struct Figures(Vec<(String, f64)>);
+
+impl Figures {
+    fn read(url: &str) -> Result<Self> {
+        let text = ureq::get(url).call()?.body_mut().read_to_string()?;
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Self(samples.collect()))
+    }
+
+    /// One sample; 0 where there is none yet.
+    fn of(&self, name: &str) -> f64 {
+        self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
+    }
+
+    /// All samples that begin so.
+    fn sum(&self, prefix: &str) -> f64 {
+        self.0.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
+    }
+
+    fn stages_ms(&self) -> BTreeMap<String, f64> {
+        let stages = self.0.iter().filter_map(|(name, seconds)| {
+            let stage = name.strip_prefix(r#"weir_stage_seconds_sum{stage=""#)?.strip_suffix(r#""}"#)?;
+            let count = self.of(&format!(r#"weir_stage_seconds_count{{stage="{stage}"}}"#));
+            Some((stage.to_owned(), seconds * 1e3 / count))
+        });
+        stages.collect()
+    }
+}

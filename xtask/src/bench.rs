@@ -1,0 +1,20 @@
+//! `bench`: what weir costs, measured on servers of its own.
+
+use anyhow::Result;
+
+use crate::{
+    setup::{self, Scope},
+    shell::{self, command},
+};
+
+/// Builds weir as it is released and runs benches/system with these arguments.
+///
+/// # Errors
+/// When something is missing or does not build, or a run breaks.
+pub fn run(args: &[String]) -> Result<()> {
+    setup::run(Scope::Tests)?;
+    // The bench profile is the release profile; cargo builds the weir binary with it, by the same features.
+    let mut bench = command("cargo", &["bench", "-q", "--locked", "-p", "weir", "--bench", "system", "--"]);
+    bench.args(args);
+    shell::run(bench)
+}
