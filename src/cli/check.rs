@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     assemble::{self, Misconfigured},
-    segments::OutputForm,
+    output::OutputForm,
 };
 use crate::{
     config::Settings,

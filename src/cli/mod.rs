@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 pub mod exit;
 pub mod logging;
+pub mod output;
 pub mod policy;
 pub mod run;
 pub mod segments;

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
+use super::output::OutputForm;
 use crate::{
     document::{Format, Problems, read_file, value::in_words},
     domain::{
@@ -33,17 +34,7 @@ pub struct PolicyCheckArgs {
     history: Duration,
     /// In which form to print
     #[arg(long, value_enum, default_value_t)]
-    output: PolicyOutput,
-}
-
-/// In which form to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum PolicyOutput {
-    /// For people.
-    #[default]
-    Text,
-    /// For programs.
-    Json,
+    output: OutputForm,
 }
 
 /// Why a policy is not accepted: exit code 2.
@@ -64,12 +55,10 @@ pub enum InvalidPolicy {
 pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = read(args);
     match (args.output, &policy) {
-        (PolicyOutput::Text, Ok(policy)) => write!(out, "{}", in_text(&args.file.display().to_string(), policy))?,
-        (PolicyOutput::Text, Err(_)) => {}
-        (PolicyOutput::Json, Ok(policy)) => writeln!(out, "{:#}", in_json(policy))?,
-        (PolicyOutput::Json, Err(error)) => {
-            writeln!(out, "{:#}", json!({"valid": false, "problems": problems(error)}))?
-        }
+        (OutputForm::Text, Ok(policy)) => write!(out, "{}", in_text(&args.file.display().to_string(), policy))?,
+        (OutputForm::Text, Err(_)) => {}
+        (OutputForm::Json, Ok(policy)) => writeln!(out, "{:#}", in_json(policy))?,
+        (OutputForm::Json, Err(error)) => writeln!(out, "{:#}", json!({"valid": false, "problems": problems(error)}))?,
     }
     policy?;
     Ok(())

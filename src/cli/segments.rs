@@ -7,7 +7,7 @@ mod show;
 use std::{io::Write, sync::Arc};
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::{
     domain::segment::SegmentSet,
@@ -74,16 +74,6 @@ pub struct SetArgs {
     user_id_prefix: String,
     #[command(flatten)]
     s3: S3Args,
-}
-
-/// In which form to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum OutputForm {
-    /// For people.
-    #[default]
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Runs the command and prints to `out`.

@@ -74,7 +74,11 @@ pub fn records() -> Records {
         series("same-id-other-user-", 703, [same("an-id")]),
         series("same-id-denied-", 4, [same("d-1"), same("d-2"), same("d-3"), same("d-3"), same("d-1")]),
         series("bypass-", "nobody-1", [transactional(), transactional(), json!({}), transactional()]),
-        series("service-", "nobody-2", [service(), service(), json!({"category": "service", "id": "service-0"}), json!({})]),
+        series(
+            "service-",
+            "nobody-2",
+            [service(), service(), json!({"category": "service", "id": "service-0"}), json!({})],
+        ),
     ]
     .concat()
 }

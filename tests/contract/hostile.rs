@@ -98,7 +98,12 @@ fn every_hostile_record_ends_where_the_contract_says() {
 fn nothing_stops_the_intent_behind_a_hostile_record_is_decided() {
     for hostile in hostile() {
         let verdict = |what: &str| HOSTILE.outcomes.of(&format!("{what} after {}", hostile.name)).verdict();
-        assert_eq!((verdict("good"), verdict("denied")), ("approved".into(), "cap once 1/1".into()), "{}", hostile.name);
+        assert_eq!(
+            (verdict("good"), verdict("denied")),
+            ("approved".into(), "cap once 1/1".into()),
+            "{}",
+            hostile.name
+        );
     }
 }
 

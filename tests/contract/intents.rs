@@ -11,7 +11,8 @@ use crate::{
 const STRUCTURED: (&str, &str) = ("content-type", "application/cloudevents+json; charset=utf-8");
 
 pub fn records() -> Records {
-    let number = |name: &str, user: u64| case(name, Record::new("700042", json!({"id": name, "user_id": user}).to_string()));
+    let number =
+        |name: &str, user: u64| case(name, Record::new("700042", json!({"id": name, "user_id": user}).to_string()));
     let structured = |name: &str, value: serde_json::Value| {
         case(name, Record::new("ce", value.to_string()).header(STRUCTURED.0, STRUCTURED.1))
     };
@@ -24,7 +25,10 @@ pub fn records() -> Records {
         intent("one user 1", "700042", json!({})),
         intent("nulls", "700043", json!({"channel": null, "cost": null, "created_at": null, "payload": null})),
         structured("structured", json!({"specversion": "1.0", "id": "structured", "subject": "503", "data": {}})),
-        structured("structured, old", json!({"id": "e", "subject": "503", "time": "2001-01-01T00:00:00Z", "data": null})),
+        structured(
+            "structured, old",
+            json!({"id": "e", "subject": "503", "time": "2001-01-01T00:00:00Z", "data": null}),
+        ),
         structured(
             "structured, data goes before",
             json!({"id": "e", "subject": "s", "time": "2001-01-01T00:00:00Z",
@@ -32,7 +36,10 @@ pub fn records() -> Records {
                          "expires_at": "2101-01-01T00:00:00+05:30"}}),
         ),
         binary("binary, old", json!({})),
-        binary("binary, data goes before", json!({"id": "in value", "user_id": "505", "created_at": 4_000_000_000_000_i64})),
+        binary(
+            "binary, data goes before",
+            json!({"id": "in value", "user_id": "505", "created_at": 4_000_000_000_000_i64}),
+        ),
     ]
 }
 

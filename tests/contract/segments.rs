@@ -100,11 +100,8 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     let before = s3.counts();
     wait_until(DEADLINE, "both are looked at again", || s3.counts().gets >= before.gets + 6);
     let after = s3.counts();
-    let idle = Counts {
-        gets: after.gets - before.gets,
-        not_modified: after.not_modified - before.not_modified,
-        puts: 0,
-    };
+    let idle =
+        Counts { gets: after.gets - before.gets, not_modified: after.not_modified - before.not_modified, puts: 0 };
 
     build(&scene, bucket, "s2", &[("new", BASE + 100..BASE + 150), ("old", BASE..BASE + 100)]);
     wait_version(&worker, "segments", "s2");

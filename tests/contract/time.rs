@@ -32,7 +32,8 @@ fn rfc3339(ms: i64) -> String {
 
 pub fn records() -> Records {
     let now_ms = SystemClock.now().millis();
-    let in_a_zone = |(user, (_, zone)): (u64, (i64, String))| intent(&format!("day {zone}"), user, json!({"timezone": zone}));
+    let in_a_zone =
+        |(user, (_, zone)): (u64, (i64, String))| intent(&format!("day {zone}"), user, json!({"timezone": zone}));
     let mut records: Records = (100..).zip(zones()).map(in_a_zone).collect();
     let held = |name: &str, more| intent(name, format!("nobody-{name}"), more);
     let old_ms = now_ms - 3 * DAY_MS;

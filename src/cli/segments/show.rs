@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use roaring::RoaringBitmap;
 use serde::Serialize;
 
-use super::{InvalidInput, OutputForm, SetArgs, load};
+use super::{InvalidInput, SetArgs, load};
+use crate::cli::output::OutputForm;
 use crate::domain::segment::{Members, Membership, SegmentSet, UserIdKind};
 
 /// The most members that one call lists.
