@@ -203,7 +203,7 @@ impl LaneProducer {
             while let Err(code) = native::produce(self.producer.client(), &job.records, index, outgoing) {
                 if code != RDKafkaErrorCode::QueueFull || Instant::now() >= deadline {
                     let place = format!("partition {} offset {}", record.partition, record.offset);
-                    return Err(refused(code, &format!("the record for {place} of {}", topics.intents)));
+                    return Err(self.undelivered(code, &format!("the record for {place} of {}", topics.intents)));
                 }
                 self.producer.poll(Duration::from_millis(10));
             }
@@ -233,13 +233,13 @@ impl LaneProducer {
         Ok(count)
     }
 
-    fn flush(&self) -> Result<(), CommitError> {
+    fn flush(&mut self) -> Result<(), CommitError> {
         let deadline = self.opened + STEP_TIMEOUT;
         loop {
             let done = native::flush(self.producer.client(), FLUSH_SLICE);
             self.producer.poll(Duration::ZERO);
             if let Some(code) = self.producer.context().take_failed_delivery() {
-                return Err(refused(code, "a record"));
+                return Err(self.undelivered(code, "a record"));
             }
             if done {
                 return Ok(());
@@ -256,6 +256,37 @@ impl LaneProducer {
         self.explain(what, error)
     }
 
+    /// What a record that was not delivered means. A client that failed as a whole gives its records up with codes that
+    /// do not tell why.
+    fn undelivered(&mut self, code: RDKafkaErrorCode, what: &str) -> CommitError {
+        match self.producer.client().fatal_error() {
+            Some((
+                RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
+                _,
+            )) => self.fenced(),
+            Some((_, message)) => {
+                self.state = State::Spent;
+                CommitError::Failed(format!("the producer failed as a whole: {message}"))
+            }
+            None => refused(code, what),
+        }
+    }
+
+    /// The broker takes nothing from this producer any more.
+    fn fenced(&mut self) -> CommitError {
+        self.state = State::Spent;
+        let id = &self.transactional_id;
+        // A broker also fences a producer whose transaction it timed out: then nobody else is there.
+        if self.opened.elapsed() >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
+            CommitError::Failed(format!("the transaction of {id} timed out on the broker"))
+        } else {
+            CommitError::Fenced(format!(
+                "another instance took over the transactional id {id}: give each instance a kafka.instance of its own. \
+                 This one stops"
+            ))
+        }
+    }
+
     /// What an error of the transactional client means for the lane.
     fn explain(&mut self, what: &str, error: &KafkaError) -> CommitError {
         let fatal = matches!(error, KafkaError::Transaction(inner) if inner.is_fatal());
@@ -266,18 +297,7 @@ impl LaneProducer {
         match error.rdkafka_error_code() {
             Some(
                 RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
-            ) => {
-                self.state = State::Spent;
-                // A broker also fences a producer whose transaction it timed out: then nobody else is there.
-                if self.opened.elapsed() >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
-                    CommitError::Failed(format!("the transaction of {id} timed out on the broker"))
-                } else {
-                    CommitError::Fenced(format!(
-                        "another instance took over the transactional id {id}: give each instance a kafka.instance \
-                         of its own. This one stops"
-                    ))
-                }
-            }
+            ) => self.fenced(),
             Some(
                 RDKafkaErrorCode::TransactionalIdAuthorizationFailed
                 | RDKafkaErrorCode::TopicAuthorizationFailed

@@ -24,6 +24,8 @@ use crate::worker::{
 /// How long a read of the committed offsets may take. A transaction that a dead member left open makes it wait
 /// up to `TRANSACTION_TIMEOUT`, so this is longer.
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long going back may take: the brokers are asked only where there is no committed offset.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages are waited for between two looks at the group's events.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -80,6 +82,19 @@ impl KafkaSource {
 
     /// Reads these partitions from their committed offsets.
     fn start(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+        let from = self.committed(partitions)?;
+        for element in from.elements() {
+            self.queue
+                .take_over(self.consumer.client(), element.topic(), element.partition())
+                .map_err(SourceError::Temporary)?;
+        }
+        self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
+        self.assigned = partitions.clone();
+        Ok(())
+    }
+
+    /// Where to read these partitions from.
+    fn committed(&mut self, partitions: &TopicPartitionList) -> Result<TopicPartitionList, SourceError> {
         let committed = self
             .consumer
             .committed_offsets(partitions.clone(), COMMITTED_TIMEOUT)
@@ -99,13 +114,8 @@ impl KafkaSource {
             };
             from.add_partition_offset(element.topic(), element.partition(), offset)
                 .map_err(|error| temporary("a start offset was refused", &error))?;
-            self.queue
-                .take_over(self.consumer.client(), element.topic(), element.partition())
-                .map_err(SourceError::Temporary)?;
         }
-        self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
-        self.assigned = partitions.clone();
-        Ok(())
+        Ok(from)
     }
 
     /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
@@ -211,7 +221,17 @@ impl Source for KafkaSource {
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
-        self.start(&self.assigned.clone())
+        if self.assigned.count() == 0 {
+            return Ok(());
+        }
+        let from = self.committed(&self.assigned.clone())?;
+        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
+        // set it up anew. A seek makes what was fetched before void.
+        let sought = self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
+        for element in sought.elements() {
+            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
+        }
+        Ok(())
     }
 
     fn pause(&mut self) -> Result<(), SourceError> {
