@@ -69,7 +69,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     }
     scene.publish(records);
     let mut worker = scene.worker("hostile");
-    scene.wait_until_drained();
+    scene.drain(&mut worker);
     let dead_letters = metric(&worker, "weir_dead_letters_total", "").unwrap();
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));

@@ -37,15 +37,15 @@ struct Reloads {
 
 static RELOADS: LazyLock<Reloads> = LazyLock::new(|| {
     let scene = Scene::new("reload", 2, &policy("p1", 2, ""));
-    let worker = scene.worker("reload");
+    let worker = std::cell::RefCell::new(scene.worker("reload"));
     let send = |prefix: &str, count: usize, more: &Value| {
         let one = |number| intent(&format!("{prefix}{number}"), "someone", more.clone());
         scene.publish((0..count).map(one));
-        scene.wait_until_drained();
+        scene.drain(&mut worker.borrow_mut());
     };
     let take_up = |version: &str, text: &str| {
         scene.write_policy(text);
-        wait_version(&worker, "policy", version);
+        wait_version(&worker.borrow(), "policy", version);
     };
     let plain = json!({});
     send("two a day ", 3, &plain);
@@ -58,7 +58,7 @@ static RELOADS: LazyLock<Reloads> = LazyLock::new(|| {
         ("no default", "version = \"p3\"\n".to_owned()),
         ("beyond the history", policy("p3", 9, "").replace("24h", "9d")),
     ] {
-        let failures = || metric(&worker, "weir_refresh_failures_total", "policy").unwrap_or(0.0);
+        let failures = || metric(&worker.borrow(), "weir_refresh_failures_total", "policy").unwrap_or(0.0);
         let before = failures();
         scene.write_policy(&text);
         wait_until(DEADLINE, "the policy is refused", || failures() > before);
@@ -81,7 +81,7 @@ static RELOADS: LazyLock<Reloads> = LazyLock::new(|| {
     send("quiet ", 1, &json!({"category": "promo"}));
     send("quiet elsewhere ", 1, &json!({"category": "promo", "timezone": "Etc/GMT-12"}));
     send("quiet for promo alone ", 1, &json!({"category": "news"}));
-    Reloads { log: worker.log(), outcomes: scene.outcomes(), refused, quiet_until_ms }
+    Reloads { log: worker.borrow().log(), outcomes: scene.outcomes(), refused, quiet_until_ms }
 });
 
 #[track_caller]

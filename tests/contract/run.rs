@@ -112,8 +112,8 @@ pub static RUN: LazyLock<Run> = LazyLock::new(|| {
     let seeded_ms = remember(&scene, earlier);
     let records = [topics::records(), intents::records(), decisions::records(), caps::records(), time::records()];
     scene.publish(records.concat());
-    let worker = scene.worker("contract");
-    scene.wait_until_drained();
+    let mut worker = scene.worker("contract");
+    scene.drain(&mut worker);
     drop(worker);
     let outcomes = scene.outcomes();
     Run { scene, seeded_ms, outcomes }

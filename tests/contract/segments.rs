@@ -83,12 +83,12 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     scene.extra = format!("{}{FIELDS}", bucket.config());
     scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
     scene.env.push(("WEIR__SEGMENTS__USER_ID_PREFIX", "u".into()));
-    let worker = scene.worker("s3");
+    let worker = std::cell::RefCell::new(scene.worker("s3"));
 
     let send = |name: &str, user: Value| {
         let value = json!({"meta": {"msg/id": name, "kind": "k"}, "recipient": [{"ref": user}], "id": 5});
         scene.publish([case(name, Record::new("k", value.to_string()))]);
-        scene.wait_until_drained();
+        scene.drain(&mut worker.borrow_mut());
     };
     send("first new", json!(format!("u{}", BASE + 1)));
     send("first old, as number", json!(BASE + 101));
@@ -104,25 +104,28 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
         Counts { gets: after.gets - before.gets, not_modified: after.not_modified - before.not_modified, puts: 0 };
 
     build(&scene, bucket, "s2", &[("new", BASE + 100..BASE + 150), ("old", BASE..BASE + 100)]);
-    wait_version(&worker, "segments", "s2");
+    wait_version(&worker.borrow(), "segments", "s2");
     send("second, moved to old", json!(format!("u{}", BASE + 1)));
     send("second, moved to new", json!(format!("u{}", BASE + 101)));
-    let users = |segment: &str| metric(&worker, "weir_segment_members", &format!("segment=\"{segment}\""));
+    let users = |segment: &str| metric(&worker.borrow(), "weir_segment_members", &format!("segment=\"{segment}\""));
     let members = (users("new"), users("old"));
 
     let good = manifest(bucket);
     let mut refused = Vec::new();
-    let failures = || metric(&worker, "weir_refresh_failures_total", "segments").unwrap_or(0.0);
-    let spoilt = |field: &str, value: Value| {
+    let failures = || metric(&worker.borrow(), "weir_refresh_failures_total", "segments").unwrap_or(0.0);
+    let spoilt = |fields: Value| {
         let mut bad = good.clone();
-        (bad["version"], bad["segments"][0][field]) = (json!("bad"), value);
+        bad["version"] = json!("bad");
+        for (field, value) in fields.as_object().unwrap() {
+            bad["segments"][0][field] = value.clone();
+        }
         bad.to_string()
     };
     for (name, text) in [
-        ("checksum", spoilt("sha256", json!("00".repeat(32)))),
-        ("size", spoilt("bytes", json!(1))),
-        ("cardinality", spoilt("cardinality", json!(7))),
-        ("absent object", spoilt("object", json!("nowhere.roaring"))),
+        ("checksum", spoilt(json!({"sha256": "00".repeat(32)}))),
+        ("size", spoilt(json!({"bytes": 1}))),
+        ("cardinality", spoilt(json!({"cardinality": 7}))),
+        ("absent object", spoilt(json!({"object": "nowhere.roaring", "sha256": "11".repeat(32)}))),
         ("not a manifest", "{".to_owned()),
     ] {
         let before = failures();
@@ -143,11 +146,11 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
         twice["segments"][1][field] = good["segments"][0][field].clone();
     }
     put_manifest(bucket, &twice);
-    wait_version(&worker, "segments", "s3");
+    wait_version(&worker.borrow(), "segments", "s3");
     let first_users = if good["segments"][0]["name"] == "new" { BASE + 101 } else { BASE + 1 };
     send("in two", json!(format!("u{first_users}")));
-    let overlaps = metric(&worker, "weir_segment_overlaps_total", "").unwrap();
-    FromS3 { outcomes: scene.outcomes(), log: worker.log(), idle, refused, overlaps, members }
+    let overlaps = metric(&worker.borrow(), "weir_segment_overlaps_total", "").unwrap();
+    FromS3 { outcomes: scene.outcomes(), log: worker.borrow().log(), idle, refused, overlaps, members }
 });
 
 #[track_caller]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use testkit::{
     kafka::{Consumed, KafkaClient, Record},
     stack::Stack,
-    unique, wait_until,
+    unique, wait_for, wait_until,
     worker::Worker,
 };
 
@@ -224,9 +224,15 @@ listen = "127.0.0.1:0"
         self.wait_until_drained_or(|| {});
     }
 
+    /// The same, of a worker that must not end before.
+    pub fn drain(&self, worker: &mut Worker) {
+        self.wait_until_drained_or(|| assert_eq!(worker.exit(), None, "the worker ended"));
+    }
+
     pub fn wait_until_drained_or(&self, mut meanwhile: impl FnMut()) {
         let topic = self.topic("intents");
-        let ends = self.kafka.end_offsets(&topic).unwrap();
+        // While brokers are broken on purpose there may be no answer.
+        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).expect("the ends of the intents");
         wait_until(DEADLINE, "all intents are decided", || {
             meanwhile();
             // The group's coordinator is not there before the first member asks for it.

@@ -1,0 +1,260 @@
+//! `weir run`: how it starts, what it says over HTTP, how it stops, and what it does while Kafka or Redis is away.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use support::{
+    DEADLINE, POLICY, Scene, TOPICS,
+    http::{described, get, metric, wait_ready},
+    outcome::{Way, intent},
+};
+use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+
+/// Sends of users without a segment, whose limit is one: so many users, each so many sends.
+fn sends(scene: &Scene, wave: &str, users: usize, each: usize) {
+    let one = |number: usize| intent(&format!("{wave} {number}"), format!("user-{}", number % users), json!({}));
+    scene.publish((0..users * each).map(one));
+}
+
+/// Of each user exactly one was approved, in whichever wave.
+fn one_each(scene: &Scene, users: usize, sends: usize) {
+    let outcomes = scene.outcomes();
+    let mut approved: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, outcome) in outcomes.all().filter(|(_, outcome)| outcome.way == Way::Approved) {
+        *approved.entry(outcome.record.key_text()).or_default() += 1;
+    }
+    assert_eq!(outcomes.all().count(), sends, "each intent has one record");
+    assert_eq!(approved.len(), users);
+    assert!(approved.values().all(|&count| count == 1), "{approved:?}");
+}
+
+#[track_caller]
+fn ends(worker: &mut Worker, code: i32) -> String {
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    assert_eq!(exit, Exit::Code(code), "{}", worker.log());
+    worker.log()
+}
+
+/// What it printed that is not a log line.
+fn paragraph(log: &str) -> String {
+    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
+    let scene = Scene::new("ready", 2, POLICY);
+    let mut worker = scene.worker("ready");
+    let (status, body) = get(&worker, "/readyz");
+    let problem: Value = serde_json::from_str(&body).unwrap_or_default();
+    // The group may have been quicker than this look.
+    if status != 200 {
+        assert_eq!((status, &problem["status"]), (503, &json!(503)), "{body}");
+        assert!(problem["detail"].as_str().unwrap().contains("waits for its partitions"), "{body}");
+    }
+    assert_eq!(get(&worker, "/livez").0, 200);
+    wait_ready(&worker);
+    assert_eq!(metric(&worker, "weir_lanes_ready", ""), Some(1.0));
+    let (status, body) = get(&worker, "/nowhere");
+    let problem: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &problem["status"]), (404, &json!(404)), "{body}");
+
+    // Another member: there are two partitions, and both are ready; of a third one nothing is left.
+    let (second, third) = (scene.worker("second"), scene.worker("third"));
+    for worker in [&worker, &second, &third] {
+        wait_ready(worker);
+    }
+    worker.terminate();
+    ends(&mut worker, 0);
+}
+
+#[test]
+fn every_metric_of_the_documentation_is_there_and_no_other() {
+    let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n"));
+    scene.env.push(("WEIR__WORKER__LANES", "2".into()));
+    let mut worker = scene.worker("metrics");
+    wait_ready(&worker);
+    sends(&scene, "wave", 20, 2);
+    scene.publish([support::outcome::case("dead", testkit::kafka::Record::keyless("no intent"))]);
+    scene.drain(&mut worker);
+    wait_until(DEADLINE, "all is counted", || metric(&worker, "weir_decisions_total", "") == Some(40.0));
+    assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"approved\",reason=\"counted\""), Some(20.0));
+    assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"suppressed\",reason=\"cap\""), Some(20.0));
+    assert_eq!(metric(&worker, "weir_dead_letters_total", "reason=\"not_json\""), Some(1.0));
+    assert_eq!(metric(&worker, "weir_lag_records", ""), Some(0.0));
+    assert_eq!(metric(&worker, "weir_batch_intents_sum", ""), Some(41.0));
+    let documented = include_str!("../docs/metrics.md");
+    let documented: Vec<&str> = documented
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name))
+        .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .collect();
+    let text = get(&worker, "/metrics").1;
+    let found: Vec<String> = described(&text).into_keys().collect();
+    let mut sorted = documented.clone();
+    sorted.sort_unstable();
+    assert_eq!(found, sorted, "/metrics and docs/metrics.md");
+}
+
+#[test]
+fn sigterm_drains_and_exits_0_and_a_second_one_changes_nothing() {
+    let scene = Scene::new("terminate", 4, POLICY);
+    let mut idle = scene.worker("idle");
+    wait_ready(&idle);
+    idle.terminate();
+    ends(&mut idle, 0);
+    sends(&scene, "first", 5_000, 4);
+    let mut worker = scene.worker_with("busy", &[("WEIR__WORKER__BATCH", "500")]);
+    wait_until(DEADLINE, "it works", || scene.done() > 0);
+    worker.terminate();
+    worker.terminate();
+    let log = ends(&mut worker, 0);
+    assert!(log.contains("asked to stop"), "{log}");
+    assert_eq!(paragraph(&log), "");
+    assert!(scene.done() < 20_000, "it was stopped before all was done");
+    let mut next = scene.worker("next");
+    scene.drain(&mut next);
+    one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
+    const SECRET: &str = "MARKED-REDIS-PASSWORD";
+    let mut redis = RedisServer::start(&["--requirepass", SECRET]).unwrap();
+    let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![url], "frozen", 2, POLICY);
+    let mut worker = scene.worker("frozen");
+    sends(&scene, "before", 1_000, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+
+    redis.freeze();
+    sends(&scene, "during", 1_000, 1);
+    wait_until(DEADLINE, "it is not ready", || get(&worker, "/readyz").0 == 503);
+    // Several time-outs, and so longer than the second after which the partitions are paused.
+    wait_until(DEADLINE, "it asks again and again", || metric(&worker, "weir_store_failures_total", "") >= Some(2.0));
+    assert_eq!(get(&worker, "/livez").0, 200);
+    assert_eq!(scene.done(), 1_000, "nothing is decided without Redis");
+    let rebalances = metric(&worker, "weir_rebalances_total", "");
+    redis.thaw();
+    sends(&scene, "after", 1_000, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+    assert_eq!(metric(&worker, "weir_rebalances_total", ""), rebalances, "it stayed a member");
+    one_each(&scene, 1_000, 3_000);
+    assert!(worker.log().contains("store did not answer"));
+    assert!(!worker.log().contains(SECRET), "the password is in the log");
+}
+
+#[test]
+fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    let scene = Scene::on(kafka.client().clone(), cluster, "broker", 4, POLICY);
+    sends(&scene, "before", 5_000, 4);
+    let mut worker = scene.worker_with("broker", &[("WEIR__WORKER__BATCH", "500")]);
+    wait_until(DEADLINE, "it works", || scene.done() > 0);
+    kafka.kill(0).unwrap();
+    kafka.restart(0).unwrap();
+    assert!(scene.done() < 20_000, "the broker was away before all was done");
+    sends(&scene, "after", 5_000, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+    one_each(&scene, 5_000, 25_000);
+}
+
+#[test]
+fn after_a_commit_that_failed_it_goes_back_and_on() {
+    let mut kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    let scene = Scene::on(kafka.client().clone(), cluster, "hangs", 2, POLICY);
+    // A session so long that there is no rebalance, which would start anew by itself.
+    let session = ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "40000");
+    let mut worker = scene.worker_with("hangs", &[("WEIR__WORKER__BATCH", "200"), session]);
+    sends(&scene, "before", 5_000, 4);
+    wait_until(DEADLINE, "it works", || scene.done() > 0);
+    kafka.freeze(0).unwrap();
+    wait_until(DEADLINE, "a commit fails", || worker.log().contains("back to the committed offsets"));
+    assert_eq!(get(&worker, "/readyz").0, 503);
+    assert_eq!(get(&worker, "/livez").0, 200);
+    kafka.thaw(0).unwrap();
+    assert!(scene.done() < 20_000, "the broker was away before all was done");
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+    one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on() {
+    let scene = Scene::new("twins", 4, POLICY);
+    let mut older = scene.worker("twin");
+    sends(&scene, "wave 0", 100, 1);
+    scene.drain(&mut older);
+    let mut newer = scene.worker("twin");
+    wait_ready(&newer);
+    let mut wave = 0;
+    wait_until(DEADLINE, "one of them stops", || {
+        wave += 1;
+        sends(&scene, &format!("wave {wave}"), 100, 1);
+        older.exit().is_some() || newer.exit().is_some()
+    });
+    let log = ends(&mut older, 1);
+    let said = paragraph(&log);
+    assert!(said.contains("took over the transactional id") && said.contains("kafka.instance"), "{said}");
+    scene.drain(&mut newer);
+    assert_eq!(newer.exit(), None, "no ping-pong");
+    one_each(&scene, 100, 100 * (wave + 1));
+}
+
+#[test]
+fn missing_topics_are_named_or_made_where_that_is_allowed() {
+    let stack = Stack::shared();
+    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "missing", 3, POLICY);
+    scene.build_segments(&support::SEGMENTS);
+    scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
+    scene.kafka.create_topic(&scene.topic("approved"), 3).unwrap();
+    let said = paragraph(&ends(&mut scene.worker("missing"), 2));
+    let named = TOPICS.map(|topic| said.contains(&scene.topic(topic)));
+    assert_eq!(named, [false, false, true, true], "{said}");
+
+    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
+    scene.env.push(("WEIR__KAFKA__CREATE_PARTITIONS", "5".into()));
+    let mut worker = scene.worker("makes");
+    sends(&scene, "wave", 10, 2);
+    scene.drain(&mut worker);
+    assert_eq!(scene.kafka.partitions(&scene.topic("suppressed")).unwrap(), 5);
+    one_each(&scene, 10, 20);
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
+    let stack = Stack::shared();
+    let scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "wrong", 1, POLICY);
+    scene.build_segments(&support::SEGMENTS);
+    let good = scene.config("wrong");
+    let token = "MARKED-TOKEN\u{7}";
+    let cases: [(&str, &str, &[(&str, &str)], &[&str]); 9] = [
+        ("group = ", "gruop = ", &[], &["weir.toml:4:", "gruop", "`group`"]),
+        ("[redis]", "[redis", &[], &["weir.toml:"]),
+        ("lanes = 1", "lanes = -1", &[], &["worker.lanes"]),
+        ("refresh = \"1s\"", "refresh = 1", &[], &["refresh"]),
+        ("", "", &[("WEIR__WORKER__LANES", "many")], &["WEIR__WORKER__LANES"]),
+        ("", "", &[("WEIR__WORKER__LANE", "1")], &["WEIR__WORKER__LANE", "WEIR__WORKER__LANES"]),
+        ("", "", &[("WEIR__HTTP__TOKEN", token)], &["WEIR__HTTP__TOKEN"]),
+        ("redis://", "http://", &[], &["redis.nodes"]),
+        ("", "", &[("WEIR__KAFKA__PROPERTIES__GROUP_ID", "x")], &["group.id", "kafka.group"]),
+    ];
+    for (from, to, env, expected) in cases {
+        let config = if from.is_empty() { good.clone() } else { good.replace(from, to) };
+        let args = |config: std::path::PathBuf| vec!["run".into(), "--config".into(), config.into()];
+        let mut worker = Worker::start(support::weir(), &config, args, env).unwrap();
+        let log = ends(&mut worker, 2);
+        assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
+        assert!(!log.trim().contains("\n\n") && log.starts_with("weir: "), "one paragraph: {log}");
+        for word in expected {
+            assert!(log.contains(word), "{log} should say {word}");
+        }
+        assert!(!log.contains("MARKED-TOKEN"), "{log}");
+    }
+}
