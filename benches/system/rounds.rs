@@ -1,32 +1,49 @@
-//! The rounds: in each the bare loop, weir and the published way, one after the other on the same servers.
+//! The rounds: in each the bare loop, the published way and weir, one after the other on the same servers.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use testkit::worker::Worker;
+use testkit::{wait_for, worker::Worker};
 
 use crate::{
-    bare_loop,
+    bare_loop::Committed,
     drain::{self, Window},
     redis_info::RedisTotals,
-    servers::{Servers, WEIR},
-    zset,
+    servers::{Run, Servers, WEIR},
 };
+
+/// How long a process may take to tell of what it has committed.
+const TOLD_DEADLINE: Duration = Duration::from_secs(30);
+/// weir's count of intents decided and committed.
+const DECISIONS: &str = "weir_decisions_total";
+/// weir's count of sends that Redis has decided.
+const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 
 /// One round's figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Round {
     /// The bare loop.
     pub bare: Drained,
+    /// The published way.
+    pub zset: Capped,
     /// weir.
-    pub weir: Drained,
-    /// weir's part in Redis.
-    pub weir_redis: RedisCost,
-    /// The published way's.
-    pub zset_redis: RedisCost,
+    pub weir: Capped,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
+}
+
+/// A draining with caps.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Capped {
+    /// The whole.
+    pub drained: Drained,
+    /// Redis's part.
+    pub redis: RedisCost,
 }
 
 /// What draining the backlog took, from the first commit to the last.
@@ -64,29 +81,41 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
         let bare = bare(servers).context("the bare loop")?;
-        let (weir, weir_redis, stages_ms) = weir(servers).context("weir")?;
-        let zset_redis = zset(servers).context("the published way")?;
+        let zset = zset(servers).context("the published way")?;
+        let (weir, stages_ms) = weir(servers).context("weir")?;
         // Nothing leaves a window during a run, so how many are let through does not depend on time.
-        let (ours, theirs) = (weir_redis.suppressed, zset_redis.suppressed);
+        let (ours, theirs) = (weir.redis.suppressed, zset.redis.suppressed);
         ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
-        Ok(Round { bare, weir, weir_redis, zset_redis, stages_ms })
+        Ok(Round { bare, zset, weir, stages_ms })
     });
     rounds.collect()
 }
 
 fn bare(servers: &Servers) -> Result<Drained> {
     let run = servers.run("bare")?;
-    let args = |config: std::path::PathBuf| vec!["bare-loop".into(), "--config".into(), config.into()];
-    let mut process = Worker::start(std::env::current_exe()?, &run.config, args, &[])?;
-    let count = |process: &Worker| process.log().lines().filter(|line| *line == bare_loop::COMMITTED).count() as f64;
+    let mut process = start_loop(&run, "none")?;
     let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
-    let batches = testkit::wait_for(std::time::Duration::from_secs(5), || Some(count(&process)).filter(|n| *n > 0.0));
-    let drained = drained(servers, &window, batches.context("it told of no commit")?);
+    let told = told(servers, &process)?;
     drain::end(process)?;
-    Ok(drained)
+    Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)> {
+fn zset(servers: &Servers) -> Result<Capped> {
+    servers.flush_redis()?;
+    let empty = RedisTotals::ask(&servers.redis)?;
+    let run = servers.run("zset")?;
+    let mut process = start_loop(&run, "sorted-sets")?;
+    let window = drain::watch(servers, &run, &mut process, || RedisTotals::ask(&servers.redis))?;
+    let told = told(servers, &process)?;
+    drain::end(process)?;
+    let full = RedisTotals::ask(&servers.redis)?;
+    let (first, last) = &window.asked;
+    let decisions = last.script_calls - first.script_calls;
+    let redis = cost(servers, (first, last), decisions, (&empty, &full), f64::from(told.suppressed));
+    Ok(Capped { drained: drained(servers, &window, f64::from(told.batches)), redis })
+}
+
+fn weir(servers: &Servers) -> Result<(Capped, BTreeMap<String, f64>)> {
     servers.flush_redis()?;
     let run = servers.run("weir")?;
     servers.create_keyspace(&run)?;
@@ -95,24 +124,30 @@ fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
-    let ((first, decided_first), (last, figures)) = &window.asked;
-    let decisions = figures.of("weir_redis_decisions_total") - decided_first.of("weir_redis_decisions_total");
-    let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
+    let figures = Figures::read_when_all_is_told(servers, &url)?;
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
-    let suppressed = figures.sum(r#"weir_decisions_total{verdict="suppressed""#);
-    let cost = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
-    Ok((drained, cost, figures.stages_ms()))
+    let ((first, figures_first), (last, figures_last)) = &window.asked;
+    let decisions = figures_last.of(REDIS_DECISIONS) - figures_first.of(REDIS_DECISIONS);
+    let suppressed = figures.sum(&format!(r#"{DECISIONS}{{verdict="suppressed""#));
+    let redis = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
+    let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
+    Ok((Capped { drained, redis }, figures.stages_ms()))
 }
 
-fn zset(servers: &Servers) -> Result<RedisCost> {
-    servers.flush_redis()?;
-    let empty = RedisTotals::ask(&servers.redis)?;
-    let suppressed = zset::cap_all(&servers.redis, servers.workload)?;
-    let full = RedisTotals::ask(&servers.redis)?;
-    let decisions = f64::from(servers.workload.intents);
-    Ok(cost(servers, (&empty, &full), decisions, (&empty, &full), suppressed as f64))
+fn start_loop(run: &Run, caps: &str) -> Result<Worker> {
+    let args = |config: PathBuf| {
+        vec!["bare-loop".into(), "--caps".into(), caps.into(), "--config".into(), config.into_os_string()]
+    };
+    Worker::start(std::env::current_exe()?, &run.config, args, &[])
+}
+
+/// What a loop says once it has told of all intents: that comes a moment after they are committed.
+fn told(servers: &Servers, process: &Worker) -> Result<Committed> {
+    let all = |told: &Committed| told.intents >= servers.workload.intents;
+    wait_for(TOLD_DEADLINE, || Some(Committed::told(&process.log())).filter(all))
+        .context("it has committed all intents and does not tell of them")
 }
 
 fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
@@ -153,6 +188,16 @@ impl Figures {
             Some((name.to_owned(), value.parse().ok()?))
         });
         Ok(Self(samples.collect()))
+    }
+
+    /// What it says once the worker has counted all intents: that comes a moment after they are committed.
+    fn read_when_all_is_told(servers: &Servers, url: &str) -> Result<Self> {
+        let all = f64::from(servers.workload.intents);
+        let told = wait_for(TOLD_DEADLINE, || match Self::read(url) {
+            Ok(figures) if figures.sum(DECISIONS) < all => None,
+            told => Some(told),
+        });
+        told.context("the worker has committed all intents and does not count them")?
     }
 
     /// One sample; 0 where there is none yet.
