@@ -2,9 +2,7 @@
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
-use weir::metrics::{
-    DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels,
-};
+use weir::metrics::{DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels};
 
 const HEAD: &str = "# Metrics
 

@@ -227,7 +227,8 @@ impl Source for KafkaSource {
         let from = self.committed(&self.assigned.clone())?;
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
         // set it up anew. A seek makes what was fetched before void.
-        let sought = self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
+        let sought =
+            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
         for element in sought.elements() {
             element.error().map_err(|error| temporary("no way back in a partition", &error))?;
         }
