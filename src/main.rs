@@ -7,7 +7,7 @@ use weir::cli;
 
 /// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 110)]
+#[command(version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -5,9 +5,10 @@ mod support;
 
 use support::{
     DEADLINE, POLICY, Scene,
+    http::{get, metric, wait_ready},
     model::{Sent, check},
 };
-use testkit::{kafka::Record, process::Exit, wait_until};
+use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
 
 const INTENTS: usize = 50_000;
 const USERS: u64 = 5_000;
@@ -73,17 +74,32 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
 
 #[test]
 fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
+    const WAVES: usize = 4;
     let scene = Scene::new("kill", 8, POLICY);
     let sent = intents(INTENTS, 2);
-    scene.publish(records(&sent));
-    let _steady = scene.worker("steady");
-    for kill in 1..=3 {
-        let mut worker = scene.worker("victim");
-        let target = INTENTS as i64 * kill / 5;
-        wait_until(DEADLINE, "the next kill is due", || scene.done() >= target);
-        worker.kill();
+    let mut waves = sent.chunks(INTENTS / WAVES);
+    let mut publish = || scene.publish(records(waves.next().unwrap()));
+    let end = || scene.kafka.end_offsets(&scene.topic("intents")).unwrap().iter().sum::<i64>();
+    let committed = |worker: &Worker| metric(worker, "weir_batch_intents_sum", "").unwrap_or(0.0);
+    publish();
+    let steady = scene.worker("steady");
+    wait_ready(&steady);
+    for _ in 1..WAVES {
+        let mut victim = scene.worker_with("victim", &[("WEIR__WORKER__BATCH", "200")]);
+        wait_until(DEADLINE, "both have partitions", || {
+            let some = |worker| get(worker, "/readyz").0 == 200 && metric(worker, "weir_lag_records", "").is_some();
+            some(&steady) && some(&victim)
+        });
+        // From here on the victim works alongside, in small batches: it has committed some, and more is left.
+        publish();
+        wait_until(DEADLINE, "the victim has committed", || committed(&victim) > 0.0);
+        victim.kill();
+        let (done, end) = (scene.done(), end());
+        assert!(done < end, "{done} of {end} were done when the victim was killed: nothing was left to lose");
     }
     scene.wait_until_drained();
+    let victims = metric(&steady, "weir_batch_intents_sum", "").unwrap();
+    assert!(victims < INTENTS as f64, "the victims have committed some of {INTENTS}, as the steady one {victims}");
     verify(&scene, &sent);
 }
 

@@ -44,7 +44,7 @@ pub enum InvalidPolicy {
     #[error("{0}")]
     Unreadable(String),
     /// What is in it is wrong.
-    #[error("{0}")]
+    #[error(transparent)]
     Problems(#[from] Problems),
 }
 

@@ -29,6 +29,8 @@ pub struct InvalidInput(pub String);
 #[derive(Debug, Subcommand)]
 pub enum SegmentsCommand {
     /// Make a set from files of user ids, and put it into a folder or bucket
+    // Its --version is the set's.
+    #[command(disable_version_flag = true)]
     Build(BuildArgs),
     /// Show what a set consists of
     Inspect(InspectArgs),

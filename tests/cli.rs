@@ -1,0 +1,237 @@
+//! The commands as processes: what they print, where, and with which exit code.
+
+mod support;
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use support::{POLICY, SEGMENTS, Scene, TOPICS, weir};
+use testkit::{redis::RedisServer, stack::Stack};
+
+fn run(args: &[&str], folder: &Path) -> Output {
+    Command::new(weir()).args(args).current_dir(folder).output().unwrap()
+}
+
+#[track_caller]
+fn says(args: &[&str], folder: &Path, code: i32) -> (String, String) {
+    let output = run(args, folder);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {out}{err}");
+    (out, err)
+}
+
+/// Nothing but one paragraph, that begins with the program's name.
+#[track_caller]
+fn is_a_paragraph(err: &str) {
+    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
+}
+
+#[test]
+fn help_and_version_are_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let verbs: [&[&str]; 11] = [
+        &[],
+        &["demo"],
+        &["run"],
+        &["check"],
+        &["segments"],
+        &["segments", "build"],
+        &["segments", "inspect"],
+        &["segments", "lookup"],
+        &["segments", "members"],
+        &["policy"],
+        &["policy", "check"],
+    ];
+    for verb in verbs {
+        let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
+        assert!(out.contains("Usage: weir") && err.is_empty(), "{verb:?}: {out}{err}");
+        // Of `segments build`, it is the version of the set.
+        if verb.contains(&"build") {
+            continue;
+        }
+        let (out, err) = says(&[verb, &["--version"]].concat(), folder.path(), 0);
+        assert!(out.contains(env!("CARGO_PKG_VERSION")) && err.is_empty(), "{verb:?}: {out}{err}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [&[&str]; 7] = [
+        &[],
+        &["no-verb"],
+        &["run", "--no-flag"],
+        &["check", "--output", "xml"],
+        &["segments", "build", "--out", "x"],
+        &["policy", "check"],
+        &["demo", "--intents", "0"],
+    ];
+    for args in cases {
+        let (out, err) = says(args, folder.path(), 2);
+        assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
+    }
+    for verb in ["run", "check"] {
+        let (_, err) = says(&[verb, "--config", "nowhere.toml"], folder.path(), 2);
+        is_a_paragraph(&err);
+        assert!(err.contains("nowhere.toml"), "{err}");
+    }
+}
+
+#[test]
+fn the_demo_shows_the_whole_thing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = says(&["demo", "--intents", "2000"], folder.path(), 0);
+    assert!(out.starts_with("2000 intents: "), "{out}");
+    for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-verdict", "weir.decision/1"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let counts: Vec<u64> =
+        out.lines().next().unwrap().split(|sign: char| !sign.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
+    assert_eq!(counts[0], counts[1..].iter().sum::<u64>(), "{out}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
+}
+
+#[test]
+fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
+    std::fs::write(folder.path().join("bad.toml"), "version = 1\n[segments.a]\ncaps = []\n").unwrap();
+    let (out, err) = says(&["policy", "check", "good.toml"], folder.path(), 0);
+    assert!(out.contains("push-today") && out.contains("test-1") && err.is_empty(), "{out}{err}");
+    let (out, _) = says(&["policy", "check", "good.toml", "--output", "json"], folder.path(), 0);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["valid"], &said["version"]), (&json!(true), &json!("test-1")));
+
+    let (out, err) = says(&["policy", "check", "bad.toml"], folder.path(), 2);
+    assert!(out.is_empty(), "{out}");
+    for place in ["bad.toml:1:", "bad.toml:3:", "default"] {
+        assert!(err.contains(place), "{err} should name {place}");
+    }
+    let (out, _) = says(&["policy", "check", "bad.toml", "--output", "json"], folder.path(), 2);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["valid"], false);
+    assert!(said["problems"].as_array().unwrap().len() >= 3, "{said}");
+    let (_, err) = says(&["policy", "check", "nowhere.toml"], folder.path(), 2);
+    assert!(err.contains("nowhere.toml"), "{err}");
+    let (_, err) = says(&["policy", "check", "good.toml", "--history", "1d"], folder.path(), 2);
+    assert_eq!(err.matches("segments.new.caps[1].window looks back up to 7d").count(), 1, "{err}");
+}
+
+#[test]
+fn segments_are_built_shown_and_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
+    std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
+    let build = ["segments", "build", "--out", "set", "--user-id", "u32", "--version", "v1"];
+    says(&[&build[..], &["new=new.ids", "old=old.ids"]].concat(), folder.path(), 0);
+    let manifest = "set/manifest.json";
+    let (out, _) = says(&["segments", "inspect", manifest, "--output", "json"], folder.path(), 0);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["version"], &said["segments"][0]["cardinality"]), (&json!("v1"), &json!(3)));
+    let (out, _) = says(&["segments", "lookup", manifest, "2", "8"], folder.path(), 0);
+    assert_eq!(out, "2: new\n8: in no segment\n");
+    let (out, _) = says(&["segments", "members", manifest, "new"], folder.path(), 0);
+    assert_eq!(out, "1\n2\n3\n");
+
+    let (out, err) = says(&[&build[..], &["new=new.ids", "old=new.ids"]].concat(), folder.path(), 2);
+    is_a_paragraph(&err);
+    assert!(out.is_empty() && err.contains("`new` and `old`"), "a user in two segments: {err}");
+    let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
+    assert!(err.contains("nobody"), "{err}");
+    // What is there but cannot be used is a failure of the run, not of the arguments.
+    for object in std::fs::read_dir(folder.path().join("set")).unwrap().map(|entry| entry.unwrap().path()) {
+        if object.extension().is_some_and(|ending| ending == "roaring") {
+            std::fs::write(object, "torn").unwrap();
+        }
+    }
+    let (_, err) = says(&["segments", "inspect", manifest], folder.path(), 1);
+    is_a_paragraph(&err);
+}
+
+/// What `weir check` found: exit code, and `finding what: message` lines.
+fn check(scene: &Scene, config: &str) -> (i32, Vec<String>, String) {
+    std::fs::write(scene.path("weir.toml"), config).unwrap();
+    let output = run(&["check", "--config", "weir.toml", "--output", "json"], scene.folder.path());
+    let err = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {err}"));
+    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+    let lines = lines.iter().map(|line| {
+        format!("{} {}: {}", text(line, "finding"), text(line, "what"), text(line, "message"))
+    });
+    (output.status.code().unwrap(), lines.collect(), err)
+}
+
+#[test]
+fn check_finds_each_thing_that_is_wrong_and_what_is_right() {
+    let stack = Stack::shared();
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(stack.kafka().clone(), vec![redis.url()], "check", 3, POLICY);
+    let good = scene.config("check");
+    let errors = |config: &str| {
+        let (code, lines, err) = check(&scene, config);
+        let errors: Vec<String> = lines.into_iter().filter(|line| line.starts_with("error ")).collect();
+        assert_eq!(code, if errors.is_empty() { 0 } else { 2 }, "{errors:?} {err}");
+        if code == 2 {
+            is_a_paragraph(&err);
+        }
+        errors
+    };
+    #[track_caller]
+    fn one(errors: &[String], words: &[&str]) {
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        for word in words {
+            assert!(errors[0].contains(word), "{errors:?} should say {word}");
+        }
+    }
+
+    // Nothing is changed: without a keyspace there is an error, and still none afterwards.
+    for _ in 0..2 {
+        one(&errors(&good), &["error redis:"]);
+    }
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
+    says(&["check", "--config", "weir.toml", "--create"], scene.folder.path(), 0);
+    assert_eq!(errors(&good), Vec::<String>::new());
+    let (out, err) = says(&["check", "--config", "weir.toml"], scene.folder.path(), 0);
+    assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")) && err.is_empty(), "{out}");
+    for topic in TOPICS {
+        assert!(out.contains(&format!("{}: 3 partitions", scene.topic(topic))), "{out}");
+    }
+
+    one(&errors(&good.replace("-dead\"", "-gone\"")), &["error kafka:", "-gone"]);
+    let kafka_away = good.replace(scene.kafka.bootstrap(), "127.0.0.1:1");
+    one(&errors(&kafka_away), &["error kafka:", "127.0.0.1:1"]);
+    one(&errors(&good.replace("manifest.json", "nowhere.json")), &["error segments:", "nowhere.json"]);
+
+    scene.write_policy(&POLICY.replace("[default]", "[defualt]"));
+    let found = errors(&good);
+    assert!(found.iter().all(|line| line.starts_with("error policy: ") && line.contains("policy.toml")), "{found:?}");
+    assert!(!found.is_empty());
+    scene.write_policy(&POLICY.replace("segments.staff", "segments.stuff"));
+    one(&errors(&good), &["error policy:", "does not name the segment staff"]);
+    scene.write_policy(POLICY);
+
+    redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    one(&errors(&good), &["error redis:", "allkeys-lru", "noeviction"]);
+    redis.cli(&["config", "set", "maxmemory-policy", "noeviction"]).unwrap();
+    assert_eq!(errors(&good), Vec::<String>::new());
+    let port = redis.port();
+    drop(redis);
+    one(&errors(&good), &["error redis:", &port.to_string()]);
+
+    // Users in two segments can only come from elsewhere: `segments build` refuses them.
+    let manifest = scene.path("segments/manifest.json");
+    let mut set: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    for field in ["object", "bytes", "sha256", "cardinality"] {
+        set["segments"][1][field] = set["segments"][0][field].clone();
+    }
+    std::fs::write(&manifest, set.to_string()).unwrap();
+    let found = errors(&good);
+    let said = found.iter().find(|line| line.starts_with("error segments:")).unwrap();
+    let users = SEGMENTS[0].1.end;
+    assert!(said.contains(&format!("{users} users are in both")), "{found:?}");
+    let (_, err) = says(&["check", "--config", "nowhere.toml"], scene.folder.path(), 2);
+    is_a_paragraph(&err);
+}
