@@ -24,8 +24,8 @@ use weir::{
     },
 };
 
-/// What it prints for each batch that is committed.
-pub const COMMITTED: &str = "committed";
+/// What it prints before the size of each batch that is committed.
+const COMMITTED: &str = "committed ";
 /// How long one wait for a commit lasts.
 const WAIT: Duration = Duration::from_millis(250);
 
@@ -47,9 +47,15 @@ pub fn run(config: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The sizes of the batches that a bare loop has told of.
+pub fn committed(log: &str) -> Vec<usize> {
+    log.lines().filter_map(|line| line.strip_prefix(COMMITTED)?.parse().ok()).collect()
+}
+
 struct Bare {
     source: KafkaSource,
     sink: KafkaSink,
+    in_flight: usize,
 }
 
 impl Bare {
@@ -57,7 +63,7 @@ impl Bare {
         let source = KafkaSource::join(kafka)?;
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
         sink.recover()?;
-        Ok(Self { source, sink })
+        Ok(Self { source, sink, in_flight: 0 })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
@@ -88,6 +94,7 @@ impl Bare {
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);
             submitted_at = Instant::now();
+            self.in_flight = batch.len();
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }
     }
@@ -104,7 +111,7 @@ impl Bare {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(_) => {
-                writeln!(std::io::stdout(), "{COMMITTED}")?;
+                writeln!(std::io::stdout(), "{COMMITTED}{}", self.in_flight)?;
                 Ok(true)
             }
             Settled::Failed(error) => bail!("a commit failed: {error}"),

@@ -1,10 +1,10 @@
 //! The rounds: in each the bare loop, weir and the published way, one after the other on the same servers.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use testkit::worker::Worker;
+use testkit::{wait_for, worker::Worker};
 
 use crate::{
     bare_loop,
@@ -13,6 +13,13 @@ use crate::{
     servers::{Servers, WEIR},
     zset,
 };
+
+/// How long a process may take to tell of what it has committed.
+const TOLD_DEADLINE: Duration = Duration::from_secs(30);
+/// weir's count of intents decided and committed.
+const DECISIONS: &str = "weir_decisions_total";
+/// weir's count of sends that Redis has decided.
+const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 
 /// One round's figures.
 #[derive(Debug, Clone, Serialize)]
@@ -78,10 +85,13 @@ fn bare(servers: &Servers) -> Result<Drained> {
     let run = servers.run("bare")?;
     let args = |config: std::path::PathBuf| vec!["bare-loop".into(), "--config".into(), config.into()];
     let mut process = Worker::start(std::env::current_exe()?, &run.config, args, &[])?;
-    let count = |process: &Worker| process.log().lines().filter(|line| *line == bare_loop::COMMITTED).count() as f64;
     let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
-    let batches = testkit::wait_for(std::time::Duration::from_secs(5), || Some(count(&process)).filter(|n| *n > 0.0));
-    let drained = drained(servers, &window, batches.context("it told of no commit")?);
+    let batches = wait_for(TOLD_DEADLINE, || {
+        let batches = bare_loop::committed(&process.log());
+        (batches.iter().sum::<usize>() >= servers.workload.intents as usize).then_some(batches.len())
+    });
+    let batches = batches.context("it has committed all intents and does not tell of them")?;
+    let drained = drained(servers, &window, batches as f64);
     drain::end(process)?;
     Ok(drained)
 }
@@ -95,13 +105,14 @@ fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
-    let ((first, decided_first), (last, figures)) = &window.asked;
-    let decisions = figures.of("weir_redis_decisions_total") - decided_first.of("weir_redis_decisions_total");
+    let ((first, figures_first), (last, figures_last)) = &window.asked;
+    let decisions = figures_last.of(REDIS_DECISIONS) - figures_first.of(REDIS_DECISIONS);
+    let figures = Figures::read_when_all_is_told(servers, &url)?;
     let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
-    let suppressed = figures.sum(r#"weir_decisions_total{verdict="suppressed""#);
+    let suppressed = figures.sum(&format!(r#"{DECISIONS}{{verdict="suppressed""#));
     let cost = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
     Ok((drained, cost, figures.stages_ms()))
 }
@@ -153,6 +164,16 @@ impl Figures {
             Some((name.to_owned(), value.parse().ok()?))
         });
         Ok(Self(samples.collect()))
+    }
+
+    /// What it says once the worker has counted all intents: that comes a moment after they are committed.
+    fn read_when_all_is_told(servers: &Servers, url: &str) -> Result<Self> {
+        let all = f64::from(servers.workload.intents);
+        let told = wait_for(TOLD_DEADLINE, || match Self::read(url) {
+            Ok(figures) if figures.sum(DECISIONS) < all => None,
+            told => Some(told),
+        });
+        told.context("the worker has committed all intents and does not count them")?
     }
 
     /// One sample; 0 where there is none yet.
