@@ -1,8 +1,8 @@
-//! The bare loop: weir without decode, segments, policy and Redis.
+//! The bare loop: weir without decode, segments, policy and Redis; or, between consume and produce, the published way.
 //!
 //! The same consumer, producer, settings and threads (`edge/kafka`), the same batches and the same overlap: while a batch
-//! is committed in its transaction, the next one is read. Every record goes to the approved topic as it came. So what
-//! weir costs beyond it is what weir adds; what `edge/kafka` itself costs is in both.
+//! is committed in its transaction, the next one is read. Every record goes out as it came. So what weir costs beyond it
+//! is what weir adds; what `edge/kafka` itself costs is in both.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
 use weir::{
     cli::assemble,
     config::Settings,
@@ -24,21 +25,33 @@ use weir::{
     },
 };
 
-/// What it prints before the size of each batch that is committed.
+use crate::zset::SortedSets;
+
+/// What it prints before the number of intents, and of those suppressed, of each batch that is committed.
 const COMMITTED: &str = "committed ";
 /// How long one wait for a commit lasts.
 const WAIT: Duration = Duration::from_millis(250);
+
+/// What is between consume and produce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Caps {
+    /// Nothing.
+    None,
+    /// The published way.
+    SortedSets,
+}
 
 /// Drains until it is ended by a signal.
 ///
 /// # Errors
 /// Anything that goes wrong: it recovers from nothing.
-pub fn run(config: &Path) -> Result<()> {
+pub fn run(config: &Path, caps: Caps) -> Result<()> {
     let settings = assemble::settings(config)?;
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
     let lanes = (0..assemble::lanes(&settings)?).map(|lane| {
         let (settings, kafka) = (settings.clone(), Arc::clone(&kafka));
-        thread::Builder::new().name(format!("lane-{lane}")).spawn(move || Bare::join(&kafka, lane)?.turns(&settings))
+        let work = move || Bare::join(&settings, &kafka, caps, lane)?.turns(&settings);
+        thread::Builder::new().name(format!("lane-{lane}")).spawn(work)
     });
     let lanes = lanes.collect::<Result<Vec<_>, _>>().context("no thread for a lane")?;
     for lane in lanes {
@@ -47,23 +60,47 @@ pub fn run(config: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The sizes of the batches that a bare loop has told of.
-pub fn committed(log: &str) -> Vec<usize> {
-    log.lines().filter_map(|line| line.strip_prefix(COMMITTED)?.parse().ok()).collect()
+/// What a loop has committed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Committed {
+    /// Intents.
+    pub intents: u32,
+    /// Those of them that were suppressed.
+    pub suppressed: u32,
+    /// Batches.
+    pub batches: u32,
+}
+
+impl Committed {
+    /// What its output says.
+    pub fn told(log: &str) -> Self {
+        let batches = log.lines().filter_map(|line| line.strip_prefix(COMMITTED)?.split_once(' '));
+        batches.fold(Self::default(), |sum, (intents, suppressed)| Self {
+            intents: sum.intents + intents.parse::<u32>().unwrap_or(0),
+            suppressed: sum.suppressed + suppressed.parse::<u32>().unwrap_or(0),
+            batches: sum.batches + 1,
+        })
+    }
 }
 
 struct Bare {
     source: KafkaSource,
     sink: KafkaSink,
-    in_flight: usize,
+    caps: Option<SortedSets>,
+    /// Intents of the batch in flight, and those of them that are suppressed.
+    in_flight: (usize, usize),
 }
 
 impl Bare {
-    fn join(kafka: &Arc<KafkaOptions>, lane: usize) -> Result<Self> {
+    fn join(settings: &Settings, kafka: &Arc<KafkaOptions>, caps: Caps, lane: usize) -> Result<Self> {
         let source = KafkaSource::join(kafka)?;
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
         sink.recover()?;
-        Ok(Self { source, sink, in_flight: 0 })
+        let caps = match caps {
+            Caps::None => None,
+            Caps::SortedSets => Some(SortedSets::connect(&settings.redis)?),
+        };
+        Ok(Self { source, sink, caps, in_flight: (0, 0) })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
@@ -84,9 +121,13 @@ impl Bare {
                 submitted_at = Instant::now();
                 continue;
             }
-            let output =
-                Output { to: Destination::Approved, value: OutputValue::AsItCame, headers: Arc::clone(&headers) };
-            let outputs = vec![output; batch.len()];
+            let ways = match &mut self.caps {
+                None => vec![Destination::Approved; batch.len()],
+                Some(caps) => caps.decide(&batch)?,
+            };
+            let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
+            let output = |to| Output { to, value: OutputValue::AsItCame, headers: Arc::clone(&headers) };
+            let outputs = ways.into_iter().map(output).collect();
             self.collect()?;
             if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO)?.is_some() {
                 self.source.settle()?;
@@ -94,7 +135,7 @@ impl Bare {
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);
             submitted_at = Instant::now();
-            self.in_flight = batch.len();
+            self.in_flight = (batch.len(), suppressed);
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }
     }
@@ -111,7 +152,8 @@ impl Bare {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(_) => {
-                writeln!(std::io::stdout(), "{COMMITTED}{}", self.in_flight)?;
+                let (intents, suppressed) = self.in_flight;
+                writeln!(std::io::stdout(), "{COMMITTED}{intents} {suppressed}")?;
                 Ok(true)
             }
             Settled::Failed(error) => bail!("a commit failed: {error}"),

@@ -1,9 +1,10 @@
 //! What weir costs beside what it is built on, on real servers: `cargo xtask bench`.
 //!
-//! A backlog of seeded intents is published once. Then each round, on the same servers,
-//! * the bare loop drains it: consume and produce in transactions and nothing else ([`bare_loop`], its own process);
-//! * `weir run` drains it: the release binary, its own process ([`drain`]);
-//! * the published way caps the same intents with a sorted set a user ([`zset`]).
+//! A backlog of seeded intents is published once. Then each round drains it three times, on the same servers, each time
+//! by a process of its own:
+//! * the bare loop: consume and produce in transactions and nothing else ([`bare_loop`]);
+//! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
+//! * `weir run`, the release binary.
 //!
 //! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
 //! fails by time; a run fails when something breaks, or when weir and the published way do not suppress the same number.
@@ -89,13 +90,16 @@ enum Child {
         /// The worker's configuration file: of the same Kafka settings
         #[arg(long)]
         config: PathBuf,
+        /// What is between consume and produce
+        #[arg(long, value_enum)]
+        caps: bare_loop::Caps,
     },
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
     match cli.child {
-        Some(Child::BareLoop { config }) => bare_loop::run(&config),
+        Some(Child::BareLoop { config, caps }) => bare_loop::run(&config, caps),
         None => run(cli.settings),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     Settings,
     machine::Machine,
-    rounds::{Drained, RedisCost, Round},
+    rounds::{Capped, Drained, RedisCost, Round},
     workload::Workload,
 };
 
@@ -22,72 +22,66 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// One figure of weir's beside its yardstick's.
+/// One figure: medians, and weir's over the others'.
 #[derive(Debug, Serialize)]
 struct Figure {
     name: &'static str,
-    yardstick: Yardstick,
-    /// The yardstick's median.
-    beside: f64,
-    /// weir's median.
+    /// The bare loop's, where it has one.
+    bare: Option<f64>,
+    /// The published way's.
+    zset: f64,
     weir: f64,
-    /// The median of weir's over the yardstick's in the same round.
-    ratio: f64,
-    /// The smallest and the largest of them.
-    ratios: (f64, f64),
+    /// weir's over the bare loop's.
+    to_bare: Option<Ratio>,
+    /// weir's over the published way's.
+    to_zset: Ratio,
     #[serde(skip)]
     decimals: usize,
 }
 
-/// What a figure of weir's is put beside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Yardstick {
-    BareLoop,
-    SortedSets,
+/// A ratio of two figures of the same round.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Ratio {
+    median: f64,
+    smallest: f64,
+    largest: f64,
 }
 
 impl Report {
     /// Takes the medians.
     pub fn new(machine: Machine, settings: Settings, workload: Workload, rounds: Vec<Round>) -> Self {
-        type OfDrain = fn(&Drained) -> f64;
-        type OfRedis = fn(&RedisCost) -> f64;
-        let drains: [(_, _, OfDrain); 3] = [
-            ("intents/s", 0, |drained| drained.intents_per_s),
-            ("worker CPU, us an intent", 2, |drained| drained.cpu_us),
-            ("intents a commit", 0, |drained| drained.batch),
+        let drained = |name, decimals, of: fn(&Drained) -> f64| {
+            let bare: Vec<f64> = rounds.iter().map(|round| of(&round.bare)).collect();
+            let (zset, weir) = both(&rounds, |capped| of(&capped.drained));
+            Figure::of(name, decimals, Some(&bare), &zset, &weir)
+        };
+        let redis = |name, decimals, of: fn(&RedisCost) -> f64| {
+            let (zset, weir) = both(&rounds, |capped| of(&capped.redis));
+            Figure::of(name, decimals, None, &zset, &weir)
+        };
+        let figures = vec![
+            drained("intents/s", 0, |drained| drained.intents_per_s),
+            drained("worker CPU, us an intent", 2, |drained| drained.cpu_us),
+            drained("intents a commit", 0, |drained| drained.batch),
+            redis("Redis CPU, us a decision", 2, |cost| cost.cpu_us),
+            redis("bytes a user (used_memory)", 0, |cost| cost.user_bytes),
+            redis("bytes a user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
+            redis("script calls a decision", 3, |cost| cost.script_calls),
+            redis("redis.calls a decision", 3, |cost| cost.redis_calls),
+            redis("share suppressed", 3, |cost| cost.suppressed),
         ];
-        let costs: [(_, _, OfRedis); 6] = [
-            ("Redis CPU, us a decision", 2, |cost| cost.cpu_us),
-            ("bytes a user (used_memory)", 0, |cost| cost.user_bytes),
-            ("bytes a user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
-            ("script calls a decision", 3, |cost| cost.script_calls),
-            ("redis.calls a decision", 3, |cost| cost.redis_calls),
-            ("share suppressed", 3, |cost| cost.suppressed),
-        ];
-        let drains = drains.map(|(name, decimals, of)| {
-            let pairs = rounds.iter().map(|round| (of(&round.bare), of(&round.weir))).collect();
-            Figure::of(name, decimals, Yardstick::BareLoop, pairs)
-        });
-        let costs = costs.map(|(name, decimals, of)| {
-            let pairs = rounds.iter().map(|round| (of(&round.zset_redis), of(&round.weir_redis))).collect();
-            Figure::of(name, decimals, Yardstick::SortedSets, pairs)
-        });
-        Self { machine, settings, workload, figures: drains.into_iter().chain(costs).collect(), rounds }
+        Self { machine, settings, workload, figures, rounds }
     }
 
-    fn table(&self, yardstick: Yardstick, title: &str) -> Table {
+    fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN).set_header(["", title, "weir", "weir : it", "rounds"]);
-        for figure in self.figures.iter().filter(|figure| figure.yardstick == yardstick) {
-            let decimals = figure.decimals;
-            table.add_row([
-                figure.name.to_owned(),
-                format!("{:.decimals$}", figure.beside),
-                format!("{:.decimals$}", figure.weir),
-                format!("{:.2}", figure.ratio),
-                format!("{:.2} to {:.2}", figure.ratios.0, figure.ratios.1),
-            ]);
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["", "bare loop", "a ZSET a user", "weir", "weir : bare loop", "weir : ZSET"]);
+        for Figure { name, bare, zset, weir, to_bare, to_zset, decimals } in &self.figures {
+            let number = |value: f64| format!("{value:.decimals$}");
+            let bare = bare.map(number).unwrap_or_default();
+            let to_bare = to_bare.map(|ratio| ratio.to_string()).unwrap_or_default();
+            table.add_row([(*name).to_owned(), bare, number(*zset), number(*weir), to_bare, to_zset.to_string()]);
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -96,29 +90,44 @@ impl Report {
     }
 }
 
+/// A figure of the published way and of weir, by round.
+fn both(rounds: &[Round], of: impl Fn(&Capped) -> f64) -> (Vec<f64>, Vec<f64>) {
+    rounds.iter().map(|round| (of(&round.zset), of(&round.weir))).unzip()
+}
+
 impl Figure {
-    fn of(name: &'static str, decimals: usize, yardstick: Yardstick, rounds: Vec<(f64, f64)>) -> Self {
-        let ratios = sorted(rounds.iter().map(|(beside, weir)| weir / beside));
+    fn of(name: &'static str, decimals: usize, bare: Option<&[f64]>, zset: &[f64], weir: &[f64]) -> Self {
         Self {
             name,
-            yardstick,
-            beside: median(&sorted(rounds.iter().map(|(beside, _)| *beside))),
-            weir: median(&sorted(rounds.iter().map(|(_, weir)| *weir))),
-            ratio: median(&ratios),
-            ratios: (ratios.first().copied().unwrap_or(f64::NAN), ratios.last().copied().unwrap_or(f64::NAN)),
+            bare: bare.map(median),
+            zset: median(zset),
+            weir: median(weir),
+            to_bare: bare.map(|bare| Ratio::of(weir, bare)),
+            to_zset: Ratio::of(weir, zset),
             decimals,
         }
     }
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
+impl Ratio {
+    fn of(ours: &[f64], theirs: &[f64]) -> Self {
+        let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+        let (smallest, largest) = (ratios.iter().copied().reduce(f64::min), ratios.iter().copied().reduce(f64::max));
+        let or_none = |end: Option<f64>| end.unwrap_or(f64::NAN);
+        Self { median: median(&ratios), smallest: or_none(smallest), largest: or_none(largest) }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.smallest, self.largest)
+    }
 }
 
 /// The one in the middle, or between the two there; NaN of none.
-fn median(sorted: &[f64]) -> f64 {
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => f64::NAN,
         (length, middle) if length % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
@@ -141,8 +150,7 @@ impl fmt::Display for Report {
             "load: {intents} intents of {users} users in 4 segments with 2 caps each, {partitions} partitions, seed {seed}"
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
-        writeln!(f, "{}\n", self.table(Yardstick::BareLoop, "bare loop, overlapped"))?;
-        writeln!(f, "{}\n", self.table(Yardstick::SortedSets, "a ZSET a user"))?;
+        writeln!(f, "{}\n", self.table())?;
         let Some(last) = self.rounds.last() else { return Ok(()) };
         let stages: Vec<_> = last.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.1}")).collect();
         write!(

@@ -1,17 +1,20 @@
-//! The rounds: in each the bare loop, weir and the published way, one after the other on the same servers.
+//! The rounds: in each the bare loop, the published way and weir, one after the other on the same servers.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use testkit::{wait_for, worker::Worker};
 
 use crate::{
-    bare_loop,
+    bare_loop::Committed,
     drain::{self, Window},
     redis_info::RedisTotals,
-    servers::{Servers, WEIR},
-    zset,
+    servers::{Run, Servers, WEIR},
 };
 
 /// How long a process may take to tell of what it has committed.
@@ -26,14 +29,21 @@ const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 pub struct Round {
     /// The bare loop.
     pub bare: Drained,
+    /// The published way.
+    pub zset: Capped,
     /// weir.
-    pub weir: Drained,
-    /// weir's part in Redis.
-    pub weir_redis: RedisCost,
-    /// The published way's.
-    pub zset_redis: RedisCost,
+    pub weir: Capped,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
+}
+
+/// A draining with caps.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Capped {
+    /// The whole.
+    pub drained: Drained,
+    /// Redis's part.
+    pub redis: RedisCost,
 }
 
 /// What draining the backlog took, from the first commit to the last.
@@ -71,32 +81,41 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
         let bare = bare(servers).context("the bare loop")?;
-        let (weir, weir_redis, stages_ms) = weir(servers).context("weir")?;
-        let zset_redis = zset(servers).context("the published way")?;
+        let zset = zset(servers).context("the published way")?;
+        let (weir, stages_ms) = weir(servers).context("weir")?;
         // Nothing leaves a window during a run, so how many are let through does not depend on time.
-        let (ours, theirs) = (weir_redis.suppressed, zset_redis.suppressed);
+        let (ours, theirs) = (weir.redis.suppressed, zset.redis.suppressed);
         ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
-        Ok(Round { bare, weir, weir_redis, zset_redis, stages_ms })
+        Ok(Round { bare, zset, weir, stages_ms })
     });
     rounds.collect()
 }
 
 fn bare(servers: &Servers) -> Result<Drained> {
     let run = servers.run("bare")?;
-    let args = |config: std::path::PathBuf| vec!["bare-loop".into(), "--config".into(), config.into()];
-    let mut process = Worker::start(std::env::current_exe()?, &run.config, args, &[])?;
+    let mut process = start_loop(&run, "none")?;
     let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
-    let batches = wait_for(TOLD_DEADLINE, || {
-        let batches = bare_loop::committed(&process.log());
-        (batches.iter().sum::<usize>() >= servers.workload.intents as usize).then_some(batches.len())
-    });
-    let batches = batches.context("it has committed all intents and does not tell of them")?;
-    let drained = drained(servers, &window, batches as f64);
+    let told = told(servers, &process)?;
     drain::end(process)?;
-    Ok(drained)
+    Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)> {
+fn zset(servers: &Servers) -> Result<Capped> {
+    servers.flush_redis()?;
+    let empty = RedisTotals::ask(&servers.redis)?;
+    let run = servers.run("zset")?;
+    let mut process = start_loop(&run, "sorted-sets")?;
+    let window = drain::watch(servers, &run, &mut process, || RedisTotals::ask(&servers.redis))?;
+    let told = told(servers, &process)?;
+    drain::end(process)?;
+    let full = RedisTotals::ask(&servers.redis)?;
+    let (first, last) = &window.asked;
+    let decisions = last.script_calls - first.script_calls;
+    let redis = cost(servers, (first, last), decisions, (&empty, &full), f64::from(told.suppressed));
+    Ok(Capped { drained: drained(servers, &window, f64::from(told.batches)), redis })
+}
+
+fn weir(servers: &Servers) -> Result<(Capped, BTreeMap<String, f64>)> {
     servers.flush_redis()?;
     let run = servers.run("weir")?;
     servers.create_keyspace(&run)?;
@@ -105,25 +124,30 @@ fn weir(servers: &Servers) -> Result<(Drained, RedisCost, BTreeMap<String, f64>)
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
-    let ((first, figures_first), (last, figures_last)) = &window.asked;
-    let decisions = figures_last.of(REDIS_DECISIONS) - figures_first.of(REDIS_DECISIONS);
     let figures = Figures::read_when_all_is_told(servers, &url)?;
-    let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
+    let ((first, figures_first), (last, figures_last)) = &window.asked;
+    let decisions = figures_last.of(REDIS_DECISIONS) - figures_first.of(REDIS_DECISIONS);
     let suppressed = figures.sum(&format!(r#"{DECISIONS}{{verdict="suppressed""#));
-    let cost = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
-    Ok((drained, cost, figures.stages_ms()))
+    let redis = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
+    let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
+    Ok((Capped { drained, redis }, figures.stages_ms()))
 }
 
-fn zset(servers: &Servers) -> Result<RedisCost> {
-    servers.flush_redis()?;
-    let empty = RedisTotals::ask(&servers.redis)?;
-    let suppressed = zset::cap_all(&servers.redis, servers.workload)?;
-    let full = RedisTotals::ask(&servers.redis)?;
-    let decisions = f64::from(servers.workload.intents);
-    Ok(cost(servers, (&empty, &full), decisions, (&empty, &full), suppressed as f64))
+fn start_loop(run: &Run, caps: &str) -> Result<Worker> {
+    let args = |config: PathBuf| {
+        vec!["bare-loop".into(), "--caps".into(), caps.into(), "--config".into(), config.into_os_string()]
+    };
+    Worker::start(std::env::current_exe()?, &run.config, args, &[])
+}
+
+/// What a loop says once it has told of all intents: that comes a moment after they are committed.
+fn told(servers: &Servers, process: &Worker) -> Result<Committed> {
+    let all = |told: &Committed| told.intents >= servers.workload.intents;
+    wait_for(TOLD_DEADLINE, || Some(Committed::told(&process.log())).filter(all))
+        .context("it has committed all intents and does not tell of them")
 }
 
 fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {

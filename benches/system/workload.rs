@@ -29,6 +29,11 @@ const CREATED_AT_MS: u64 = 1_767_225_600_000;
 /// Brings an intent to some 250 bytes; weir never looks at it.
 const BODY: &str = "A new season has begun: see what is there for you";
 
+/// The segment of a user.
+pub fn segment_of(user: u32) -> &'static Segment {
+    &SEGMENTS[user as usize % SEGMENTS.len()]
+}
+
 /// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Workload {
@@ -89,11 +94,6 @@ impl Intent {
     /// Its id, of a UUID's shape and length: what most publishers have, and what a sorted set holds as it is.
     pub fn id(&self) -> String {
         format!("0195c0de-0000-7000-8000-{:012}", self.number)
-    }
-
-    /// The segment of its user.
-    pub fn segment(&self) -> &'static Segment {
-        &SEGMENTS[self.user as usize % SEGMENTS.len()]
     }
 
     /// As it is published: some 250 bytes, with the user as the key.

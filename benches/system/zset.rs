@@ -4,95 +4,116 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
 use redis::{Connection, Pipeline};
-use testkit::redis::RedisCluster;
+use serde::Deserialize;
 use weir::{
+    config::RedisSettings,
     domain::shard::SLOTS,
-    worker::{clock::SystemClock, ports::Clock},
+    worker::{
+        clock::SystemClock,
+        ports::Clock,
+        record::{Destination, Records},
+    },
 };
 
-use crate::workload::{Intent, Workload};
+use crate::workload::segment_of;
 
 const SCRIPT: &str = include_str!("../zset_baseline.lua");
 /// Calls sent to a node before their replies are read.
 const PIPELINE: usize = 200;
 const DAY_MS: u32 = 86_400_000;
 
+/// What has to be known of an intent.
+#[derive(Debug, Deserialize)]
+struct Intent<'i> {
+    id: &'i str,
+    user_id: u32,
+}
+
+/// A client of all primaries.
+pub struct SortedSets {
+    nodes: Vec<Node>,
+    sha: String,
+}
+
 /// A primary, and the calls that wait to be sent to it.
 struct Node {
     connection: Connection,
     slots: Vec<RangeInclusive<u16>>,
     waiting: Pipeline,
-    calls: usize,
+    /// The places in the batch of the intents that wait.
+    places: Vec<usize>,
 }
 
-/// Caps every intent of the workload, in its order; returns how many were suppressed.
-///
-/// # Errors
-/// A node does not answer, or answers with an error.
-pub fn cap_all(redis: &RedisCluster, workload: Workload) -> Result<u64> {
-    let mut nodes =
-        redis.primaries()?.into_iter().map(|node| Node::connect(redis, node)).collect::<Result<Vec<_>>>()?;
-    let sha: String = nodes.iter_mut().map(Node::load).last().context("a cluster without primaries")??;
-    let mut approved = 0;
-    for intent in workload.intents() {
-        let key = format!("z:{}", intent.user);
-        let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
-        let node = nodes.iter_mut().find(|node| node.slots.iter().any(|range| range.contains(&slot)));
-        let node = node.with_context(|| format!("nobody serves slot {slot}"))?;
-        node.add(&sha, &key, &intent);
-        if node.calls == PIPELINE {
-            approved += node.send()?;
+impl SortedSets {
+    /// Connects to all nodes, which must be primaries, and loads the script.
+    pub fn connect(settings: &RedisSettings) -> Result<Self> {
+        let nodes = settings.nodes.iter().map(|url| Node::connect(url.expose()));
+        let mut nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let sha = nodes.iter_mut().map(Node::load).last().context("a cluster without nodes")??;
+        Ok(Self { nodes, sha })
+    }
+
+    /// Caps a batch in its order; says where each intent goes.
+    pub fn decide(&mut self, records: &impl Records) -> Result<Vec<Destination>> {
+        let mut ways = vec![Destination::Suppressed; records.len()];
+        for place in 0..records.len() {
+            let value = records.get(place).value.context("an intent without a value")?;
+            let intent: Intent<'_> = serde_json::from_slice(value)?;
+            let key = format!("z:{}", intent.user_id);
+            let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
+            let node = self.nodes.iter_mut().find(|node| node.slots.iter().any(|range| range.contains(&slot)));
+            let node = node.with_context(|| format!("nobody serves slot {slot}"))?;
+            node.add(&self.sha, &key, &intent, place);
+            if node.places.len() == PIPELINE {
+                node.send(&mut ways)?;
+            }
         }
+        for node in &mut self.nodes {
+            node.send(&mut ways)?;
+        }
+        Ok(ways)
     }
-    for node in &mut nodes {
-        approved += node.send()?;
-    }
-    Ok(u64::from(workload.intents) - approved)
 }
 
 impl Node {
-    fn connect(redis: &RedisCluster, node: usize) -> Result<Self> {
-        let server = redis.node(node);
-        let told: String = server.query(&["CLUSTER", "NODES"])?;
+    fn connect(url: &str) -> Result<Self> {
+        let mut connection = redis::Client::open(url)?.get_connection()?;
+        let told: String = redis::cmd("CLUSTER").arg("NODES").query(&mut connection)?;
         let own = told.lines().find(|line| line.contains("myself")).context("a node that does not know itself")?;
         let ranges = own.split_whitespace().skip(8).map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             Ok(first.parse()?..=last.parse()?)
         });
         let slots = ranges.collect::<Result<_>>()?;
-        let connection = redis::Client::open(server.url())?.get_connection()?;
-        Ok(Self { connection, slots, waiting: Pipeline::new(), calls: 0 })
+        Ok(Self { connection, slots, waiting: Pipeline::new(), places: Vec::new() })
     }
 
     fn load(&mut self) -> Result<String> {
         Ok(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut self.connection)?)
     }
 
-    fn add(&mut self, sha: &str, key: &str, intent: &Intent) {
-        let segment = intent.segment();
-        self.waiting
-            .cmd("EVALSHA")
-            .arg(sha)
-            .arg(1)
-            .arg(key)
-            .arg(SystemClock.now().millis())
-            .arg(intent.id())
-            .arg(DAY_MS)
-            .arg(segment.daily)
-            .arg(7 * DAY_MS)
-            .arg(segment.weekly);
-        self.calls += 1;
+    fn add(&mut self, sha: &str, key: &str, intent: &Intent<'_>, place: usize) {
+        let segment = segment_of(intent.user_id);
+        self.waiting.cmd("EVALSHA").arg(sha).arg(1).arg(key);
+        self.waiting.arg(SystemClock.now().millis()).arg(intent.id);
+        self.waiting.arg(DAY_MS).arg(segment.daily).arg(7 * DAY_MS).arg(segment.weekly);
+        self.places.push(place);
     }
 
-    /// Sends what waits; returns how many of it were approved.
-    fn send(&mut self) -> Result<u64> {
-        if self.calls == 0 {
-            return Ok(0);
+    /// Sends what waits, and notes what was let through.
+    fn send(&mut self, ways: &mut [Destination]) -> Result<()> {
+        if self.places.is_empty() {
+            return Ok(());
         }
-        let replies: Vec<u64> = self.waiting.query(&mut self.connection)?;
-        ensure!(replies.len() == self.calls, "{} replies to {} calls", replies.len(), self.calls);
+        let replies: Vec<u8> = self.waiting.query(&mut self.connection)?;
+        let (got, sent) = (replies.len(), self.places.len());
+        ensure!(got == sent, "{got} replies to {sent} calls");
+        for (place, reply) in self.places.drain(..).zip(replies) {
+            if reply == 1 {
+                ways[place] = Destination::Approved;
+            }
+        }
         self.waiting.clear();
-        self.calls = 0;
-        Ok(replies.iter().sum())
+        Ok(())
     }
 }
