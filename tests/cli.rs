@@ -1,4 +1,5 @@
 //! The commands as processes: what they print, where, and with which exit code.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
@@ -88,8 +89,13 @@ fn the_demo_shows_the_whole_thing() {
     for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-verdict", "weir.decision/1"] {
         assert!(out.contains(part), "{part}: {out}");
     }
-    let counts: Vec<u64> =
-        out.lines().next().unwrap().split(|sign: char| !sign.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
+    let counts: Vec<u64> = out
+        .lines()
+        .next()
+        .unwrap()
+        .split(|sign: char| !sign.is_ascii_digit())
+        .filter_map(|part| part.parse().ok())
+        .collect();
     assert_eq!(counts[0], counts[1..].iter().sum::<u64>(), "{out}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
 }
@@ -158,9 +164,8 @@ fn check(scene: &Scene, config: &str) -> (i32, Vec<String>, String) {
     let err = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {err}"));
     let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
-    let lines = lines.iter().map(|line| {
-        format!("{} {}: {}", text(line, "finding"), text(line, "what"), text(line, "message"))
-    });
+    let lines =
+        lines.iter().map(|line| format!("{} {}: {}", text(line, "finding"), text(line, "what"), text(line, "message")));
     (output.status.code().unwrap(), lines.collect(), err)
 }
 

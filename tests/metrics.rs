@@ -1,4 +1,5 @@
 //! docs/metrics.md lists every metric of the code. `UPDATE=1 cargo test --test metrics` rewrites it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 

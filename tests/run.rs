@@ -1,4 +1,5 @@
 //! `weir run`: how it starts, what it says over HTTP, how it stops, and what it does while Kafka or Redis is away.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
@@ -234,7 +235,9 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
     scene.build_segments(&support::SEGMENTS);
     let good = scene.config("wrong");
     let token = "MARKED-TOKEN\u{7}";
-    let cases: [(&str, &str, &[(&str, &str)], &[&str]); 9] = [
+    /// What is wrong, what is appended to the configuration, the environment, and what stderr says.
+    type Case<'c> = (&'c str, &'c str, &'c [(&'c str, &'c str)], &'c [&'c str]);
+    let cases: [Case<'_>; 9] = [
         ("group = ", "gruop = ", &[], &["weir.toml:4:", "gruop", "`group`"]),
         ("[redis]", "[redis", &[], &["weir.toml:"]),
         ("lanes = 1", "lanes = -1", &[], &["worker.lanes"]),

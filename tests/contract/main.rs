@@ -2,6 +2,7 @@
 //!
 //! Most rules share one run of one worker ([`run::RUN`]): each file publishes its records into it and its tests look
 //! at what became of them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "../support/mod.rs"]
 mod support;
