@@ -248,18 +248,18 @@ listen = "127.0.0.1:0"
         committed.into_iter().flatten().sum()
     }
 
+    /// Whether a transaction with records of this topic is open.
+    pub fn is_open(&self, which: &str) -> bool {
+        let topic = self.topic(which);
+        let reader: BaseConsumer = self.kafka.config().set("isolation.level", "read_committed").create().unwrap();
+        let ends = self.kafka.end_offsets(&topic).unwrap();
+        (0..).zip(ends).any(|(partition, end)| reader.fetch_watermarks(&topic, partition, DEADLINE).unwrap().1 < end)
+    }
+
     /// What a `read_committed` reader sees, once no transaction is open any more: one that a killed worker left hides
     /// what others have committed behind its begin, until the broker ends it.
     pub fn output(&self, which: &str) -> Vec<Consumed> {
-        let topic = self.topic(which);
-        let reader: BaseConsumer = self.kafka.config().set("isolation.level", "read_committed").create().unwrap();
-        wait_until(DEADLINE, "no transaction is open", || {
-            let ends = self.kafka.end_offsets(&topic).unwrap();
-            (0..).zip(ends).all(|(partition, end)| {
-                let (_, stable) = reader.fetch_watermarks(&topic, partition, DEADLINE).unwrap();
-                stable == end
-            })
-        });
+        wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
