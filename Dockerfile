@@ -11,7 +11,7 @@ COPY . .
 # of the image: the binary is copied out.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --bin weir && cp target/release/weir /usr/local/bin/weir
+    cargo build --profile dist --locked --bin weir && cp target/dist/weir /usr/local/bin/weir
 
 FROM debian:bookworm-slim
 # For TLS to Kafka, Redis and S3.
