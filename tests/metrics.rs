@@ -1,8 +1,6 @@
 //! docs/metrics.md lists every metric of the code. `UPDATE=1 cargo test --test metrics` rewrites it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels};
