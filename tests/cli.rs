@@ -1,8 +1,6 @@
 //! The commands as processes: what they print, where, and with which exit code.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-
 mod support;
 
 use std::{

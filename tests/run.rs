@@ -124,7 +124,8 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     const SECRET: &str = "MARKED-REDIS-PASSWORD";
     let mut redis = RedisServer::start(&["--requirepass", SECRET]).unwrap();
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![url], "frozen", 2, POLICY);
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![url], "frozen", 2, POLICY);
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "200ms".into()));
     let mut worker = scene.worker("frozen");
     sends(&scene, "before", 1_000, 1);
     scene.drain(&mut worker);

@@ -4,8 +4,6 @@
 //! at what became of them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-
 #[path = "../support/mod.rs"]
 mod support;
 
