@@ -158,7 +158,7 @@ pub struct Metrics {
     pub segment_members: Family<SegmentLabel, Gauge>,
     /// Lanes that have their partitions.
     pub lanes_ready: Gauge,
-    /// Shards that have lost their history and wait for a rebuild.
+    /// Shards that have lost their history.
     pub shards_lost: Gauge,
     /// Redis: pipelines sent and answered.
     pub redis_round_trips: Counter,
@@ -239,7 +239,7 @@ impl Metrics {
             "refresh_failures", refresh_failures, "New segments or policies that were refused or could not be read";
             "segment_members", segment_members, "Users in each segment";
             "lanes_ready", lanes_ready, "Lanes that have been given their partitions";
-            "shards_lost", shards_lost, "Shards that have lost their history and wait for weir rebuild";
+            "shards_lost", shards_lost, "Shards that have lost their history and wait until it is restored";
             "redis_round_trips", redis_round_trips, "Pipelines sent to a Redis node and answered";
             "redis_calls", redis_calls, "Script calls made in them";
             "redis_decisions", redis_decisions, "Sends decided by Redis";

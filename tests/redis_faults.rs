@@ -197,7 +197,7 @@ async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
     match result {
         Err(StoreError::LostHistory { shards, message }) => {
             assert_eq!(shards, (0..16).collect::<Vec<u16>>());
-            assert!(message.contains("weir rebuild"));
+            assert!(message.contains("restore"));
         }
         other => panic!("{other:?}"),
     }

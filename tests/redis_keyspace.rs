@@ -124,7 +124,7 @@ async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
     match store.health().await {
         Err(StoreError::LostHistory { shards, message }) => {
             assert_eq!(shards, [3, 7]);
-            assert!(message.contains("weir rebuild"));
+            assert!(message.contains("restore"));
         }
         other => panic!("{other:?}"),
     }

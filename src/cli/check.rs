@@ -158,6 +158,9 @@ async fn kafka(settings: &Settings, report: &mut Report) {
     let asked = Arc::clone(&options);
     match tokio::task::spawn_blocking(move || topics::verify(&asked)).await {
         Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+        Ok(Err(topics::TopicError::Missing { topics, .. })) if settings.kafka.create_topics => {
+            return report.add(Finding::Warning, "kafka", format!("weir run will create {}", topics.join(", ")));
+        }
         Ok(Err(error)) => return report.add(Finding::Error, "kafka", error.to_string()),
         Ok(Ok(partitions)) => {
             for (topic, count) in partitions {

@@ -53,8 +53,20 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     logging::start(&settings.log)?;
+    let mut asked_to_stop = std::pin::pin!(asked_to_stop()?);
+    let worker = tokio::select! {
+        worker = start(&settings) => worker?,
+        () = &mut asked_to_stop => {
+            tracing::info!("asked to stop while starting");
+            return Ok(());
+        }
+    };
+    worker.run(asked_to_stop).await
+}
+
+/// Reads and connects everything; changes nothing but what the settings allow to be made.
+async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let stop = CancellationToken::new();
-    let asked_to_stop = asked_to_stop()?;
     let metrics = Arc::new(Metrics::default());
 
     let history_ms = assemble::history_ms(&settings.redis);
@@ -68,7 +80,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     warn_of_names(&policy.current(), &segments.current());
 
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
-    ready_topics(&kafka, &settings).await?;
+    ready_topics(&kafka, settings).await?;
     let stats = Arc::new(RedisStats::default());
     let redis_options = Arc::new(assemble::redis(&settings.redis)?);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
@@ -77,10 +89,10 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
 
     let desk =
-        Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(&settings)?, segments, policy };
-    let worker = Worker {
+        Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
+    Ok(Worker {
         kafka,
-        stores: (0..assemble::lanes(&settings)?).map(|_| store()).collect(),
+        stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
         desk,
         lane: LaneSettings { batch: settings.worker.batch, commit_interval: settings.worker.commit_interval },
         http: Some(settings.http.listen),
@@ -89,8 +101,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
         redis: Some(stats),
         store_health,
         stop,
-    };
-    worker.run(asked_to_stop).await
+    })
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
@@ -177,6 +188,7 @@ async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> 
     };
     let has_progress = (|| async { look().await.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from) })
         .retry(patience())
+        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
         .await?;
     Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })

@@ -156,7 +156,8 @@ impl Health for WorkerHealth {
     fn metrics(&self) -> String {
         let ready = self.lanes.iter().filter(|lane| lane.is_assigned()).count();
         self.metrics.lanes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
-        let lost = self.store.0.load().as_ref().map_or(0, |trouble| trouble.lost_shards);
+        let looked = self.store.0.load().as_ref().map_or(0, |trouble| trouble.lost_shards);
+        let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0).max(looked);
         self.metrics.shards_lost.set(i64::try_from(lost).unwrap_or(i64::MAX));
         self.note_redis();
         let (set, policy) = (self.segments.current(), self.policy.current());

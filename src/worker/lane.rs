@@ -153,7 +153,7 @@ where
 
     /// Decides a batch and hands it over.
     fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let (outputs, tally) = self.decide(&batch)?;
+        let (outputs, tally) = self.decide(&batch, &turn.committed)?;
         while !self.collect(turn, SERVE_EVERY)? {
             self.serve_group()?;
         }
@@ -199,15 +199,13 @@ where
     }
 
     fn note_lag(&self, turn: &Turn) {
-        for (&partition, &next_offset) in &turn.committed {
-            if let Some(end) = self.source.end(partition) {
-                self.metrics.set_lag(partition, end.saturating_sub(next_offset).max(0));
-            }
+        for (partition, records) in self.source.lag(&turn.committed) {
+            self.metrics.set_lag(partition, records);
         }
     }
 
     /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
-    fn decide(&mut self, batch: &S::Batch) -> Result<(Vec<Output>, Tally), Interruption> {
+    fn decide(&mut self, batch: &S::Batch, done: &BTreeMap<i32, i64>) -> Result<(Vec<Output>, Tally), Interruption> {
         let began = Instant::now();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
@@ -218,7 +216,7 @@ where
         let began = Instant::now();
         let mut answers = vec![None; asks.asks.len()];
         if !answers.is_empty() {
-            admit(self, &asks, &mut answers)?;
+            admit(self, &asks, &mut answers, done)?;
         }
         self.metrics.stage(Stage::Admit, began.elapsed());
 
@@ -230,40 +228,59 @@ where
 
     /// Takes up a change of partitions, when nothing is in flight any more.
     fn take_up_change(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        self.status.revoked();
         while !self.collect(turn, SERVE_EVERY)? {
-            self.status.turn(self.clock.now());
+            self.serve_group()?;
         }
-        for &partition in turn.committed.keys() {
+        for (partition, _) in self.source.lag(&turn.committed) {
             self.metrics.forget_lag(partition);
         }
         turn.committed.clear();
         self.metrics.rebalances.inc();
         for pause in backoff() {
+            // Serving the group replaces a change that is out of date by now.
+            let Some(event) = self.serve_group()? else { break };
             match self.source.settle() {
-                Ok(()) => break,
+                Ok(()) => {
+                    self.settled(turn, event);
+                    break;
+                }
                 Err(SourceError::Temporary(reason)) => {
                     tracing::warn!("taking up a change of partitions: {reason}; trying again");
+                    self.status.set_trouble(Some(reason));
                     self.pause_or_stop(pause)?;
                 }
                 Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
             }
         }
-        self.started(turn);
+        self.status.set_trouble(None);
         Ok(())
     }
 
-    /// Notes where reading started.
-    fn started(&self, turn: &mut Turn) {
+    /// Notes what the group has given or taken.
+    fn settled(&self, turn: &mut Turn, event: GroupEvent) {
         turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-        let partitions = self.source.partitions();
-        self.status.assigned(partitions);
-        tracing::info!(partitions, "the group has given this lane its partitions");
+        match event {
+            GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
+            GroupEvent::Assigned => {
+                self.status.assigned();
+                tracing::info!(partitions = self.source.partitions(), "the group has given this lane its partitions");
+            }
+        }
     }
 
     /// Brings sink and source back to the committed offsets.
     fn rewind(&mut self, turn: &mut Turn, reason: &str) -> Result<(), Interruption> {
         tracing::warn!("back to the committed offsets: {reason}");
         self.status.set_trouble(Some(reason.to_owned()));
+        // Where reading failed, a commit may still be under way; one that fails says no more than is known.
+        loop {
+            match self.collect(turn, SERVE_EVERY) {
+                Ok(false) => self.status.turn(self.clock.now()),
+                Err(Interruption::Fatal(message)) => return Err(Interruption::Fatal(message)),
+                Ok(true) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => break,
+            }
+        }
         turn.in_flight.clear();
         let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause)?;
@@ -277,6 +294,7 @@ where
                 Ok(()) => break,
                 Err(SourceError::Temporary(reason)) => {
                     tracing::warn!("going back to the committed offsets: {reason}; trying again");
+                    self.status.set_trouble(Some(reason));
                     self.pause_or_stop(pause)?;
                 }
                 Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),

@@ -1,6 +1,6 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
-use std::{future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use super::record::{Job, Progress, Records};
 use crate::domain::{admit::AdmitBatch, decide::Answer, time::Time};
@@ -17,7 +17,7 @@ pub enum StoreError {
     /// It may answer later: the connection is away, a slot moves, memory is full. Ask again, with backoff.
     #[error("{0}")]
     Temporary(String),
-    /// Shards have lost their history (their epoch is gone or another): their sends wait for `weir rebuild`.
+    /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
     #[error("shards {shards:?} have lost their history: {message}")]
     LostHistory {
         /// The shards, ascending.
@@ -97,18 +97,6 @@ pub trait Source {
     /// The position is undefined until a call succeeds.
     fn rewind(&mut self) -> Result<(), SourceError>;
 
-    /// Stops fetching while something behind is away; the group is still served by [`Source::poll`].
-    ///
-    /// # Errors
-    /// The client refused.
-    fn pause(&mut self) -> Result<(), SourceError>;
-
-    /// Fetches again.
-    ///
-    /// # Errors
-    /// The client refused.
-    fn resume(&mut self) -> Result<(), SourceError>;
-
     /// The membership now, for a batch read just before.
     ///
     /// # Errors
@@ -121,8 +109,9 @@ pub trait Source {
     /// Where reading started after the last [`Source::settle`] or [`Source::rewind`]: the committed offsets that are known.
     fn starts(&self) -> &[Progress];
 
-    /// The end of a partition as far as it is known without asking: the offset that its next record will have.
-    fn end(&self, partition: i32) -> Option<i64>;
+    /// How many records of each assigned partition are not done, as far as it is known without asking; `done` has the
+    /// next offset of the partitions that something is known of.
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)>;
 }
 
 /// Why a batch was not committed, and so what has to be done before the next one.

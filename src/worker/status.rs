@@ -17,9 +17,9 @@ pub const STUCK_AFTER_MS: i64 = 60_000;
 #[derive(Debug, Default)]
 pub struct LaneStatus {
     assigned: AtomicBool,
-    partitions: AtomicUsize,
     turned_at_ms: AtomicI64,
     trouble: ArcSwapOption<String>,
+    lost_shards: AtomicUsize,
 }
 
 impl LaneStatus {
@@ -28,16 +28,14 @@ impl LaneStatus {
         self.turned_at_ms.store(now.millis(), Ordering::Relaxed);
     }
 
-    /// The lane reads this many partitions from now on.
-    pub fn assigned(&self, partitions: usize) {
-        self.partitions.store(partitions, Ordering::Relaxed);
+    /// The lane has been given its partitions (which may be none).
+    pub fn assigned(&self) {
         self.assigned.store(true, Ordering::Release);
     }
 
     /// The lane waits for its partitions.
     pub fn revoked(&self) {
         self.assigned.store(false, Ordering::Release);
-        self.partitions.store(0, Ordering::Relaxed);
     }
 
     /// What the lane waits for, or `None` when it goes on. Cheap where nothing changes.
@@ -47,16 +45,21 @@ impl LaneStatus {
         }
     }
 
+    /// How many shards without their history the lane waits for.
+    pub fn set_lost_shards(&self, shards: usize) {
+        self.lost_shards.store(shards, Ordering::Relaxed);
+    }
+
+    /// How many shards without their history the lane waits for.
+    #[must_use]
+    pub fn lost_shards(&self) -> usize {
+        self.lost_shards.load(Ordering::Relaxed)
+    }
+
     /// What the lane waits for.
     #[must_use]
     pub fn trouble(&self) -> Option<Arc<String>> {
         self.trouble.load_full()
-    }
-
-    /// Partitions read now.
-    #[must_use]
-    pub fn partitions(&self) -> usize {
-        self.partitions.load(Ordering::Relaxed)
     }
 
     /// Whether the group has given the lane its partitions (which may be none).

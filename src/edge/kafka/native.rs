@@ -326,8 +326,13 @@ pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
     error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
-/// The end of a partition as of the last fetch, without asking a broker; `None` where nothing was fetched yet.
-pub fn known_end<C: ConsumerContext>(consumer: &BaseConsumer<C>, topic: &CStr, partition: i32) -> Option<i64> {
+/// The first and the next offset of a partition as of the last fetch, without asking a broker; `None` where nothing was
+/// fetched yet.
+pub fn known_offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &CStr,
+    partition: i32,
+) -> Option<(i64, i64)> {
     let (mut low, mut high) = (0, 0);
     // SAFETY: the client is alive; the call fills the two only where it succeeds.
     let error = unsafe {
@@ -339,5 +344,5 @@ pub fn known_end<C: ConsumerContext>(consumer: &BaseConsumer<C>, topic: &CStr, p
             &mut high,
         )
     };
-    (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
+    (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some((low.max(0), high))
 }

@@ -28,6 +28,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 const INIT_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long delivery errors may stay unseen while flushing.
 const FLUSH_SLICE: Duration = Duration::from_millis(200);
+/// How long an abort waits at a time, and how long the reports of what it gave up are taken in between.
+const ABORT_SLICES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
 
 /// The output topics' names as librdkafka takes them.
 pub struct OutputTopics {
@@ -134,10 +136,10 @@ impl LaneProducer {
     fn abort_open(&self) -> Result<(), KafkaError> {
         let deadline = Instant::now() + STEP_TIMEOUT;
         loop {
-            match self.producer.abort_transaction(FLUSH_SLICE) {
+            match self.producer.abort_transaction(ABORT_SLICES.0) {
                 Ok(()) => return Ok(()),
                 Err(KafkaError::Transaction(inner)) if inner.is_retriable() && Instant::now() < deadline => {
-                    self.producer.poll(Duration::ZERO);
+                    self.producer.poll(ABORT_SLICES.1);
                 }
                 Err(error) => return Err(error),
             }
@@ -160,7 +162,9 @@ impl LaneProducer {
         }
         self.produce(job, topics)?;
         let produced = Instant::now();
-        self.flush()?;
+        if let Err(error) = self.flush() {
+            return Err(self.behind(job, topics, error));
+        }
         let flushed = Instant::now();
         let offsets = offsets(job, topics)?;
         match self.delivery {
@@ -179,6 +183,27 @@ impl LaneProducer {
         }
         self.state = State::Ready;
         Ok(CommitTimes { produce: produced - self.opened, flush: flushed - produced, commit: flushed.elapsed() })
+    }
+
+    /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
+    fn behind(
+        &mut self,
+        job: &Job<MessageBatch<LaneContext>, Membership>,
+        topics: &OutputTopics,
+        error: CommitError,
+    ) -> CommitError {
+        let failed = matches!(error, CommitError::Failed(_)) && self.state == State::Open;
+        match (self.delivery, offsets(job, topics)) {
+            (Delivery::ExactlyOnce, Ok(offsets)) if failed => {
+                let metadata = &job.membership.metadata;
+                match self.producer.send_offsets_to_transaction(&offsets, metadata, Duration::from_secs(1)) {
+                    // Only an abort follows, so the offsets go nowhere.
+                    Ok(()) => error,
+                    Err(cause) => self.explain("write the outputs", &cause),
+                }
+            }
+            (Delivery::ExactlyOnce | Delivery::AtLeastOnce, _) => error,
+        }
     }
 
     /// Hands all output records to the client; where its queue is full, waits for the broker.

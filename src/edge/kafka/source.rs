@@ -1,6 +1,7 @@
 //! One member of the consumer group, as the lane's source.
 
 use std::{
+    collections::BTreeMap,
     ffi::CString,
     sync::Arc,
     time::{Duration, Instant},
@@ -235,14 +236,6 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    fn pause(&mut self) -> Result<(), SourceError> {
-        self.consumer.pause(&self.assigned).map_err(|error| temporary("partitions cannot be paused", &error))
-    }
-
-    fn resume(&mut self) -> Result<(), SourceError> {
-        self.consumer.resume(&self.assigned).map_err(|error| temporary("partitions cannot be resumed", &error))
-    }
-
     fn membership(&self) -> Result<Membership, SourceError> {
         let metadata = self
             .consumer
@@ -259,8 +252,13 @@ impl Source for KafkaSource {
         &self.starts
     }
 
-    fn end(&self, partition: i32) -> Option<i64> {
-        native::known_end(&self.consumer, &self.topic_name, partition)
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        let behind = |partition: i32| {
+            let (low, high) = native::known_offsets(&self.consumer, &self.topic_name, partition)?;
+            let next = done.get(&partition).copied().unwrap_or(low);
+            Some((partition, (high - next).max(0)))
+        };
+        self.assigned.elements().iter().filter_map(|element| behind(element.partition())).collect()
     }
 }
 

@@ -15,6 +15,9 @@ use super::client::KafkaOptions;
 /// How long one answer of a broker may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
+const OUTPUT_MAX_BYTES: &str = "2097152";
+
 /// What is wrong with the topics, or why that is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TopicError {
@@ -90,7 +93,14 @@ pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
         partitions.add_partition(&options.intents, partition.id());
     }
+    if partitions.count() == 0 {
+        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
+    }
     let committed = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
+    // What is not known is not "never": an error of one partition is one of all.
+    for element in committed.elements() {
+        element.error().map_err(unreachable)?;
+    }
     Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
 }
 
@@ -103,8 +113,14 @@ fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, To
 /// # Errors
 /// A topic could not be made.
 pub async fn create(options: &KafkaOptions, topics: &[String], partitions: i32) -> Result<(), TopicError> {
-    let wanted: Vec<NewTopic<'_>> =
-        topics.iter().map(|topic| NewTopic::new(topic, partitions, TopicReplication::Fixed(-1))).collect();
+    let new = |topic| NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+    let wanted: Vec<NewTopic<'_>> = topics
+        .iter()
+        .map(|topic| {
+            // An output is larger than its intent.
+            if *topic == options.intents { new(topic) } else { new(topic).set("max.message.bytes", OUTPUT_MAX_BYTES) }
+        })
+        .collect();
     let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
     let results = admin(options)?
         .create_topics(&wanted, &settings)

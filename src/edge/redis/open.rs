@@ -24,7 +24,7 @@ use crate::{
 pub struct Opened {
     /// The keyspace, for [`super::RedisStore::new`].
     pub keyspace: Arc<Keyspace>,
-    /// Shards whose history is gone, ascending: their sends wait for `weir rebuild`.
+    /// Shards whose history is gone, ascending: their sends wait until it is restored.
     pub lost: Vec<u16>,
     /// What works, but should be changed; each says what to do.
     pub warnings: Vec<String>,
@@ -97,7 +97,7 @@ async fn find(
         }
         return Err(StoreError::Fatal(format!(
             "{} is gone, though {present} of {shards} shards have their epoch: the node that held it has lost its data. \
-             Restore it from a backup, or make a new keyspace with weir rebuild",
+             Restore it from a backup, or make a new, empty keyspace under another redis.prefix",
             ours.meta_key()
         )));
     }
@@ -152,7 +152,7 @@ fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
     let differs = |setting: &str, ours: String, theirs: String| {
         Err(StoreError::Fatal(format!(
             "redis.{setting} is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to \
-             {theirs}, or make a new keyspace with another redis.prefix and weir rebuild",
+             {theirs}, or make a new, empty keyspace with another redis.prefix",
             options.prefix
         )))
     };

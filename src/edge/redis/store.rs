@@ -76,7 +76,10 @@ impl RedisStore {
 
 /// The error for shards that have lost their history.
 pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
-    StoreError::LostHistory { shards, message: format!("{found}; run weir rebuild") }
+    StoreError::LostHistory {
+        shards,
+        message: format!("{found}; their intents wait: restore the node's data from its backup or replica"),
+    }
 }
 
 impl Store for RedisStore {

@@ -142,16 +142,6 @@ impl Source for FakeSource {
         Ok(())
     }
 
-    fn pause(&mut self) -> Result<(), SourceError> {
-        self.0.borrow_mut().trace.push("pause");
-        Ok(())
-    }
-
-    fn resume(&mut self) -> Result<(), SourceError> {
-        self.0.borrow_mut().trace.push("resume");
-        Ok(())
-    }
-
     fn membership(&self) -> Result<(), SourceError> {
         Ok(())
     }
@@ -164,8 +154,8 @@ impl Source for FakeSource {
         &self.1
     }
 
-    fn end(&self, _: i32) -> Option<i64> {
-        Some(RECORDS)
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        done.iter().map(|(&partition, next)| (partition, RECORDS - next)).collect()
     }
 }
 

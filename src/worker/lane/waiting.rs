@@ -1,6 +1,6 @@
 //! Waiting for what is away, without losing the place in the group.
 
-use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::time::timeout;
@@ -10,9 +10,6 @@ use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
     worker::ports::{Clock, Sink, Source, Store, StoreError},
 };
-
-/// After how long without an answer from the store the partitions are paused.
-const PAUSE_AFTER: Duration = Duration::from_secs(1);
 
 /// Pauses between attempts, without end: what waits is in Kafka, and is not lost.
 pub(super) fn backoff() -> impl Iterator<Item = Duration> {
@@ -25,6 +22,7 @@ pub(super) fn admit<S, K, D, C>(
     lane: &mut Lane<S, K, D, C>,
     asks: &AdmitBatch<'_>,
     answers: &mut [Option<Answer>],
+    done: &BTreeMap<i32, i64>,
 ) -> Result<(), Interruption>
 where
     S: Source,
@@ -33,17 +31,15 @@ where
     C: Clock,
 {
     let Lane { source, store, clock, runtime, stop, metrics, status, .. } = lane;
-    let began = Instant::now();
-    let mut paused = false;
     let mut pauses = backoff();
-    let mut serve = |paused: &mut bool| -> Result<(), Interruption> {
+    // Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
+    let mut serve = || -> Result<(), Interruption> {
         status.turn(clock.now());
         if stop.is_cancelled() {
             return Err(Interruption::Stop);
         }
-        if !*paused && began.elapsed() >= PAUSE_AFTER {
-            source.pause()?;
-            *paused = true;
+        for (partition, records) in source.lag(done) {
+            metrics.set_lag(partition, records);
         }
         match source.poll(&mut source.batch(), 0, Duration::ZERO)? {
             Some(_) => Err(Interruption::Group),
@@ -56,7 +52,7 @@ where
             let answer = loop {
                 match timeout(SERVE_EVERY, &mut asking).await {
                     Ok(answer) => break answer,
-                    Err(_) => serve(&mut paused)?,
+                    Err(_) => serve()?,
                 }
             };
             match answer {
@@ -65,8 +61,11 @@ where
                 Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("the store did not answer everything: {error}; asking again");
                     metrics.store_failures.inc();
+                    if let StoreError::LostHistory { shards, .. } = &error {
+                        status.set_lost_shards(shards.len());
+                    }
                     status.set_trouble(Some(error.to_string()));
-                    serve(&mut paused)?;
+                    serve()?;
                     // A stop ends the pause; `serve` then sees it.
                     let _ = timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.cancelled()).await;
                 }
@@ -74,8 +73,6 @@ where
         }
     });
     status.set_trouble(None);
-    if paused {
-        source.resume()?;
-    }
+    status.set_lost_shards(0);
     outcome
 }
