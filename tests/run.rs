@@ -134,7 +134,6 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     redis.freeze();
     sends(&scene, "during", 1_000, 1);
     wait_until(DEADLINE, "it is not ready", || get(&worker, "/readyz").0 == 503);
-    // Several time-outs, and so longer than the second after which the partitions are paused.
     wait_until(DEADLINE, "it asks again and again", || metric(&worker, "weir_store_failures_total", "") >= Some(2.0));
     assert_eq!(get(&worker, "/livez").0, 200);
     assert_eq!(scene.done(), 1_000, "nothing is decided without Redis");
@@ -147,6 +146,40 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     one_each(&scene, 1_000, 3_000);
     assert!(worker.log().contains("store did not answer"));
     assert!(!worker.log().contains(SECRET), "the password is in the log");
+}
+
+#[test]
+fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "gone", 1, POLICY);
+    let mut worker = scene.worker("gone");
+    sends(&scene, "before", 100, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    sends(&scene, "after", 100, 1);
+    wait_until(DEADLINE, "lost shards are counted", || metric(&worker, "weir_shards_lost", "") > Some(0.0));
+    wait_until(DEADLINE, "the lag is told", || metric(&worker, "weir_lag_records", "partition=\"0\"") == Some(100.0));
+    assert_eq!(get(&worker, "/readyz").0, 503);
+    assert_eq!(scene.done(), 100, "nothing is decided on a history that is gone");
+    worker.terminate();
+    ends(&mut worker, 0);
+
+    let mut again = scene.worker("gone");
+    let log = ends(&mut again, 1);
+    assert!(log.contains("there is no keyspace here") && log.contains("weir check --create"), "{log}");
+}
+
+#[test]
+fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
+    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "starting", 1, POLICY);
+    redis.kill();
+    let mut worker = scene.worker("starting");
+    wait_until(DEADLINE, "it waits for Redis", || worker.log().contains("trying again"));
+    worker.terminate();
+    assert!(ends(&mut worker, 0).contains("asked to stop while starting"));
 }
 
 #[test]
