@@ -2,6 +2,7 @@
 //!
 //! `domain` is pure; `edge` talks to the outside; `worker` is the loop between them; `cli` puts them together.
 //! See ARCHITECTURE.md for the walk of one intent.
+#![recursion_limit = "256"]
 
 pub mod cli;
 pub mod config;

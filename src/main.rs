@@ -1,5 +1,7 @@
 //! The command line of weir: one verb, one exit code.
 
+#![recursion_limit = "256"]
+
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
@@ -44,13 +46,14 @@ fn main() -> ExitCode {
     }
 }
 
+// Each verb's future is boxed: nested in one another, the SDK's are too deep for the compiler to lay out.
 async fn act(verb: Verb) -> anyhow::Result<()> {
     let mut out = io::stdout();
     match verb {
-        Verb::Demo(args) => cli::demo::run(&args, &mut out).await,
-        Verb::Run(args) => cli::run::run(&args).await,
-        Verb::Check(args) => cli::check::run(&args, &mut out).await,
-        Verb::Segments(command) => cli::segments::run(&command, &mut out).await,
+        Verb::Demo(args) => Box::pin(cli::demo::run(&args, &mut out)).await,
+        Verb::Run(args) => Box::pin(cli::run::run(&args)).await,
+        Verb::Check(args) => Box::pin(cli::check::run(&args, &mut out)).await,
+        Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
         Verb::Policy(cli::policy::PolicyCommand::Check(args)) => cli::policy::check(&args, &mut out),
     }
 }

@@ -55,7 +55,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     logging::start(&settings.log)?;
     let mut asked_to_stop = std::pin::pin!(asked_to_stop()?);
     let worker = tokio::select! {
-        worker = start(&settings) => worker?,
+        worker = Box::pin(start(&settings)) => worker?,
         () = &mut asked_to_stop => {
             tracing::info!("asked to stop while starting");
             return Ok(());
