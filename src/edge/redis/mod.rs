@@ -1,7 +1,7 @@
 //! Histories in Redis: one server or a cluster, Redis from 6.2 on or Valkey.
 //!
-//! A batch is grouped by shard and bucket ([`plan`]), packed ([`packing`]), sent as one pipeline a node
-//! ([`cluster`], [`node`]), and every reply is looked at by itself ([`pass`]); `lua/admit.lua` decides, next to
+//! A batch is grouped by shard and bucket (`plan`), packed (`packing`), sent as one pipeline a node
+//! (`cluster`, `node`), and every reply is looked at by itself (`pass`); `lua/admit.lua` decides, next to
 //! the data. [`open`] finds, verifies or makes the keyspace.
 
 mod address;
