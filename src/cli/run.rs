@@ -154,43 +154,39 @@ fn patience() -> ExponentialBuilder {
         .with_jitter()
 }
 
+/// Asks Kafka something, again while it is unreachable.
+async fn ask_kafka<T: Send + 'static>(
+    kafka: &Arc<KafkaOptions>,
+    ask: fn(&KafkaOptions) -> Result<T, TopicError>,
+) -> anyhow::Result<T> {
+    let once = || {
+        let kafka = Arc::clone(kafka);
+        async move { Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??) }
+    };
+    once.retry(patience())
+        .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await
+}
+
 /// Makes sure that all topics are there; makes them where the user allows it.
 async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow::Result<()> {
-    let look = || {
-        let kafka = Arc::clone(kafka);
-        async move { tokio::task::spawn_blocking(move || topics::verify(&kafka)).await }
-    };
-    let found = (|| async { look().await.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from) })
-        .retry(patience())
-        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
-        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
-        .await;
-    match found {
-        Ok(_) => Ok(()),
-        Err(error) => match error.downcast() {
-            Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
-                tracing::info!(?topics, "creating missing topics");
-                Ok(topics::create(kafka, &topics, settings.kafka.create_partitions).await?)
-            }
-            Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
-            Ok(error) => Err(error.into()),
-            Err(error) => Err(error),
-        },
+    let Err(error) = ask_kafka(kafka, topics::verify).await else { return Ok(()) };
+    match error.downcast() {
+        Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
+            tracing::info!(?topics, "creating missing topics");
+            Ok(topics::create(kafka, &topics, settings.kafka.create_partitions).await?)
+        }
+        Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
+        Ok(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// Whether a keyspace that is missing may be made. Where the group has decided intents before, it has been lost, and an
 /// empty one would let everybody be written to anew: only a person may say so (`weir check --create`).
 async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
-    let look = || {
-        let kafka = Arc::clone(kafka);
-        async move { tokio::task::spawn_blocking(move || topics::has_progress(&kafka)).await }
-    };
-    let has_progress = (|| async { look().await.map_err(anyhow::Error::from)?.map_err(anyhow::Error::from) })
-        .retry(patience())
-        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
-        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
-        .await?;
+    let has_progress = ask_kafka(kafka, topics::has_progress).await?;
     Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
 }
 

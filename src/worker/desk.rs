@@ -135,7 +135,7 @@ impl Sitting {
             let way = self.way(intent, segment, &records.get(index), &mut asks);
             drafts.push(Draft { way, segment });
         }
-        (drafts, AdmitBatch { now: self.now, cap_sets: self.eval.cap_sets().to_vec(), asks })
+        (drafts, AdmitBatch { now: self.now, cap_sets: self.eval.take_cap_sets(), asks })
     }
 
     /// The segments of all intents, in their order.

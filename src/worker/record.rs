@@ -41,8 +41,6 @@ pub trait Records {
     fn len(&self) -> usize;
     /// Record `index`, below [`Records::len`].
     fn get(&self, index: usize) -> RecordView<'_>;
-    /// Forgets all of them.
-    fn clear(&mut self);
     /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0

@@ -131,13 +131,8 @@ impl PolicyEval {
     /// The set of caps that allows everything: for sends that are only to be recorded.
     pub const NO_CAPS: usize = 0;
 
-    /// All sets of caps that were handed out so far, for [`crate::domain::admit::AdmitBatch::cap_sets`].
-    #[must_use]
-    pub fn cap_sets(&self) -> &[Vec<CapQuery>] {
-        &self.cap_sets
-    }
-
-    /// Moves the sets of caps out, once all intents of the batch have been through the gate.
+    /// Moves the sets of caps out, for [`crate::domain::admit::AdmitBatch::cap_sets`], once all intents of the batch
+    /// have been through the gate.
     /// [`PolicyEval::denied`] goes on working.
     #[must_use]
     pub fn take_cap_sets(&mut self) -> Vec<Vec<CapQuery>> {

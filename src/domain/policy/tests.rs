@@ -409,10 +409,11 @@ fn a_batch_shares_its_sets_of_caps() {
         }
     }
     // Without caps; push in each zone; everything else, which asks for no zone.
-    assert_eq!(eval.cap_sets().len(), 1 + ZONES.len() + 1);
+    let sets = eval.take_cap_sets();
+    assert_eq!(sets.len(), 1 + ZONES.len() + 1);
     assert_eq!(gates[0], gates[3 * ZONES.len()]);
     let Gate::Ask { cap_set } = gates[0] else { panic!("{:?}", gates[0]) };
-    let set = &eval.take_cap_sets()[cap_set];
+    let set = &sets[cap_set];
     let push = CapQuery {
         window: Window::Calendar {
             start: time("2026-11-21T00:00:00Z"),

@@ -202,11 +202,6 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
             headers: message,
         }
     }
-
-    fn clear(&mut self) {
-        self.messages.clear();
-        self.bytes = 0;
-    }
 }
 
 /// Headers that are not yet handed to a producer.

@@ -80,10 +80,6 @@ impl Records for Batch {
         let value = Some(value.as_bytes());
         RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
     }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 struct FakeSource(Shared, Vec<Progress>);
