@@ -3,12 +3,15 @@
 use anyhow::Result;
 
 use crate::{
-    servers,
+    fuzz, servers,
     setup::{self, Scope},
     shell::{self, command},
 };
 
-/// Checks format, lints, dependencies and docs, then tests.
+/// How long each target is fuzzed.
+const FUZZ_SECONDS: u32 = 60;
+
+/// Checks format, lints, dependencies and docs, then tests and fuzzes.
 ///
 /// # Errors
 /// At the first check that fails.
@@ -21,5 +24,6 @@ pub fn run() -> Result<()> {
     let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     shell::run(doc)?;
-    servers::test(&[])
+    servers::test(&[])?;
+    fuzz::run(FUZZ_SECONDS, None)
 }

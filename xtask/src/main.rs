@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod fuzz;
 mod servers;
 mod setup;
 mod shell;
@@ -43,6 +44,14 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Fuzz what reads bytes from elsewhere, from the corpus in fuzz/ on, as many targets at once as there are cores
+    Fuzz {
+        /// One target only
+        target: Option<String>,
+        /// How long each target runs, in seconds
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// Check format, lints, dependencies and docs, then test: what CI runs
     Ci,
 }
@@ -53,6 +62,7 @@ fn main() -> Result<()> {
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
+        Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Ci => ci::run(),
     }
 }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell::{self, command, output, workspace};
 
-/// The cargo-deny that CI checks with.
-const CARGO_DENY: &str = "0.20.2";
+/// What CI checks and fuzzes with: cargo's subcommand, and its version.
+const CARGO_TOOLS: [(&str, &str); 2] = [("deny", "0.20.2"), ("fuzz", "0.13.2")];
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
@@ -16,7 +16,7 @@ const JAVA: u32 = 17;
 pub enum Scope {
     /// What tests need.
     Tests,
-    /// That and cargo-deny.
+    /// That, cargo-deny and cargo-fuzz.
     Everything,
 }
 
@@ -47,7 +47,7 @@ pub fn run(scope: Scope) -> Result<()> {
     fetch_kafka()?;
     match scope {
         Scope::Tests => Ok(()),
-        Scope::Everything => install_cargo_deny(),
+        Scope::Everything => CARGO_TOOLS.iter().try_for_each(|(tool, version)| install_cargo_tool(tool, version)),
     }
 }
 
@@ -120,13 +120,11 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-fn install_cargo_deny() -> Result<()> {
-    if output("cargo", &["deny", "--version"]).is_some_and(|said| said.contains(CARGO_DENY)) {
+fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
+    if output("cargo", &[tool, "--version"]).is_some_and(|said| said.contains(version)) {
         return Ok(());
     }
-    // Unoptimised: it takes half the time to build, and a check still takes 3 s.
-    shell::run(command(
-        "cargo",
-        &["install", "-q", "--locked", "--debug", "--force", "cargo-deny", "--version", CARGO_DENY],
-    ))
+    let package = format!("cargo-{tool}");
+    // Unoptimised: it takes half the time to build, and cargo-deny's check still takes 3 s.
+    shell::run(command("cargo", &["install", "-q", "--locked", "--debug", "--force", &package, "--version", version]))
 }

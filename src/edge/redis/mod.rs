@@ -15,6 +15,7 @@ mod options;
 mod packing;
 mod pass;
 mod plan;
+mod reply;
 mod script;
 mod servers;
 mod slot_map;

@@ -1,0 +1,145 @@
+//! The targets. Each takes any bytes, and panics where a promise is broken.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::IgnoredAny;
+
+use crate::{
+    ALLOCATOR,
+    bitmap_format::{read_members, write_members},
+    document::Format,
+    domain::{
+        class::ClassNames,
+        decode::{Header, decode},
+        fields::{Field, FieldMap},
+        history::{ENTRY_BYTES, pack, unpack},
+        intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
+        policy::{Gate, IntentFacts, PolicyEval},
+        segment::{Manifest, UserIdKind},
+        time::Time,
+        zone::Zone,
+    },
+    policy_file::parse_policy,
+    reply_format::read_reply,
+};
+
+/// What every reader may take beside what it needs for its input: tables, messages, the fuzzer's own.
+const ALLOWANCE_BYTES: usize = 4 << 20;
+/// 8 days, the default of `redis.history`.
+const HISTORY_MS: i64 = 8 * 24 * 3600 * 1000;
+
+/// Runs `read` with memory for at most `times` the input, and the allowance. Memory beyond ends the process.
+fn bounded<T>(input: &[u8], times: usize, read: impl FnOnce() -> T) -> T {
+    let limit = ALLOCATOR.allocated() + ALLOWANCE_BYTES + input.len() * times;
+    ALLOCATOR.set_limit(limit).expect("the limit is above what is in use");
+    let result = read();
+    ALLOCATOR.set_limit(usize::MAX).expect("there is no higher limit");
+    result
+}
+
+/// The bytes before the first 0xFF, which is in no UTF-8 text, and those behind it.
+fn split(data: &[u8]) -> (&[u8], &[u8]) {
+    let at = data.iter().position(|&byte| byte == 0xFF).unwrap_or(data.len());
+    (&data[..at], data.get(at + 1..).unwrap_or_default())
+}
+
+fn maps() -> [FieldMap; 2] {
+    let moved = [
+        (Field::UserId, "/recipient/id"),
+        (Field::Id, "/message/0/id"),
+        (Field::Channel, "/a~1b/m~0n"),
+        (Field::Cost, "/recipient/cost"),
+    ];
+    [FieldMap::default(), FieldMap::new(moved).expect("these are pointers to different places")]
+}
+
+/// The intent decoder: a value, then after 0xFF the value of `content-type`, and after another one that of `ce_id`.
+pub fn intent(data: &[u8]) {
+    let (value, rest) = split(data);
+    let (content_type, ce_id) = split(rest);
+    let headers = [
+        Header { key: b"content-type", value: Some(content_type) },
+        Header { key: b"ce_id", value: Some(ce_id) },
+        Header { key: b"ce_subject", value: None },
+    ];
+    let headers = if rest.is_empty() { &headers[..0] } else { &headers[..] };
+    for map in maps() {
+        let found = bounded(data, 4, || decode(Some(value), headers.iter().copied(), &map).map_err(drop));
+        let Ok(intent) = found else { continue };
+        assert!(value.len() <= MAX_INTENT_BYTES);
+        assert!((1..=MAX_ID_BYTES).contains(&intent.id.len()), "an id of {} bytes", intent.id.len());
+        assert!((1..=MAX_ID_BYTES).contains(&intent.user_id.len()), "a user of {} bytes", intent.user_id.len());
+        assert!(intent.cost >= 1);
+        assert_eq!(intent.value().as_bytes(), value, "the value is passed on as it came");
+        // Not a `Value`: numbers may be larger than it holds.
+        let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(value);
+        assert!(members.is_ok(), "an intent is a JSON object to others too: {members:?}");
+    }
+}
+
+/// The history codec.
+pub fn history(data: &[u8]) {
+    match bounded(data, 4, || unpack(data)) {
+        Ok(entries) => assert_eq!(pack(&entries), data, "a history is written as it was read"),
+        Err(torn) => assert!(!data.len().is_multiple_of(ENTRY_BYTES) && torn.bytes == data.len()),
+    }
+}
+
+/// The reply of the admit script. The first byte is how many sends were asked for.
+pub fn reply(data: &[u8]) {
+    let Some((sends, reply)) = data.split_first() else { return };
+    let sends = usize::from(*sends);
+    if let Some(outcomes) = bounded(data, 8, || read_reply(reply, sends)) {
+        assert_eq!(outcomes.len(), sends, "one outcome a send");
+    }
+}
+
+/// The manifest of a set of segments.
+pub fn manifest(data: &[u8]) {
+    let Ok(manifest) = bounded(data, 64, || Manifest::parse(data).map_err(drop)) else { return };
+    let again = Manifest::parse(manifest.to_json().as_bytes());
+    assert_eq!(again.as_ref(), Ok(&manifest), "a manifest is read as it was written");
+}
+
+/// The bitmap of a segment. The first byte says which kind.
+pub fn bitmap(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    let kind = [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64][usize::from(kind % 3)];
+    let declared = u64::try_from(bytes.len()).ok();
+    let read = |mut bytes: &[u8]| read_members(kind, declared, &mut bytes);
+    // A container of two bytes a run becomes one of 8 KiB at most when it is read.
+    let Ok(members) = bounded(data, 4096, || read(bytes).map_err(drop)) else { return };
+    let mut written = Vec::new();
+    write_members(&members, &mut written).expect("a vector takes all");
+    let mut rest = written.as_slice();
+    let again = read_members(kind, u64::try_from(written.len()).ok(), &mut rest).expect("what we write, we read");
+    assert_eq!(again.len(), members.len());
+    let mut twice = Vec::new();
+    write_members(&again, &mut twice).expect("a vector takes all");
+    assert_eq!(written, twice, "the same members give the same bytes");
+}
+
+/// A policy, in TOML or (with a first byte of `{`) in JSON; a valid one is asked about a few intents.
+pub fn policy(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let format = if text.starts_with('{') { Format::Json } else { Format::Toml };
+    let parsed =
+        bounded(data, 1024, || parse_policy("policy", text, format, HISTORY_MS).map_err(|p| drop(p.to_string())));
+    let Ok(policy) = parsed else { return };
+    let names: Vec<String> = policy.segments.keys().take(3).cloned().collect();
+    let policy = Arc::new(policy);
+    let zone = Zone::named("America/Sao_Paulo");
+    for now in [0, 1_577_836_800_000, 1_793_000_000_000, 4_102_444_800_000] {
+        let mut eval = PolicyEval::new(Arc::clone(&policy), &names, Time::default().plus(now));
+        for segment in std::iter::once(None).chain((0..names.len()).map(Some)) {
+            let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("c") };
+            for zone in [None, zone.as_ref()] {
+                let gate = eval.gate(&IntentFacts { segment, class, zone, ..IntentFacts::default() });
+                match gate {
+                    Gate::Ask { .. } | Gate::Bypass | Gate::Suppress { .. } => {}
+                }
+            }
+        }
+        drop(eval.take_cap_sets());
+    }
+}

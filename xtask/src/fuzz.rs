@@ -1,0 +1,56 @@
+//! `fuzz`: every reader of foreign bytes against libFuzzer, from the stored corpus on.
+
+use std::{fs, thread};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    setup::{self, Scope},
+    shell::{self, command, workspace},
+};
+
+/// The targets, as in fuzz/Cargo.toml.
+const TARGETS: [&str; 6] = ["intent", "history", "reply", "manifest", "bitmap", "policy"];
+/// More than any target needs, a fuzzer's own tables included.
+const MEMORY_LIMIT_MB: u32 = 512;
+/// No input may take longer than this, in seconds.
+const SLOWEST_INPUT_S: u32 = 5;
+
+/// Fuzzes each target for so many seconds, as many at once as there are cores.
+///
+/// # Errors
+/// When something is missing or does not build, or a target breaks: its input is then in fuzz/artifacts.
+pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
+    let targets: Vec<&str> = TARGETS.into_iter().filter(|target| only.is_none_or(|only| only == *target)).collect();
+    ensure!(!targets.is_empty(), "there is no such target; there are: {}", TARGETS.join(", "));
+    setup::run(Scope::Everything)?;
+    // The corpus once without a fuzzer: a message and a backtrace for what is known already.
+    shell::run(command("cargo", &["test", "-q", "--manifest-path", "fuzz/Cargo.toml"]))?;
+    shell::run(command("cargo", &["fuzz", "build", "--sanitizer", "none"]))?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let share = |core: usize| targets.iter().copied().skip(core).step_by(cores);
+    let one_core = |core: usize| share(core).try_for_each(|target| one(target, seconds));
+    let results: Vec<Result<()>> = thread::scope(|scope| {
+        let one_core = &one_core;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_core(core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
+    });
+    results.into_iter().collect()
+}
+
+/// Fuzzes one target. What it finds goes to a folder of its own, so that the stored corpus changes only by hand.
+fn one(target: &str, seconds: u32) -> Result<()> {
+    let found = workspace().join("fuzz/target/found").join(target);
+    fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
+    let log = workspace().join(format!("fuzz/target/fuzz-{target}.log"));
+    let file = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut fuzz = command("cargo", &["fuzz", "run", "--sanitizer", "none", target]);
+    fuzz.arg(&found).arg(format!("fuzz/corpus/{target}")).arg("--").args([
+        format!("-max_total_time={seconds}"),
+        format!("-rss_limit_mb={MEMORY_LIMIT_MB}"),
+        format!("-timeout={SLOWEST_INPUT_S}"),
+    ]);
+    fuzz.stderr(file.try_clone()?).stdout(file);
+    shell::run(fuzz)
+        .with_context(|| format!("{target}: what it said is in {}, the input in fuzz/artifacts", log.display()))
+}
