@@ -57,6 +57,8 @@ pub struct CapUse<'p> {
     pub used: u32,
     /// From when on it lets every send of cost 1 that it speaks of through, of whatever campaign.
     pub next: Next,
+    /// The same for a send of a campaign that the user was never sent.
+    pub next_new: Next,
     /// For a cap that counts each campaign by itself, the campaigns with a send in its window.
     pub campaigns: Vec<CampaignUse>,
 }
@@ -72,6 +74,8 @@ pub struct Standing<'p> {
     pub caps: Vec<CapUse<'p>>,
     /// From when on all caps let every send of cost 1 through, whatever its channel, category and campaign.
     pub next: Next,
+    /// From when on they let any send of cost 1 through at all: one that only the caps on everything speak of.
+    pub soonest: Next,
 }
 
 /// One user at one moment.
@@ -99,7 +103,9 @@ impl<'a> Moment<'a> {
         let (judged_at, ahead) = judged_at(&self.history.entries, self.now);
         let caps: Vec<CapUse<'p>> = caps.list().iter().map(|cap| self.cap_use(cap)).collect();
         let next = caps.iter().map(|cap| cap.next).max().unwrap_or(Next::Now);
-        Standing { judged_at, ahead, caps, next }
+        let on_everything = caps.iter().filter(|cap| cap.cap.filter.is_everything());
+        let soonest = on_everything.map(|cap| cap.next_new).max().unwrap_or(Next::Now);
+        Standing { judged_at, ahead, caps, next, soonest }
     }
 
     fn cap_use<'p>(&self, cap: &'p Cap) -> CapUse<'p> {
@@ -129,6 +135,7 @@ impl<'a> Moment<'a> {
             cap,
             used: all().map(|one| one.used).max().unwrap_or(0),
             next: all().map(|one| one.next).max().unwrap_or(Next::Now),
+            next_new: new.next,
             campaigns,
         }
     }
@@ -171,3 +178,6 @@ pub fn would(history: &NamedHistory, ask: &Ask<'_>, caps: &[CapQuery], now: Time
     let caps: Vec<decide::Cap> = caps.iter().map(cap).collect();
     decide(&mut history.entries.clone(), &send, &caps, now, history.retention_ms)
 }
+
+#[cfg(test)]
+mod tests;

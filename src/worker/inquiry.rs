@@ -182,6 +182,7 @@ fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Opt
         sends: moment.alive().0.iter().map(|entry| SendView::new(entry, history)).collect(),
         caps: standing.caps.iter().map(|cap_use| CapView::new(cap_use, history, now)).collect(),
         eligible_at: standing.next.time(now),
+        soonest_at: standing.soonest.time(now),
         quiet_until: policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(zone, now)),
         asked_at: now,
         judged_at: standing.judged_at,

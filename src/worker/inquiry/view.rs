@@ -38,6 +38,10 @@ pub struct UserView {
     /// else is sent; not before `asked_at`; null where a cap's limit is 0. Quiet hours are not in it.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub eligible_at: Option<Time>,
+    /// From when on the caps let any send of cost 1 through at all: one that only the caps on everything speak of. Not
+    /// before `asked_at`, not after `eligible_at`; null for never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub soonest_at: Option<Time>,
     /// The end of the quiet hours of `timezone`; absent where it is not quiet now.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -205,7 +209,7 @@ impl SendView {
 
 impl CapView {
     pub(super) fn new(cap_use: &CapUse<'_>, history: &NamedHistory, now: Time) -> Self {
-        let CapUse { cap, used, next, campaigns } = cap_use;
+        let CapUse { cap, used, next, next_new: _, campaigns } = cap_use;
         let (window, per) = match &cap.window {
             CapWindow::Sliding { text, .. } => (Some(text.to_string()), None),
             CapWindow::Per(period) => (None, Some(period.name().to_owned())),
