@@ -159,7 +159,7 @@ fn decision(
     answers: &[Option<Answer>],
 ) -> Decision {
     let draft = drafts.first().expect("one record was gated");
-    Decision::new(&sitting.decision(&posted.get(0), draft, answers), intent)
+    Decision::new(&sitting.decision(&posted.get(0), draft, answers), intent, sitting.policy())
 }
 
 /// What a user stands at. `zone` is that of an intent, if one was asked about that names it.

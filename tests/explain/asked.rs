@@ -122,6 +122,54 @@ async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to_on_a
     walk(fresh_store(&options(Stack::shared().redis_cluster())).await).await;
 }
 
+/// A policy with all that a gate may say, and what is sent all the same.
+const GATES: &str = r#"
+version = "gates-1"
+timezone = "Asia/Singapore"
+max_age = "1h"
+shadow = false
+[default]
+caps = [ { name = "daily", limit = 2, window = "24h" }, { name = "never", limit = 0, per = "month", channel = "push" } ]
+[[bypass]]
+category = "transactional"
+counts = true
+[[bypass]]
+category = "news"
+counts = false
+[quiet_hours]
+from = "22:00"
+to = "08:00"
+action = "suppress"
+category = "promo"
+"#;
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mode() {
+    let mut seen = std::collections::BTreeSet::new();
+    for policy in [GATES.to_owned(), GATES.replace("shadow = false", "shadow = true")] {
+        let store = fresh_store(&options(Stack::shared().redis_cluster())).await;
+        let clock = Hand::new();
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut inquiry = inquiry(&policy, Door::Http, store, &clock);
+        for step in 0..STEPS {
+            clock.turn(pick(&mut random, &[0, 1000, 3_600_000, 7_200_000]));
+            let id = format!("i-{}", if random.u8(..4) == 0 { step / 2 } else { step });
+            let (mut intent, _) = an_intent(&mut random, &id, pick(&mut random, &USERS), clock.now());
+            intent["created_at"] = json!(clock.now().plus(-pick(&mut random, &[0, 0, 0, 3_600_001])));
+            let bytes = serde_json::to_vec(&intent).unwrap();
+            let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
+            let decided = serde_json::to_value(inquiry.decide(&bytes).await.unwrap()).unwrap();
+            assert_eq!(said, decided, "step {step}: {intent}");
+            seen.insert(format!("{} {}", decided["verdict"], decided["reason"]).replace('"', ""));
+        }
+    }
+    for verdict in ["suppressed", "shadow-suppressed"] {
+        for reason in ["cap", "expired", "too_early", "quiet_hours"] {
+            assert!(seen.contains(&format!("{verdict} {reason}")), "{verdict} {reason}: {seen:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() {
     let options = options(Stack::shared().redis_cluster());
@@ -150,7 +198,7 @@ async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() 
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing() {
-    let server = testkit::redis::RedisServer::start::<&str>(&[]).unwrap();
+    let server = testkit::redis::RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
     let clock = Hand::new();
     let store = fresh_store(&options(&[server.url()])).await;
     let mut inquiry = inquiry(POLICY, Door::Http, store, &clock);

@@ -131,7 +131,8 @@ impl Page<'_> {
     fn decision(&self, decision: &Decision) -> String {
         let Decision { intent_id, .. } = decision;
         let Some(reason) = decision.reason else {
-            return format!("Intent {intent_id} would be approved now.\n");
+            let why = if decision.bypassed { ": the policy has a bypass for it, so no cap is asked" } else { "" };
+            return format!("Intent {intent_id} would be approved now{why}.\n");
         };
         let why = self.why(decision, reason);
         let until = match decision.eligible_at {

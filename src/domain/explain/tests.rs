@@ -214,7 +214,7 @@ fn a_case() -> impl Strategy<Value = Case> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_send_is_allowed_from_the_moment_that_is_said_and_not_a_millisecond_before(case in a_case()) {

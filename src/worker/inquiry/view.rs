@@ -12,7 +12,7 @@ use crate::domain::{
     history::Entry,
     intent::Intent,
     named_history::NamedHistory,
-    policy::CapWindow,
+    policy::{CapWindow, Policy},
     time::Time,
     verdict::{self, CapSpan, Cause, DenyingCap, SuppressReason, Suppressed},
 };
@@ -163,6 +163,9 @@ pub struct Decision {
     /// The intent as it came.
     #[schema(value_type = Object)]
     pub intent: Box<RawValue>,
+    /// Whether a bypass of the policy speaks of it, so that no cap is asked. Not part of the envelope.
+    #[serde(skip)]
+    pub bypassed: bool,
 }
 
 /// The cap that denied.
@@ -248,7 +251,7 @@ impl CampaignView {
 
 impl Decision {
     /// The same as [`crate::domain::envelope::envelope`] writes, to be kept.
-    pub(super) fn new(decision: &verdict::Decision<'_>, intent: &Intent<'_>) -> Self {
+    pub(super) fn new(decision: &verdict::Decision<'_>, intent: &Intent<'_>, policy: &Policy) -> Self {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| match &suppressed.cause {
             Cause::Cap(cap) => Some(DecisionCap::new(cap)),
@@ -273,6 +276,7 @@ impl Decision {
                 offset: decision.origin.offset,
             },
             intent: value.expect("an intent's value was decoded, so it is JSON"),
+            bypassed: policy.bypass.iter().any(|rule| rule.matches(&intent.class())),
         }
     }
 }
@@ -286,3 +290,6 @@ impl DecisionCap {
         Self { name: cap.name.to_owned(), limit: cap.limit, window, per, used: cap.used }
     }
 }
+
+#[cfg(test)]
+mod tests;
