@@ -129,7 +129,7 @@ timezone = "Asia/Singapore"
 max_age = "1h"
 shadow = false
 [default]
-caps = [ { name = "daily", limit = 2, window = "24h" }, { name = "never", limit = 0, per = "month", channel = "push" } ]
+caps = [ { name = "daily", limit = 2, window = "24h" }, { name = "never", limit = 0, per = "week", channel = "push" } ]
 [[bypass]]
 category = "transactional"
 counts = true
@@ -154,7 +154,8 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
         for step in 0..STEPS {
             clock.turn(pick(&mut random, &[0, 1000, 3_600_000, 7_200_000]));
             let id = format!("i-{}", if random.u8(..4) == 0 { step / 2 } else { step });
-            let (mut intent, _) = an_intent(&mut random, &id, pick(&mut random, &USERS), clock.now());
+            let user = pick(&mut random, &USERS);
+            let (mut intent, _) = an_intent(&mut random, &id, user, clock.now());
             intent["created_at"] = json!(clock.now().plus(-pick(&mut random, &[0, 0, 0, 3_600_001])));
             let bytes = serde_json::to_vec(&intent).unwrap();
             let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
