@@ -171,6 +171,10 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
     }
 }
 
+fn can_be_sent<F: Future + Send>(future: F) -> F {
+    future
+}
+
 #[tokio::test]
 async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() {
     let options = options(Stack::shared().redis_cluster());
@@ -181,16 +185,17 @@ async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() 
     let mut line = inquiry(POLICY, Door::CommandLine, store(), &clock);
     let intent = br#"{"id":"i-1","user_id":"7","campaign":"autumn","channel":"push"}"#;
 
-    let first = http.decide(intent).await.unwrap();
+    // Servers want futures that may be polled on any thread.
+    let first = can_be_sent(http.decide(intent)).await.unwrap();
     assert_eq!((first.verdict.as_str(), first.origin.topic.as_str()), ("approved", "/v1/decisions"));
     let trips = http.store().stats().round_trips();
     clock.turn(60_000);
     let again = http.decide(intent).await.unwrap();
     assert_eq!(http.store().stats().round_trips(), trips + 1, "one round trip once the names are known");
     assert_eq!((again.verdict.as_str(), again.decided_at), ("approved", first.decided_at));
-    let duplicate = line.would(intent).await.unwrap();
+    let duplicate = can_be_sent(line.would(intent)).await.unwrap();
     assert_eq!(serde_json::to_value(duplicate.reason).unwrap(), "duplicate");
-    let view = http.user("7").await.unwrap();
+    let view = can_be_sent(http.user("7")).await.unwrap();
     assert_eq!(view.sends.len(), 1);
     let trips = http.store().stats().round_trips();
     assert_eq!(http.user("7").await.unwrap(), view);

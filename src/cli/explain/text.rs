@@ -233,3 +233,6 @@ fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
 fn lines(table: &Table) -> String {
     table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
 }
+
+#[cfg(test)]
+mod tests;
