@@ -5,6 +5,7 @@
 -- which is not stored.
 --
 -- KEYS  [1]     the table, a hash: name -> number, and the keyspace's epoch under "epoch"
+--       [2]     the same backwards, a hash: number -> name; left out where nobody asks that way
 -- ARGV  [1]     the keyspace's epoch
 --       [2]     the highest number that may be given, decimal
 --       [3..]   names, each with a first byte that no table's own field begins with ("[" or "=")
@@ -13,8 +14,8 @@
 --
 -- Example: EVALSHA <sha> 1 weir:{weir}:kinds <epoch> 65534 ["push","promo"] ["email",null]  ->  1, 2
 
-if #KEYS ~= 1 or #ARGV < 3 then
-  return redis.error_reply('ERR intern takes 1 key and at least 3 arguments')
+if #KEYS < 1 or #KEYS > 2 or #ARGV < 3 then
+  return redis.error_reply('ERR intern takes 1 or 2 keys and at least 3 arguments')
 end
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then
@@ -26,7 +27,7 @@ for n = 3, #ARGV do
   names[n - 2] = ARGV[n]
 end
 local numbers = redis.call('HMGET', KEYS[1], unpack(names))
-local new, size, fresh = {}, 0, {}
+local new, backwards, size, fresh = {}, {}, 0, {}
 for n = 1, #names do
   local number = tonumber(numbers[n] or fresh[names[n]])
   if not number and given < limit then
@@ -34,11 +35,15 @@ for n = 1, #names do
     number = given
     fresh[names[n]] = number
     new[size + 1], new[size + 2] = names[n], number
+    backwards[size + 1], backwards[size + 2] = number, names[n]
     size = size + 2
   end
   numbers[n] = number or limit + 1
 end
 if size > 0 then
   redis.call('HSET', KEYS[1], unpack(new))
+  if KEYS[2] then
+    redis.call('HSET', KEYS[2], unpack(backwards))
+  end
 end
 return numbers

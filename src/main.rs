@@ -29,6 +29,8 @@ enum Verb {
     /// Look at policies
     #[command(subcommand)]
     Policy(cli::policy::PolicyCommand),
+    /// Say why a user was not sent something, and when they may be
+    Explain(cli::explain::ExplainArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ async fn act(verb: Verb) -> anyhow::Result<()> {
         Verb::Run(args) => Box::pin(cli::run::run(&args)).await,
         Verb::Check(args) => Box::pin(cli::check::run(&args, &mut out)).await,
         Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
+        Verb::Explain(args) => Box::pin(cli::explain::run(&args, &mut out)).await,
         Verb::Policy(cli::policy::PolicyCommand::Check(args)) => cli::policy::check(&args, &mut out),
     }
 }

@@ -33,11 +33,12 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 11] = [
+    let verbs: [&[&str]; 12] = [
         &[],
         &["demo"],
         &["run"],
         &["check"],
+        &["explain"],
         &["segments"],
         &["segments", "build"],
         &["segments", "inspect"],
@@ -61,9 +62,10 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 8] = [
         &[],
         &["no-verb"],
+        &["explain"],
         &["run", "--no-flag"],
         &["check", "--output", "xml"],
         &["segments", "build", "--out", "x"],
@@ -74,8 +76,8 @@ fn wrong_usage_ends_with_2() {
         let (out, err) = says(args, folder.path(), 2);
         assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
     }
-    for verb in ["run", "check"] {
-        let (_, err) = says(&[verb, "--config", "nowhere.toml"], folder.path(), 2);
+    for verb in [&["run"][..], &["check"], &["explain", "42"]] {
+        let (_, err) = says(&[verb, &["--config", "nowhere.toml"]].concat(), folder.path(), 2);
         is_a_paragraph(&err);
         assert!(err.contains("nowhere.toml"), "{err}");
     }

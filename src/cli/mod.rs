@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod check;
 pub mod demo;
 pub mod exit;
+pub mod explain;
 pub mod logging;
 pub mod output;
 pub mod policy;

@@ -46,7 +46,9 @@ pub struct Cap {
 }
 
 impl Cap {
-    fn counts(&self, entry: &Entry, campaign: Campaign) -> bool {
+    /// Whether an entry is one that this cap counts for a send of this campaign.
+    #[must_use]
+    pub fn counts(&self, entry: &Entry, campaign: Campaign) -> bool {
         let kind = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&entry.kind));
         let ours = match self.scope {
             Scope::Every => true,
@@ -109,12 +111,8 @@ pub struct Answer {
 /// `history` is the user's, ascending by time; entries that are `retention_ms` old or older are as good as
 /// gone, and a write cuts them off. `now` is the batch's clock.
 pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, retention_ms: i64) -> Answer {
-    let horizon = now.plus(MAX_AHEAD_MS);
-    let newest = history.iter().rev().map(|entry| entry.at).find(|&at| at <= horizon);
-    let at = newest.map_or(now, |newest| newest.max(now));
-    let ahead = history.last().is_some_and(|entry| entry.at > horizon);
-    let kept_from = at.plus(1 - retention_ms);
-    let alive = &history[history.partition_point(|entry| entry.at < kept_from)..];
+    let (at, ahead) = judged_at(history, now);
+    let alive = alive(history, at, retention_ms);
 
     let same_id = || alive.iter().filter(|entry| entry.id == send.id);
     if let Some(entry) = same_id().find(|entry| entry.origin == send.origin) {
@@ -126,32 +124,75 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, re
         (Verdict::Replayed | Verdict::Duplicate | Verdict::Denied { .. }, Record::IfAllowed) => false,
     };
     if record {
-        write(history, send, at, kept_from);
+        write(history, send, at, kept_from(at, retention_ms));
     }
     Answer { verdict, at, ahead }
+}
+
+/// The time that a user's sends are judged by: the later of the clock and the newest entry, unless that is more than
+/// [`MAX_AHEAD_MS`] ahead of the clock; and whether there is such an entry.
+#[must_use]
+pub fn judged_at(history: &[Entry], now: Time) -> (Time, bool) {
+    let horizon = now.plus(MAX_AHEAD_MS);
+    let newest = history.iter().rev().map(|entry| entry.at).find(|&at| at <= horizon);
+    let ahead = history.last().is_some_and(|entry| entry.at > horizon);
+    (newest.map_or(now, |newest| newest.max(now)), ahead)
+}
+
+/// The entries that are not yet as good as gone for a send judged at `at`.
+#[must_use]
+pub fn alive(history: &[Entry], at: Time, retention_ms: i64) -> &[Entry] {
+    &history[history.partition_point(|entry| entry.at < kept_from(at, retention_ms))..]
+}
+
+fn kept_from(at: Time, retention_ms: i64) -> Time {
+    at.plus(1 - retention_ms)
+}
+
+/// Whether a cap has room for a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// It has.
+    Free,
+    /// Not before this entry has left the window.
+    Behind(Time),
+    /// It never has.
+    Never,
+}
+
+impl Cap {
+    /// What the window holds at `at` of what counts for this campaign, in costs, and whether a send of `cost` fits in.
+    #[must_use]
+    pub fn weigh(&self, alive: &[Entry], campaign: Campaign, cost: u8, at: Time) -> (u32, Room) {
+        let first = self.window.first(at);
+        let counted = || alive.iter().filter(|entry| entry.at >= first && self.counts(entry, campaign));
+        let used: u32 = counted().map(|entry| u32::from(entry.cost)).sum();
+        let cost = u32::from(cost);
+        if used + cost <= self.limit {
+            return (used, Room::Free);
+        }
+        if cost > self.limit {
+            return (used, Room::Never);
+        }
+        let mut left = used;
+        let blocking = counted().find(|entry| {
+            left -= u32::from(entry.cost);
+            left + cost <= self.limit
+        });
+        (used, blocking.map_or(Room::Never, |entry| Room::Behind(entry.at)))
+    }
 }
 
 /// The caps alone: allowed, or denied by the cap that frees last.
 fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> Verdict {
     let mut worst: Option<(Option<Time>, Verdict)> = None;
     for (cap, index) in caps.iter().zip(0_u8..) {
-        let first = cap.window.first(at);
-        let counted = || alive.iter().filter(|entry| entry.at >= first && cap.counts(entry, send.campaign));
-        let used: u32 = counted().map(|entry| u32::from(entry.cost)).sum();
-        let cost = u32::from(send.cost);
-        if used + cost <= cap.limit {
-            continue;
-        }
-        let mut left = used;
-        let blocking = (cost <= cap.limit)
-            .then(|| {
-                counted().find(|entry| {
-                    left -= u32::from(entry.cost);
-                    left + cost <= cap.limit
-                })
-            })
-            .flatten()
-            .map(|entry| entry.at);
+        let (used, room) = cap.weigh(alive, send.campaign, send.cost, at);
+        let blocking = match room {
+            Room::Free => continue,
+            Room::Behind(entry) => Some(entry),
+            Room::Never => None,
+        };
         let freed = blocking.map(|entry| cap.window.freed(entry));
         // `None` is never, and later than any time.
         let later = match (&worst, freed) {

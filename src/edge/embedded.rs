@@ -11,9 +11,10 @@ use crate::{
         class::{Campaign, ClassNames, Kind, KindTable, table_name},
         decide::{Answer, Cap, Send, decide},
         history::Entry,
+        named_history::NamedHistory,
         shard::UserHash,
     },
-    worker::ports::{Store, StoreError},
+    worker::ports::{Histories, Store, StoreError},
 };
 
 /// Histories in memory, shared by all clones. A user's entries that are past the retention are dropped when the
@@ -29,6 +30,8 @@ struct Shared {
     histories: HashMap<UserHash, Vec<Entry>>,
     kinds: KindTable,
     campaigns: HashMap<String, Campaign>,
+    /// The same backwards: number 1 first.
+    campaign_names: Vec<String>,
 }
 
 impl EmbeddedStore {
@@ -77,6 +80,7 @@ impl Shared {
         }
         let next = u32::try_from(self.campaigns.len() + 1).map_or(Campaign::OVERFLOW, Campaign).min(Campaign::OVERFLOW);
         if next < Campaign::OVERFLOW {
+            self.campaign_names.push(name.clone().into_owned());
             self.campaigns.insert(name.into_owned(), next);
         }
         next
@@ -88,6 +92,30 @@ impl Shared {
             Cap { window: *window, limit: *limit, kinds: self.kinds.matching(filter), scope: *scope }
         };
         caps.iter().map(cap).collect()
+    }
+}
+
+impl Shared {
+    fn named(&self, user: UserHash, retention_ms: i64) -> NamedHistory {
+        let entries = self.histories.get(&user).cloned().unwrap_or_default();
+        let kind = |entry: &Entry| Some((entry.kind, self.kinds.names(entry.kind)?.clone()));
+        let campaign = |entry: &Entry| {
+            let place = usize::try_from(entry.campaign.0).ok()?.checked_sub(1)?;
+            Some((entry.campaign, self.campaign_names.get(place)?.clone()))
+        };
+        NamedHistory {
+            kinds: entries.iter().filter_map(kind).collect(),
+            campaigns: entries.iter().filter_map(campaign).collect(),
+            entries,
+            retention_ms,
+        }
+    }
+}
+
+impl Histories for EmbeddedStore {
+    async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
+        let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(shared.named(user, self.retention_ms))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
         segment::{LookupScratch, Membership, SegmentSet},
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
+        verdict::Decision,
     },
     metrics::{Metrics, Tally},
 };
@@ -177,6 +178,30 @@ impl Sitting {
             },
         });
         Way::Ask { ask, cap_set, shadowed }
+    }
+
+    /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
+    #[must_use]
+    pub fn decision<'s>(&'s self, record: &RecordView<'_>, draft: &Draft, answers: &[Option<Answer>]) -> Decision<'s> {
+        OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now).decision(record, draft, answers)
+    }
+
+    /// The policy of the batch.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.eval.policy()
+    }
+
+    /// The segments of the batch.
+    #[must_use]
+    pub fn segments(&self) -> &SegmentSet {
+        &self.set
+    }
+
+    /// The clock of the batch.
+    #[must_use]
+    pub const fn now(&self) -> Time {
+        self.now
     }
 
     /// Writes the outputs, one a record, and counts them.

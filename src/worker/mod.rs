@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod desk;
+pub mod inquiry;
 pub mod lane;
 pub mod output;
 pub mod ports;

@@ -58,15 +58,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 return Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers };
             }
         };
-        let (verdict, decided_at) = self.verdict(draft, answers);
-        let decision = Decision {
-            verdict,
-            segment: draft.segment.map(|place| self.set.segments()[place].name.as_str()),
-            decided_at,
-            policy_version: &self.eval.policy().version,
-            segments_version: self.set.version(),
-            origin,
-        };
+        let decision = self.decision(record, draft, answers);
+        let Decision { verdict, decided_at, .. } = decision;
         let reason = verdict.suppressed().map(Suppressed::reason);
         match verdict {
             Verdict::Suppressed(_) => {
@@ -85,6 +78,24 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 let headers = Arc::clone(headers);
                 Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
             }
+        }
+    }
+
+    /// The decision on a record that is an intent.
+    pub(super) fn decision(
+        &mut self,
+        record: &RecordView<'_>,
+        draft: &Draft,
+        answers: &[Option<Answer>],
+    ) -> Decision<'w> {
+        let (verdict, decided_at) = self.verdict(draft, answers);
+        Decision {
+            verdict,
+            segment: draft.segment.map(|place| self.set.segments()[place].name.as_str()),
+            decided_at,
+            policy_version: &self.eval.policy().version,
+            segments_version: self.set.version(),
+            origin: Origin { topic: self.topic, partition: record.partition, offset: record.offset },
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use super::record::{Job, Progress, Records};
-use crate::domain::{admit::AdmitBatch, decide::Answer, time::Time};
+use crate::domain::{admit::AdmitBatch, decide::Answer, named_history::NamedHistory, shard::UserHash, time::Time};
 
 /// The clock. It is read once a batch and handed down.
 pub trait Clock: Send {
@@ -44,6 +44,15 @@ pub trait Store: Send {
         batch: &AdmitBatch<'_>,
         answers: &mut [Option<Answer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Where histories are, to be read: writes nothing.
+pub trait Histories: Send {
+    /// The history of a user, with the names that its numbers stand for; empty for one who was never written to.
+    ///
+    /// # Errors
+    /// It cannot be read now, or is lost.
+    fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
 }
 
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].

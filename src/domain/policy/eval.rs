@@ -175,10 +175,7 @@ impl PolicyEval {
         let list = self.lists[key.list].list();
         let cap = list.get(members(&key.mask, list.len()).nth(usize::from(cap))?)?;
         let zone = &self.zones[key.zone].zone;
-        let eligible_at = blocking.map(|entry| match &cap.window {
-            CapWindow::Sliding { length_ms, .. } => entry.plus(*length_ms),
-            CapWindow::Per(period) => next_start(*period, zone, entry),
-        });
+        let eligible_at = blocking.map(|entry| cap.window.freed(zone, entry));
         Some(DeniedCap { cap, eligible_at })
     }
 
@@ -266,6 +263,15 @@ impl CapWindow {
         match self {
             Self::Sliding { length_ms, .. } => Window::Sliding { length_ms: *length_ms },
             Self::Per(period) => Period::window(*period, zone, now),
+        }
+    }
+
+    /// The first moment at which an entry made at `entry` has left the window.
+    #[must_use]
+    pub fn freed(&self, zone: &Zone, entry: Time) -> Time {
+        match self {
+            Self::Sliding { length_ms, .. } => entry.plus(*length_ms),
+            Self::Per(period) => next_start(*period, zone, entry),
         }
     }
 }

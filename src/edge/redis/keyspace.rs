@@ -8,7 +8,7 @@ use crate::domain::{
 };
 
 /// The format of keys and entries that this version reads and writes.
-pub const FORMAT: &str = "weir/1";
+pub const FORMAT: &str = "weir/2";
 
 /// One keyspace, as every lane needs it; made by [`super::open`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub struct Keyspace {
     meta_key: String,
     kinds_key: String,
     campaigns_key: String,
+    campaign_names_key: String,
 }
 
 /// What a keyspace is, fixed when it is made.
@@ -49,8 +50,15 @@ impl Keyspace {
         let stems = shard_tags(meta.layout.shards).iter().map(|tag| format!("{prefix}:{{{tag}}}:")).collect();
         let key = |name| format!("{prefix}:{{{prefix}}}:{name}");
         let meta_slot = crc16::State::<crc16::XMODEM>::calculate(prefix.as_bytes()) % SLOTS;
-        let (meta_key, kinds_key, campaigns_key) = (key("meta"), key("kinds"), key("campaigns"));
-        Self { meta, stems, meta_slot, meta_key, kinds_key, campaigns_key }
+        Self {
+            meta,
+            stems,
+            meta_slot,
+            meta_key: key("meta"),
+            kinds_key: key("kinds"),
+            campaigns_key: key("campaigns"),
+            campaign_names_key: key("campaign-names"),
+        }
     }
 
     /// What it is.
@@ -93,6 +101,12 @@ impl Keyspace {
     #[must_use]
     pub fn campaigns_key(&self) -> &str {
         &self.campaigns_key
+    }
+
+    /// The table of campaigns backwards, a hash: number -> `=name`.
+    #[must_use]
+    pub fn campaign_names_key(&self) -> &str {
+        &self.campaign_names_key
     }
 
     /// The key of a shard's epoch.

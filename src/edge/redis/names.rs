@@ -1,11 +1,14 @@
 //! Numbers of channels, categories and campaigns: asked for once, cached by each lane.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     cluster::Cluster, keyspace::Keyspace, node::Request, packing::ClassNumbers, script::Script, trouble::Trouble,
 };
-use crate::domain::class::{Campaign, ClassNames, Kind, KindNames, KindTable, table_name};
+use crate::domain::{
+    class::{Campaign, ClassNames, Kind, KindNames, KindTable, table_name},
+    history::Entry,
+};
 
 /// The most names that one call gives numbers to.
 const MAX_NAMES_A_CALL: usize = 500;
@@ -19,6 +22,7 @@ pub(super) struct Names {
     /// Key of [`kind_key`] -> kind.
     kinds_by_key: HashMap<Box<[u8]>, Kind>,
     campaigns: HashMap<Box<str>, Campaign>,
+    campaign_names: HashMap<Campaign, Box<str>>,
     key: Vec<u8>,
 }
 
@@ -85,7 +89,7 @@ impl Names {
         }
         if !kinds.is_empty() {
             let fields = kinds.iter().map(kind_field).collect();
-            let given = intern(cluster, keyspace, keyspace.kinds_key(), MAX_KIND, fields).await?;
+            let given = intern(cluster, keyspace, &[keyspace.kinds_key()], MAX_KIND, fields).await?;
             let full = given.iter().any(|number| *number > u64::from(MAX_KIND));
             self.reload(cluster, keyspace).await?;
             if full {
@@ -99,7 +103,8 @@ impl Names {
         }
         let campaigns: Vec<String> = campaigns.into_iter().collect();
         let fields = campaigns.iter().map(|name| campaign_field(name)).collect();
-        let given = intern(cluster, keyspace, keyspace.campaigns_key(), MAX_CAMPAIGN, fields).await?;
+        let tables = [keyspace.campaigns_key(), keyspace.campaign_names_key()];
+        let given = intern(cluster, keyspace, &tables, MAX_CAMPAIGN, fields).await?;
         for (name, number) in campaigns.into_iter().zip(given) {
             let number = u32::try_from(number).map_or(Campaign::OVERFLOW, Campaign);
             self.campaigns.insert(name.into(), number.min(Campaign::OVERFLOW));
@@ -139,16 +144,86 @@ impl Names {
     }
 }
 
+impl Names {
+    /// The names of the classes of these entries. Reads the table of kinds again where it is behind, and asks for
+    /// the names of campaigns that this lane does not know: a few lookups, however many campaigns there are.
+    pub(super) async fn name(
+        &mut self,
+        entries: &[Entry],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> Result<ClassesOf, Trouble> {
+        let numbers: BTreeSet<Kind> = entries.iter().map(|entry| entry.kind).collect();
+        let named = |kind: &Kind| ![Kind::NONE, Kind::OVERFLOW].contains(kind);
+        if numbers.iter().any(|kind| named(kind) && self.kinds.names(*kind).is_none()) {
+            self.reload(cluster, keyspace).await?;
+        }
+        let mut kinds = BTreeMap::new();
+        for kind in numbers.into_iter().filter(named) {
+            let names = self.kinds.names(kind).ok_or_else(|| unnamed(cluster, keyspace.kinds_key()))?;
+            kinds.insert(kind, names.clone());
+        }
+        let campaigns: BTreeSet<Campaign> = entries.iter().map(|entry| entry.campaign).collect();
+        let campaigns: Vec<Campaign> =
+            campaigns.into_iter().filter(|campaign| ![Campaign::NONE, Campaign::OVERFLOW].contains(campaign)).collect();
+        self.learn_campaigns(&campaigns, cluster, keyspace).await?;
+        let name = |campaign: &Campaign| Some((*campaign, self.campaign_names.get(campaign)?.to_string()));
+        Ok((kinds, campaigns.iter().filter_map(name).collect()))
+    }
+
+    /// Makes sure that the names of these campaigns are remembered.
+    async fn learn_campaigns(
+        &mut self,
+        campaigns: &[Campaign],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> Result<(), Trouble> {
+        if self.campaign_names.len() > MAX_CAMPAIGNS_CACHED {
+            self.campaign_names.clear();
+        }
+        let unknown = campaigns.iter().filter(|campaign| !self.campaign_names.contains_key(campaign));
+        let unknown: Vec<Campaign> = unknown.copied().collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let table = keyspace.campaign_names_key();
+        let requests = unknown.chunks(MAX_NAMES_A_CALL).map(|numbers| {
+            let mut command = redis::cmd("HMGET");
+            command.arg(table).arg(numbers.iter().map(|campaign| campaign.0).collect::<Vec<u32>>());
+            (keyspace.meta_slot(), Request::Plain(command))
+        });
+        let replies = cluster.ask_all(requests.collect()).await;
+        for (numbers, reply) in unknown.chunks(MAX_NAMES_A_CALL).zip(replies) {
+            let fields: Vec<Option<String>> = redis::from_redis_value(reply?).unwrap_or_default();
+            for (campaign, field) in numbers.iter().zip(fields.into_iter().chain(std::iter::repeat(None))) {
+                let name = field.as_deref().and_then(|field| field.strip_prefix('='));
+                let name = name.ok_or_else(|| unnamed(cluster, table))?;
+                self.campaign_names.insert(*campaign, name.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names that some entries' numbers stand for.
+pub(super) type ClassesOf = (BTreeMap<Kind, KindNames>, BTreeMap<Campaign, String>);
+
+/// Numbers are given and written before any history has them, so one without a name is of a table that was lost.
+fn unnamed(cluster: &Cluster, table: &str) -> Trouble {
+    let message = format!("a history has a number that {table} has no name for: the node that held it lost its data");
+    Trouble::Refused { node: cluster.options().nodes[0].clone(), message }
+}
+
 /// The highest number a kind may have.
 const MAX_KIND: u32 = Kind::OVERFLOW.0 as u32 - 1;
 /// The highest number a campaign may have.
 const MAX_CAMPAIGN: u32 = Campaign::OVERFLOW.0 - 1;
 
-/// Gives numbers to fields of a table.
+/// Gives numbers to fields of a table; `tables` is the table, and the one backwards where there is one.
 async fn intern(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
-    table: &str,
+    tables: &[&str],
     limit: u32,
     fields: Vec<Vec<u8>>,
 ) -> Result<Vec<u64>, Trouble> {
@@ -156,7 +231,8 @@ async fn intern(
     for names in fields.chunks(MAX_NAMES_A_CALL) {
         let mut args = vec![keyspace.epoch().as_bytes().to_vec(), limit.to_string().into_bytes()];
         args.extend_from_slice(names);
-        let request = Request::Call { script: Script::Intern, keys: vec![table.to_owned()], args };
+        let request =
+            Request::Call { script: Script::Intern, keys: tables.iter().map(|&table| table.into()).collect(), args };
         let reply = cluster.ask(keyspace.meta_slot(), request).await?;
         let given: Vec<u64> = redis::from_redis_value(reply).unwrap_or_default();
         if given.len() != names.len() || given.iter().any(|number| *number == 0 || *number > u64::from(limit) + 1) {

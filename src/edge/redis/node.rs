@@ -81,7 +81,7 @@ impl Node {
             match request {
                 Request::Plain(command) => pipeline.add_command(command.clone()),
                 Request::Call { script, keys, args } => {
-                    writes = true;
+                    writes |= script.writes();
                     let sha = self.sha(*script).await?;
                     pipeline.add_command(evalsha(&sha, keys, args))
                 }

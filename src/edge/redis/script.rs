@@ -9,10 +9,12 @@ pub(super) enum Script {
     Intern,
     /// `lua/create.lua`
     Create,
+    /// `lua/history.lua`
+    History,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 3;
+pub(super) const SCRIPTS: usize = 4;
 
 impl Script {
     /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
@@ -22,6 +24,15 @@ impl Script {
             Self::Admit => include_str!("../../../lua/admit.lua"),
             Self::Intern => include_str!("../../../lua/intern.lua"),
             Self::Create => include_str!("../../../lua/create.lua"),
+            Self::History => include_str!("../../../lua/history.lua"),
+        }
+    }
+
+    /// Whether it may write, so that its replies count only once the replicas have what was written.
+    pub(super) fn writes(self) -> bool {
+        match self {
+            Self::Admit | Self::Intern | Self::Create => true,
+            Self::History => false,
         }
     }
 

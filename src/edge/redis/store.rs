@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redis::cmd;
 
 use super::{
-    cluster::Cluster, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions, pass::Pass,
-    stats::RedisStats,
+    cluster::Cluster, history::named_history, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions,
+    pass::Pass, stats::RedisStats,
 };
 use crate::{
-    domain::{admit::AdmitBatch, decide::Answer},
-    worker::ports::{Store, StoreError},
+    domain::{admit::AdmitBatch, decide::Answer, named_history::NamedHistory, shard::UserHash},
+    worker::ports::{Histories, Store, StoreError},
 };
 
 /// One lane's connections to a keyspace.
@@ -93,6 +93,12 @@ impl Store for RedisStore {
         lost.sort_unstable();
         lost.dedup();
         pass.result()
+    }
+}
+
+impl Histories for RedisStore {
+    async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
+        named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await
     }
 }
 

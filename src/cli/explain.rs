@@ -1,0 +1,143 @@
+//! `weir explain`: why a user was not sent something, and when they may be.
+
+mod text;
+
+use std::{
+    io::{Read as _, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    assemble::{self, Misconfigured},
+    output::OutputForm,
+    segments::InvalidInput,
+};
+use crate::{
+    config::Settings,
+    domain::intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
+    edge::{
+        policy_file::source::PolicySource,
+        redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
+        segments::SegmentSource,
+    },
+    metrics::Metrics,
+    worker::{
+        clock::SystemClock,
+        desk::Desk,
+        inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
+        ports::Clock as _,
+        refresh::{Refreshed, Source},
+    },
+};
+
+/// Arguments of `weir explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
+    config: PathBuf,
+    /// The user's id, as intents have it
+    #[arg(value_name = "USER")]
+    user: String,
+    /// Also say what would become of this intent if it came now: a JSON file, - for stdin
+    #[arg(long, value_name = "FILE")]
+    intent: Option<PathBuf>,
+    /// In which form to print
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputForm,
+}
+
+/// What is printed for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    user: &'a UserView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<&'a Decision>,
+}
+
+/// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
+///
+/// # Errors
+/// [`Misconfigured`] and [`InvalidInput`] for what the user has to correct; else what could not be read.
+pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
+        return Err(InvalidInput(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
+    }
+    let settings = assemble::settings(&args.config)?;
+    let intent = args.intent.as_deref().map(read_intent).transpose()?;
+    let mut inquiry = inquiry(&settings).await?;
+    let (user, decision) = match &intent {
+        None => (inquiry.user(&args.user).await.map_err(InquiryError::from), None),
+        Some(intent) => match inquiry.user_and_would(intent).await {
+            Ok((user, decision)) => (Ok(user), Some(decision)),
+            Err(error) => (Err(error), None),
+        },
+    };
+    let user = user.map_err(|error| failed(error, args))?;
+    if user.user_id != args.user {
+        let message = format!("--intent: the intent is for user {}, not for {}", user.user_id, args.user);
+        return Err(InvalidInput(message).into());
+    }
+    match args.output {
+        OutputForm::Json => {
+            serde_json::to_writer_pretty(&mut *out, &Report { user: &user, decision: decision.as_ref() })?;
+            writeln!(out)?;
+        }
+        OutputForm::Text => write!(out, "{}", text::page(&user, decision.as_ref()))?,
+    }
+    Ok(())
+}
+
+fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
+    match error {
+        InquiryError::NotAnIntent(_) => InvalidInput(format!("--intent: what it holds is no intent: {error}")).into(),
+        InquiryError::Store(error) => {
+            anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
+        }
+    }
+}
+
+/// The file's bytes, `-` for stdin; of one that is too large as many as show it.
+fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let limit = MAX_INTENT_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| InvalidInput(format!("--intent: {} cannot be read: {error}", path.display())))?;
+    Ok(bytes)
+}
+
+async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, SystemClock>> {
+    let policy = assemble::object(&settings.policy.source, &settings.s3).await;
+    let policy = PolicySource::new(policy, assemble::history_ms(&settings.redis));
+    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
+    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    let desk = Desk {
+        topic: settings.kafka.intents.as_str().into(),
+        fields: assemble::fields(settings)?,
+        policy: once(policy.map_err(|error| Misconfigured(error.to_string()))?).await?,
+        segments: once(SegmentSource::new(segments, prefix)).await?,
+    };
+    // What only looks leaves the servers' settings as they are.
+    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
+    let stats = Arc::new(RedisStats::default());
+    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    let store = RedisStore::new(&options, &stats, &opened);
+    Ok(Inquiry::new(&desk, Door::CommandLine, store, SystemClock, Arc::new(Metrics::default())))
+}
+
+/// Reads a source that is not read again.
+async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
+    let value = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
+    Ok(Refreshed::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
+}

@@ -1,0 +1,238 @@
+//! What `weir explain` prints for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Table, presets::NOTHING};
+
+use crate::{
+    document::value::in_words,
+    domain::{shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone},
+    worker::inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
+};
+
+const SECOND_MS: i64 = 1000;
+const MINUTE_MS: i64 = 60 * SECOND_MS;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+
+/// The whole page: the user, what was sent, the caps, and the intent if one was asked about.
+pub(super) fn page(user: &UserView, decision: Option<&Decision>) -> String {
+    let page = Page { user, zone: Zone::named(&user.timezone).unwrap_or_else(Zone::utc), now: user.asked_at };
+    let mut parts = vec![page.head(), page.sends(), page.caps()];
+    parts.extend(decision.map(|decision| page.decision(decision)));
+    parts.join("\n")
+}
+
+struct Page<'a> {
+    user: &'a UserView,
+    zone: Zone,
+    now: Time,
+}
+
+impl Page<'_> {
+    fn head(&self) -> String {
+        let user = self.user;
+        let mut head = String::new();
+        let segment = user.segment.as_ref().map_or("in no segment".to_owned(), |name| format!("in segment {name}"));
+        let _ = writeln!(head, "User {} is {segment} (set {}).", user.user_id, user.segments_version);
+        if user.segments.len() > 1 {
+            let _ = writeln!(head, "Also in {}: the set's first one counts.", user.segments[1..].join(", "));
+        }
+        let unnamed = if user.segment.is_some() && user.held_to == "default" {
+            ", which the policy has for segments that it does not name"
+        } else {
+            ""
+        };
+        let _ = writeln!(head, "Held to [{}] of policy {}{unnamed}.", user.held_to, user.policy_version);
+        if user.shadow {
+            head.push_str(
+                "The policy only reports (shadow = true): everything is sent, and what is shown here counts.\n",
+            );
+        }
+        let now = self.now.timestamp().to_zoned(self.zone.time_zone().clone());
+        let _ =
+            writeln!(head, "Times are {}; now it is {}.", self.zone.name(), now.strftime("%Y-%m-%d %H:%M:%S (UTC%:z)"));
+        if user.ahead {
+            head.push_str(
+                "A send lies more than 5 minutes in the future: the clock of a worker was wrong when it was made.\n",
+            );
+        }
+        head
+    }
+
+    fn sends(&self) -> String {
+        if self.user.sends.is_empty() {
+            return "Nothing was sent within the history.\n".to_owned();
+        }
+        let mut table = table(["WHEN", "", "CHANNEL", "CATEGORY", "CAMPAIGN", "COST", "ID HASH"]);
+        for send in &self.user.sends {
+            let SendView { at, channel, category, campaign, cost, id_hash } = send;
+            let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+            table.add_row([
+                self.shown(*at),
+                self.beside(*at),
+                name(channel),
+                name(category),
+                name(campaign),
+                cost.to_string(),
+                id_hash.clone(),
+            ]);
+        }
+        let count = self.user.sends.len();
+        let sends = if count == 1 { "send" } else { "sends" };
+        format!("{count} {sends} within the history, oldest first:\n\n{}", lines(&table))
+    }
+
+    fn caps(&self) -> String {
+        let user = self.user;
+        if user.unlimited {
+            return "Unlimited: nothing is counted against this user, and the next send is allowed now.\n".to_owned();
+        }
+        let mut table = table(["CAP", "USED", "LIMIT", "WINDOW", "OF", "NEXT SEND", ""]);
+        for cap in &user.caps {
+            let (next, beside) = self.next(cap.next_at);
+            let [used, limit] = [cap.used, cap.limit].map(|number| number.to_string());
+            table.add_row([cap.name.clone(), used, limit, window(cap), of(cap), next, beside]);
+            for CampaignView { campaign, used, next_at } in cap.campaigns.iter().flatten() {
+                let (next, beside) = self.next(*next_at);
+                let campaign = campaign.as_ref().map_or("  without one".to_owned(), |name| format!("  {name}"));
+                table.add_row([String::new(), used.to_string(), String::new(), String::new(), campaign, next, beside]);
+            }
+        }
+        format!(
+            "The caps, and when each lets the next send of cost 1 through:\n\n{}\n{}",
+            lines(&table),
+            self.eligible()
+        )
+    }
+
+    /// When what is allowed, in a sentence or two.
+    fn eligible(&self) -> String {
+        let UserView { eligible_at, soonest_at, quiet_until, .. } = self.user;
+        let mut text = if eligible_at == soonest_at {
+            format!("The caps allow the next send {}.\n", self.when(*eligible_at))
+        } else {
+            let (some, any) = (self.when(*soonest_at), self.when(*eligible_at));
+            format!("The caps allow some sends {some}; of any channel, category and campaign {any}.\n")
+        };
+        if let Some(end) = quiet_until {
+            let _ = writeln!(text, "What quiet hours apply to waits for their end besides, {}.", self.when(Some(*end)));
+        }
+        text
+    }
+
+    fn when(&self, at: Option<Time>) -> String {
+        match at {
+            None => "never".to_owned(),
+            Some(at) if at <= self.now => "now".to_owned(),
+            Some(at) => format!("from {} on ({})", self.shown_up(at), self.beside(at)),
+        }
+    }
+
+    fn decision(&self, decision: &Decision) -> String {
+        let Decision { intent_id, .. } = decision;
+        let Some(reason) = decision.reason else {
+            let why = if decision.bypassed { ": the policy has a bypass for it, so no cap is asked" } else { "" };
+            return format!("Intent {intent_id} would be approved now{why}.\n");
+        };
+        let why = self.why(decision, reason);
+        let until = match decision.eligible_at {
+            Some(at) => format!(" For this reason it is held back until {} ({}).", self.shown_up(at), self.beside(at)),
+            None => String::new(),
+        };
+        let would = if self.user.shadow {
+            "would be sent, because the policy only reports; else it would be suppressed"
+        } else {
+            "would be suppressed now"
+        };
+        format!("Intent {intent_id} {would}, reason {}: {why}.{until}\n", reason.as_str())
+    }
+
+    fn why(&self, decision: &Decision, reason: SuppressReason) -> String {
+        match (reason, &decision.cap) {
+            (SuppressReason::Cap, Some(DecisionCap { name, limit, window, per, used })) => {
+                let window = span(window.as_deref(), per.as_deref());
+                let never = if decision.eligible_at.is_none() { ", and it never fits" } else { "" };
+                format!("{used} of the {limit} that cap {name} allows {window} are used{never}")
+            }
+            (SuppressReason::Cap, None) => "a cap denies it".to_owned(),
+            (SuppressReason::Duplicate, _) => {
+                let id = format!("{:012x}", IdHash::of(&decision.intent_id).0);
+                let sent = self.user.sends.iter().find(|send| send.id_hash == id);
+                let when = sent.map(|send| format!(", at {} ({})", self.shown(send.at), self.beside(send.at)));
+                format!("an intent with this id was approved for this user before{}", when.unwrap_or_default())
+            }
+            (SuppressReason::Expired, _) => {
+                "its expires_at has come, or it is older than the policy's max_age".to_owned()
+            }
+            (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
+            (SuppressReason::QuietHours, _) => "it is quiet where the user is".to_owned(),
+        }
+    }
+
+    fn next(&self, next_at: Option<Time>) -> (String, String) {
+        match next_at {
+            None => ("never".to_owned(), String::new()),
+            Some(at) if at <= self.now => ("now".to_owned(), String::new()),
+            Some(at) => (self.shown_up(at), self.beside(at)),
+        }
+    }
+
+    fn shown(&self, at: Time) -> String {
+        at.timestamp().to_zoned(self.zone.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+    }
+
+    /// A time from when on something holds: up to the next whole second, at which it does.
+    fn shown_up(&self, at: Time) -> String {
+        self.shown(at.plus(SECOND_MS - 1))
+    }
+
+    /// `in 3h 12m` or `3h 12m ago`: to the second below an hour, to the minute below a day, else to the hour.
+    fn beside(&self, at: Time) -> String {
+        let away_ms = at.millis() - self.now.millis();
+        let unit_ms = match away_ms.abs() {
+            0..HOUR_MS => SECOND_MS,
+            ms if ms < 24 * HOUR_MS => MINUTE_MS,
+            _ => HOUR_MS,
+        };
+        if away_ms > 0 {
+            format!("in {}", in_words((away_ms + unit_ms - 1) / unit_ms * unit_ms))
+        } else {
+            format!("{} ago", in_words(-away_ms / unit_ms * unit_ms))
+        }
+    }
+}
+
+fn window(cap: &CapView) -> String {
+    span(cap.window.as_deref(), cap.per.as_deref())
+}
+
+fn span(window: Option<&str>, per: Option<&str>) -> String {
+    match (window, per) {
+        (Some(length), _) => format!("in any {length}"),
+        (None, Some(period)) => format!("per {period}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// What a cap speaks of: `channel push, each campaign`.
+fn of(cap: &CapView) -> String {
+    let names =
+        |what: &str, names: &Option<Vec<String>>| names.as_ref().map(|names| format!("{what} {}", names.join(" or ")));
+    let each = cap.each.as_ref().map(|what| format!("each {what}"));
+    let parts = [names("channel", &cap.channels), names("category", &cap.categories), each];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "everything".to_owned() } else { parts.join(", ") }
+}
+
+fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(header);
+    table
+}
+
+fn lines(table: &Table) -> String {
+    table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
+}
+
+#[cfg(test)]
+mod tests;

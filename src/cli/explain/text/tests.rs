@@ -1,0 +1,95 @@
+use super::*;
+
+/// 2026-11-20T09:00:00.500Z.
+const NOW_MS: i64 = 1_795_165_200_500;
+
+fn at(moved_ms: i64) -> Time {
+    Time::default().plus(NOW_MS + moved_ms)
+}
+
+fn user() -> UserView {
+    UserView {
+        user_id: "42".to_owned(),
+        segment: Some("new".to_owned()),
+        segments: vec!["new".to_owned()],
+        held_to: "segments.new".to_owned(),
+        unlimited: false,
+        sends: Vec::new(),
+        caps: Vec::new(),
+        eligible_at: Some(at(0)),
+        soonest_at: Some(at(0)),
+        quiet_until: None,
+        asked_at: at(0),
+        judged_at: at(0),
+        ahead: false,
+        timezone: "Asia/Singapore".to_owned(),
+        shadow: false,
+        policy_version: "p".to_owned(),
+        segments_version: "s".to_owned(),
+    }
+}
+
+fn cap(next_at: Option<Time>) -> CapView {
+    CapView {
+        name: "daily".to_owned(),
+        limit: 2,
+        used: 2,
+        window: None,
+        per: Some("day".to_owned()),
+        next_at,
+        channels: None,
+        categories: None,
+        each: None,
+        campaigns: None,
+    }
+}
+
+#[track_caller]
+fn says(user: &UserView, parts: &[&str]) {
+    let page = page(user, None);
+    for part in parts {
+        assert!(page.contains(part), "{part:?}: {page}");
+    }
+    assert!(page.lines().all(|line| line == line.trim_end()), "{page}");
+}
+
+#[test]
+fn a_time_is_shown_in_the_zone_and_never_before_it_comes() {
+    let cases = [
+        (1, "2026-11-20 17:00:01  in 1s"),
+        (500, "2026-11-20 17:00:01  in 1s"),
+        (501, "2026-11-20 17:00:02  in 1s"),
+        (59_999, "2026-11-20 17:01:01  in 1m"),
+        (HOUR_MS - 1000, "2026-11-20 18:00:00  in 59m 59s"),
+        (3 * HOUR_MS + 11 * MINUTE_MS + 1, "2026-11-20 20:11:01  in 3h 12m"),
+        (24 * HOUR_MS, "2026-11-21 17:00:01  in 1d"),
+        (51 * HOUR_MS + 1, "2026-11-22 20:00:01  in 2d 4h"),
+    ];
+    for (moved_ms, shown) in cases {
+        says(&UserView { caps: vec![cap(Some(at(moved_ms)))], ..user() }, &["per day  everything", shown]);
+    }
+    says(&UserView { caps: vec![cap(None)], ..user() }, &["everything  never"]);
+    says(
+        &UserView { caps: vec![cap(Some(at(0)))], ..user() },
+        &["everything  now", "The caps allow the next send now."],
+    );
+}
+
+#[test]
+fn what_is_out_of_the_ordinary_is_said() {
+    let both = vec!["new".to_owned(), "active".to_owned()];
+    says(&UserView { segments: both, ..user() }, &["User 42 is in segment new (set s).", "Also in active"]);
+    let default = || "default".to_owned();
+    says(
+        &UserView { held_to: default(), ..user() },
+        &["Held to [default] of policy p, which the policy has for segments"],
+    );
+    let nowhere = UserView { segment: None, segments: Vec::new(), held_to: default(), ..user() };
+    says(&nowhere, &["User 42 is in no segment", "Held to [default] of policy p.\n"]);
+    says(&UserView { shadow: true, ..user() }, &["only reports"]);
+    says(&UserView { ahead: true, ..user() }, &["more than 5 minutes in the future"]);
+    says(&UserView { unlimited: true, ..user() }, &["Unlimited"]);
+    says(&UserView { quiet_until: Some(at(HOUR_MS)), ..user() }, &["quiet hours", "2026-11-20 18:00:01 on (in 1h)"]);
+    let never = UserView { eligible_at: None, ..user() };
+    says(&never, &["allow some sends now; of any channel, category and campaign never."]);
+}

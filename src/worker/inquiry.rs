@@ -1,0 +1,217 @@
+//! Questions from outside the stream: what a user stands at, and what becomes of one intent. The command line and HTTP
+//! ask them; they are answered by the desk that decides for the lanes.
+
+mod view;
+
+use std::sync::Arc;
+
+pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, SendView, UserView};
+
+use super::{
+    desk::{Decoded, Desk, Draft, Sitting},
+    ports::{Clock, Histories, Store, StoreError},
+    record::{Headers, RecordView, Records},
+};
+use crate::{
+    domain::{
+        admit::AdmitBatch,
+        dead_letter::DeadLetter,
+        decide::Answer,
+        explain::{Moment, would},
+        intent::Intent,
+        named_history::NamedHistory,
+        policy::{Caps, Mode},
+        shard::UserHash,
+        time::Time,
+        zone::Zone,
+    },
+    metrics::Metrics,
+};
+
+/// By which way an intent comes that is in no topic. It stands for the topic in the intent's origin, and is none that
+/// Kafka would take, so that it is never taken for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// `POST /v1/decisions`. The same id again is a replay.
+    Http,
+    /// `weir explain`: an id that was approved before is a duplicate, as it would be in a new record.
+    CommandLine,
+}
+
+impl Door {
+    /// What stands for the topic; partition and offset are 0.
+    #[must_use]
+    pub const fn topic(self) -> &'static str {
+        match self {
+            Self::Http => "/v1/decisions",
+            Self::CommandLine => "weir explain",
+        }
+    }
+}
+
+/// Why an inquiry has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InquiryError {
+    /// What was asked about is no intent.
+    #[error("{}: {}", .0.reason.as_str(), .0.message)]
+    NotAnIntent(DeadLetter),
+    /// The store cannot answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Answers questions, one at a time.
+pub struct Inquiry<S, C> {
+    desk: Desk,
+    store: S,
+    clock: C,
+    metrics: Arc<Metrics>,
+}
+
+impl<S, C: Clock> Inquiry<S, C> {
+    /// With the segments, policy and fields of this desk. What comes in by one door has one origin.
+    #[must_use]
+    pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
+        let desk = Desk { topic: door.topic().into(), ..desk.clone() };
+        Self { desk, store, clock, metrics }
+    }
+
+    /// The store.
+    pub fn store(&mut self) -> &mut S {
+        &mut self.store
+    }
+}
+
+impl<S: Histories, C: Clock> Inquiry<S, C> {
+    /// What a user stands at; the id in canonical text (`42`). One round trip.
+    ///
+    /// # Errors
+    /// The history cannot be read, or is lost.
+    pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
+        let sitting = self.desk.sit(self.clock.now());
+        let history = self.store.history_of(UserHash::of(user_id)).await?;
+        Ok(user_view(user_id, &sitting, &history, None))
+    }
+
+    /// What would become of an intent if it came now; nothing is written. One round trip.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn would(&mut self, intent: &[u8]) -> Result<Decision, InquiryError> {
+        Ok(self.user_and_would(intent).await?.1)
+    }
+
+    /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
+    /// intent: both from the history as it is at one moment.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn user_and_would(&mut self, intent: &[u8]) -> Result<(UserView, Decision), InquiryError> {
+        let posted = Posted(intent);
+        let mut sitting = self.desk.sit(self.clock.now());
+        let decoded = sitting.decode(&posted);
+        let intent = as_intent(&decoded)?;
+        let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
+        let history = self.store.history_of(UserHash::of(&intent.user_id)).await?;
+        let answers: Vec<Option<Answer>> =
+            batch.asks.iter().map(|ask| Some(would(&history, ask, &batch.cap_sets[ask.cap_set], batch.now))).collect();
+        let user = user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref());
+        Ok((user, decision(&sitting, &posted, intent, &drafts, &answers)))
+    }
+}
+
+impl<S: Store, C: Clock> Inquiry<S, C> {
+    /// Decides an intent and records it, as a lane does; it is not published. The same id again gets the verdict and
+    /// the time it had if that was approved. One round trip once the intent's channel, category and campaign have been
+    /// met; safe to repeat after an error.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn decide(&mut self, intent: &[u8]) -> Result<Decision, InquiryError> {
+        let posted = Posted(intent);
+        let mut sitting = self.desk.sit(self.clock.now());
+        let decoded = sitting.decode(&posted);
+        let intent = as_intent(&decoded)?;
+        let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
+        let answers = self.admit(&batch).await?;
+        Ok(decision(&sitting, &posted, intent, &drafts, &answers))
+    }
+
+    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
+        let mut answers = vec![None; batch.asks.len()];
+        if !answers.is_empty() {
+            self.store.admit(batch, &mut answers).await?;
+        }
+        Ok(answers)
+    }
+}
+
+fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, InquiryError> {
+    let one = decoded.first().expect("one record was decoded");
+    one.as_ref().map_err(|letter| InquiryError::NotAnIntent(letter.clone()))
+}
+
+fn decision(
+    sitting: &Sitting,
+    posted: &Posted<'_>,
+    intent: &Intent<'_>,
+    drafts: &[Draft],
+    answers: &[Option<Answer>],
+) -> Decision {
+    let draft = drafts.first().expect("one record was gated");
+    Decision::new(&sitting.decision(&posted.get(0), draft, answers), intent, sitting.policy())
+}
+
+/// What a user stands at. `zone` is that of an intent, if one was asked about that names it.
+fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Option<&Zone>) -> UserView {
+    let (policy, set, now): (_, _, Time) = (sitting.policy(), sitting.segments(), sitting.now());
+    let name = |place: usize| set.segments()[place].name.as_str();
+    let segment = set.lookup(user_id).segment().map(name);
+    let segments = (0..set.segments().len()).filter(|&place| set.contains(place, user_id));
+    let zone = zone.unwrap_or(&policy.timezone);
+    let moment = Moment { history, zone, now };
+    let caps = policy.caps_of(segment);
+    let standing = moment.standing(caps);
+    let named = segment.filter(|name| policy.segments.contains_key(*name));
+    UserView {
+        user_id: user_id.to_owned(),
+        segment: segment.map(str::to_owned),
+        segments: segments.map(|place| name(place).to_owned()).collect(),
+        held_to: named.map_or_else(|| "default".to_owned(), |name| format!("segments.{name}")),
+        unlimited: **caps == Caps::Unlimited,
+        sends: moment.alive().0.iter().map(|entry| SendView::new(entry, history)).collect(),
+        caps: standing.caps.iter().map(|cap_use| CapView::new(cap_use, history, now)).collect(),
+        eligible_at: standing.next.time(now),
+        soonest_at: standing.soonest.time(now),
+        quiet_until: policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(zone, now)),
+        asked_at: now,
+        judged_at: standing.judged_at,
+        ahead: standing.ahead,
+        timezone: zone.name().to_owned(),
+        shadow: policy.mode == Mode::Shadow,
+        policy_version: policy.version.clone(),
+        segments_version: set.version().to_owned(),
+    }
+}
+
+/// One intent that is in no topic, as a batch.
+struct Posted<'a>(&'a [u8]);
+
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+impl Records for Posted<'_> {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn get(&self, _: usize) -> RecordView<'_> {
+        let Self(value) = self;
+        RecordView { key: None, value: Some(value), partition: 0, offset: 0, timestamp: None, headers: &NoHeaders }
+    }
+}
