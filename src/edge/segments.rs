@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use self::object::{Loaded, check_cardinality, load_object};
 use super::object_store::{Fetched, Location, StoredObject, Version};
-use crate::domain::segment::{
-    MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIds,
-};
+use crate::domain::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIds};
 
 pub use error::{SegmentProblem, SegmentsError};
 pub use format::{FormatError, read_members, write_members};

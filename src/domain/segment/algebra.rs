@@ -101,11 +101,8 @@ mod tests {
         ];
         for kind in [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64] {
             for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
-                let expected = [
-                    (SetOperation::Union, a | b),
-                    (SetOperation::Intersect, a & b),
-                    (SetOperation::Minus, a - b),
-                ];
+                let expected =
+                    [(SetOperation::Union, a | b), (SetOperation::Intersect, a & b), (SetOperation::Minus, a - b)];
                 for (operation, expected) in expected {
                     let combined = of(kind, a).combined(operation, &of(kind, b));
                     assert_eq!(combined, Some(of(kind, &expected)), "{operation:?} of {kind}");
