@@ -245,3 +245,6 @@ async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: Cancellat
     });
     watched.await;
 }
+
+#[cfg(test)]
+mod tests;

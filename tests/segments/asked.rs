@@ -1,9 +1,9 @@
 //! `weir segments inspect`, `lookup` and `members`: a set is asked, by people and by programs.
 
 use std::{
-    io::Write,
+    io::{Seek, Write},
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use serde_json::{Value, json};
@@ -20,10 +20,11 @@ fn json_of(text: &str) -> Value {
 fn piped(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let args = args.iter().map(|arg| arg.replace("{}", folder.to_str().unwrap()));
-    weir.arg("segments").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut weir = weir.spawn().unwrap();
-    weir.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = weir.wait_with_output().unwrap();
+    // A file and not a pipe: it answers while it is asked, and nobody here would read.
+    let mut stdin = tempfile::tempfile().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    stdin.rewind().unwrap();
+    let output = weir.arg("segments").args(args).stdin(stdin).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
