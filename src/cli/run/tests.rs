@@ -18,7 +18,7 @@ impl Source for Script {
     type Error = Trouble;
     const NAME: &'static str = "script";
 
-    fn version(value: &&'static str) -> &str {
+    fn version<'v>(value: &'v &'static str) -> &'v str {
         value
     }
 

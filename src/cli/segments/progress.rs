@@ -40,7 +40,7 @@ fn bar(message: impl Into<Cow<'static, str>>, bytes: Option<u64>, target: Progre
 mod tests {
     use std::{
         io,
-        sync::{Arc, Mutex},
+        sync::mpsc::{Sender, channel},
         time::Duration,
     };
 
@@ -48,9 +48,9 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that keeps what was written to it.
-    #[derive(Debug, Clone, Default)]
-    struct Written(Arc<Mutex<String>>);
+    /// A terminal that passes on what is written to it.
+    #[derive(Debug)]
+    struct Written(Sender<String>);
 
     impl TermLike for Written {
         fn width(&self) -> u16 {
@@ -72,8 +72,7 @@ mod tests {
             self.write_str(text)
         }
         fn write_str(&self, text: &str) -> io::Result<()> {
-            self.0.lock().unwrap().push_str(text);
-            Ok(())
+            self.0.send(text.to_owned()).map_err(io::Error::other)
         }
         fn clear_line(&self) -> io::Result<()> {
             Ok(())
@@ -84,13 +83,12 @@ mod tests {
     }
 
     fn shown(bytes: Option<u64>) -> String {
-        let written = Written::default();
-        let bar = bar("reading", bytes, ProgressDrawTarget::term_like(Box::new(written.clone())));
+        let (written, seen) = channel();
+        let bar = bar("reading", bytes, ProgressDrawTarget::term_like(Box::new(Written(written))));
         bar.set_elapsed(Duration::from_secs(2));
         bar.inc(1 << 20);
         bar.tick();
-        let text = written.0.lock().unwrap().clone();
-        text
+        seen.try_iter().collect()
     }
 
     #[test]
