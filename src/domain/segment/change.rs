@@ -54,6 +54,9 @@ impl SetChange {
     /// Compares two versions; `None` if their ids are of different kinds, which cannot be compared.
     #[must_use]
     pub fn between(before: &SegmentSet, after: &SegmentSet) -> Option<Self> {
+        if before.user_id() != after.user_id() {
+            return None;
+        }
         let (all_before, all_after) = (everybody(before)?, everybody(after)?);
         let gone = before.segments().iter().filter(|segment| after.position(&segment.name).is_none());
         let (mut segments, mut flows) = (Vec::new(), Vec::new());
