@@ -25,7 +25,7 @@ enum Verb {
     Check(cli::check::CheckArgs),
     /// Make, show and ask sets of segments
     #[command(subcommand)]
-    Segments(cli::segments::SegmentsCommand),
+    Segments(Box<cli::segments::SegmentsCommand>),
     /// Look at policies
     #[command(subcommand)]
     Policy(cli::policy::PolicyCommand),

@@ -302,3 +302,26 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
         assert!(!log.contains("MARKED-TOKEN"), "{log}");
     }
 }
+
+#[test]
+fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
+    let s3 = testkit::s3::S3::start().unwrap();
+    let mut scene = Scene::new("s3-away", 1, POLICY);
+    for file in std::fs::read_dir(scene.path("segments")).unwrap() {
+        let file = file.unwrap();
+        let key = format!("segments/{}", file.file_name().to_str().unwrap());
+        s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
+    }
+    scene.segments = s3.bucket().url("segments/manifest.json");
+    scene.env.extend(s3.bucket().env().map(|(key, value)| (key, value.to_owned())));
+    scene.env.push(("WEIR__S3__ENDPOINT", s3.endpoint().to_owned()));
+    scene.env.push(("WEIR__S3__FORCE_PATH_STYLE", "true".into()));
+    // More than the requests of one read, each of which is sent three times.
+    s3.fail_next(8, testkit::s3::Fault::SlowDown);
+    let mut worker = scene.worker("waits");
+    wait_ready(&worker);
+    assert!(worker.log().contains("trying again in"), "{}", worker.log());
+    sends(&scene, "wave", 10, 2);
+    scene.drain(&mut worker);
+    one_each(&scene, 10, 20);
+}

@@ -1,9 +1,13 @@
 //! `weir run`: the worker.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
-use backon::{ExponentialBuilder, Retryable};
+use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -118,16 +122,37 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.
 async fn fresh<S: Source + 'static>(
-    mut source: S,
+    source: S,
     every: Duration,
     stop: &CancellationToken,
 ) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
-    let first = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
-    let first = first.with_context(|| format!("no {} at the first read", S::NAME))?;
+    let (source, first) = first(source, START_PATIENCE).await?;
     tracing::info!(what = S::NAME, version = S::version(&first), "loaded");
     let refreshed = Refreshed::new(first);
     tokio::spawn(keep_fresh(source, Arc::clone(&refreshed), every, stop.clone()));
     Ok(refreshed)
+}
+
+/// The first value of a source. A store that does not answer is asked again for so long, and is then a failure at
+/// run time; what somebody has to correct ends the start at once.
+async fn first<S: Source>(source: S, patience_for: Duration) -> anyhow::Result<(S, Arc<S::Value>)> {
+    let begun = Instant::now();
+    let read = |mut source: S| async move {
+        let read = source.load().await;
+        (source, read)
+    };
+    let (source, first) = read
+        .retry(patience().with_total_delay(Some(patience_for)))
+        .context(source)
+        .when(|error| S::is_temporary(error) && begun.elapsed() < patience_for)
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await;
+    let first = first.map_err(|error| match S::is_temporary(&error) {
+        true => anyhow::anyhow!("{error}"),
+        false => Misconfigured(error.to_string()).into(),
+    })?;
+    let first = first.with_context(|| format!("no {} at the first read", S::NAME))?;
+    Ok((source, first))
 }
 
 /// Names that are on one side only are no reason not to start, but seldom meant.
@@ -220,3 +245,6 @@ async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: Cancellat
     });
     watched.await;
 }
+
+#[cfg(test)]
+mod tests;

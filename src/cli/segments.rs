@@ -2,15 +2,24 @@
 
 mod build;
 mod ids;
-mod show;
+mod input;
+mod inspect;
+mod lookup;
+mod members;
+mod overlaps;
+mod progress;
+mod spool;
 
-use std::{io::Write, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
+use super::assemble::Misconfigured;
 use crate::{
-    domain::segment::SegmentSet,
+    config,
+    domain::segment::{Members, SegmentSet},
     edge::{
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         segments::SegmentSource,
@@ -18,7 +27,9 @@ use crate::{
 };
 
 pub use build::BuildArgs;
-pub use show::{InspectArgs, LookupArgs, MembersArgs};
+pub use inspect::InspectArgs;
+pub use lookup::LookupArgs;
+pub use members::MembersArgs;
 
 /// The arguments or the input are wrong: exit code 2, where everything else that fails is 1.
 #[derive(Debug, thiserror::Error)]
@@ -40,29 +51,54 @@ pub enum SegmentsCommand {
     Members(MembersArgs),
 }
 
-/// How S3 is reached; what is not given comes from the AWS default chain.
+/// How S3 is reached and ids are read. What is not given comes from the configuration, if one is named, and from the
+/// AWS default chain.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "S3")]
-pub struct S3Args {
+pub struct AccessArgs {
+    /// Configuration to take [s3] and segments.user_id_prefix from; the rest of it need not be there
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to take off user ids before they are read as numbers
+    #[arg(long, env = "WEIR__SEGMENTS__USER_ID_PREFIX", value_name = "PREFIX")]
+    user_id_prefix: Option<String>,
     /// URL of a store that is not AWS
-    #[arg(long, env = "WEIR__S3__ENDPOINT", value_name = "URL")]
+    #[arg(long, env = "WEIR__S3__ENDPOINT", value_name = "URL", help_heading = "S3")]
     s3_endpoint: Option<String>,
     /// Region
-    #[arg(long, env = "WEIR__S3__REGION", value_name = "REGION")]
+    #[arg(long, env = "WEIR__S3__REGION", value_name = "REGION", help_heading = "S3")]
     s3_region: Option<String>,
     /// Name the bucket in the path rather than in the host name
-    #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE")]
+    #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE", help_heading = "S3")]
     s3_path_style: bool,
 }
 
-impl S3Args {
-    fn options(&self) -> S3Options {
-        S3Options {
-            endpoint: self.s3_endpoint.clone(),
-            region: self.s3_region.clone(),
-            force_path_style: self.s3_path_style,
-            credentials: S3Credentials::DefaultChain,
-        }
+/// What [`AccessArgs`] come to.
+struct Access {
+    s3: S3Options,
+    user_id_prefix: String,
+}
+
+impl AccessArgs {
+    fn resolve(&self) -> anyhow::Result<Access> {
+        let read = |path: &PathBuf| {
+            let read = config::load_segment_access(path, std::env::vars_os());
+            read.map_err(|error| Misconfigured(error.to_string()))
+        };
+        let configured = self.config.as_ref().map(read).transpose()?;
+        let (s3, prefix) = configured.map(|access| (access.s3, access.user_id_prefix)).unzip();
+        let (endpoint, region, path_style) = match s3 {
+            Some(s3) => (s3.endpoint, s3.region, s3.force_path_style),
+            None => (None, None, false),
+        };
+        Ok(Access {
+            s3: S3Options {
+                endpoint: self.s3_endpoint.clone().or(endpoint),
+                region: self.s3_region.clone().or(region),
+                force_path_style: self.s3_path_style || path_style,
+                credentials: S3Credentials::DefaultChain,
+            },
+            user_id_prefix: self.user_id_prefix.clone().or(prefix.flatten()).unwrap_or_default(),
+        })
     }
 }
 
@@ -71,11 +107,8 @@ impl S3Args {
 pub struct SetArgs {
     /// The set's manifest: a path, or s3://bucket/key
     manifest: String,
-    /// What to take off user ids before they are read as numbers
-    #[arg(long, env = "WEIR__SEGMENTS__USER_ID_PREFIX", value_name = "PREFIX", default_value = "")]
-    user_id_prefix: String,
     #[command(flatten)]
-    s3: S3Args,
+    access: AccessArgs,
 }
 
 /// Runs the command and prints to `out`.
@@ -85,15 +118,33 @@ pub struct SetArgs {
 pub async fn run(command: &SegmentsCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         SegmentsCommand::Build(args) => build::run(args, out).await,
-        SegmentsCommand::Inspect(args) => show::inspect(args, out).await,
-        SegmentsCommand::Lookup(args) => show::lookup(args, out).await,
-        SegmentsCommand::Members(args) => show::members(args, out).await,
+        SegmentsCommand::Inspect(args) => inspect::run(args, out).await,
+        SegmentsCommand::Lookup(args) => lookup::run(args, out).await,
+        SegmentsCommand::Members(args) => members::run(args, out).await,
     }
 }
 
 async fn load(args: &SetArgs) -> anyhow::Result<Arc<SegmentSet>> {
-    let location = Location::parse(&args.manifest).map_err(|error| InvalidInput(format!("manifest: {error}")))?;
-    let manifest = StoredObject::connect(&location, &args.s3.options()).await;
-    let set = SegmentSource::new(manifest, args.user_id_prefix.as_str()).load().await?;
+    load_from(&args.manifest, &args.access.resolve()?).await
+}
+
+async fn load_from(manifest: &str, access: &Access) -> anyhow::Result<Arc<SegmentSet>> {
+    let location = Location::parse(manifest).map_err(|error| InvalidInput(format!("manifest: {error}")))?;
+    let manifest = StoredObject::connect(&location, &access.s3).await;
+    let set = SegmentSource::new(manifest, access.user_id_prefix.as_str()).load().await?;
     set.with_context(|| format!("segments: {location} gave no set at the first read"))
+}
+
+/// The members of a segment, or an error that names those there are.
+fn members_of<'s>(set: &'s SegmentSet, name: &str) -> Result<&'s Arc<Members>, InvalidInput> {
+    set.position(name).map(|at| &set.segments()[at].members).ok_or_else(|| {
+        let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
+        InvalidInput(format!("there is no segment `{name}`; the set has {}", names.join(", ")))
+    })
+}
+
+fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report).context("cannot print")?;
+    writeln!(out)?;
+    Ok(())
 }

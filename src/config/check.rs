@@ -13,7 +13,7 @@ use std::{
 use self::parse::{between, pointer, source};
 use super::{
     HttpSettings, IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret,
-    SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
+    SegmentAccess, SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
 };
 use crate::document::{
     Format, Node,
@@ -69,6 +69,12 @@ fn policy(layers: &Layers<'_>, folder: &Path) -> Option<PolicySettings> {
     let source = layers.get("policy.source", known_format);
     let refresh = layers.get("policy.refresh", |node| between(node, SECOND, DAY));
     Some(PolicySettings { source: source?, refresh: refresh? })
+}
+
+/// Checks what is needed to reach and read a set of segments, and nothing else.
+pub(super) fn segment_access(layers: &Layers<'_>) -> Option<SegmentAccess> {
+    let user_id_prefix = layers.optional("segments.user_id_prefix", text_owned);
+    Some(SegmentAccess { s3: s3(layers)?, user_id_prefix })
 }
 
 fn s3(layers: &Layers<'_>) -> Option<S3Settings> {

@@ -19,7 +19,7 @@ mod settings;
 pub use secret::Secret;
 pub use settings::{
     Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
-    RedisSettings, RedisTls, S3Settings, SegmentsSettings, Settings, Source, WorkerSettings,
+    RedisSettings, RedisTls, S3Settings, SegmentAccess, SegmentsSettings, Settings, Source, WorkerSettings,
 };
 
 /// Why there are no settings: exit code 2.
@@ -47,6 +47,22 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) ->
     let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(parse(&path.display().to_string(), &text, folder, env)?)
+}
+
+/// Reads of the configuration what commands that work on sets of segments want; nothing else has to be set.
+///
+/// # Errors
+/// [`ConfigError`], with all that is wrong; a key that is not known is wrong here too.
+pub fn load_segment_access(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<SegmentAccess, ConfigError> {
+    let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+    let name = path.display().to_string();
+    let document = Document::new(&name, &text);
+    let root = document.parse(Format::Toml);
+    let access = root.as_ref().and_then(|root| check::segment_access(&layers::Layers::new(&document, root, env)));
+    Ok(document.finish(access)?)
 }
 
 /// As [`load`], from the text of a file: `name` is what problems are reported under, `folder` is what relative

@@ -155,6 +155,15 @@ pub struct S3Settings {
     pub force_path_style: bool,
 }
 
+/// What a command that reads or makes sets of segments wants to know of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentAccess {
+    /// How S3 is reached.
+    pub s3: S3Settings,
+    /// What is taken off user ids before they are read as numbers.
+    pub user_id_prefix: Option<String>,
+}
+
 /// `[intent]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntentSettings {

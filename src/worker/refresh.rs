@@ -32,6 +32,9 @@ pub trait Source: Send {
     /// The version that a value names.
     fn version(value: &Self::Value) -> &str;
 
+    /// Whether an error may be gone in a moment, with nobody changing anything: a start waits for that a while.
+    fn is_temporary(error: &Self::Error) -> bool;
+
     /// Reads it; `None` if it is the same as at the last successful read. Safe to drop half way.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ struct Segments {
 }
 
 /// Runs a command; `{}` in an argument is the folder.
-async fn weir(folder: &Path, args: &[&str]) -> anyhow::Result<String> {
+pub async fn weir(folder: &Path, args: &[&str]) -> anyhow::Result<String> {
     let args = args.iter().map(|arg| arg.replace("{}", folder.to_str().unwrap()));
     let segments = Segments::try_parse_from(["segments".to_owned()].into_iter().chain(args))?;
     let mut out = Vec::new();
@@ -22,7 +22,7 @@ async fn weir(folder: &Path, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-fn write(folder: &Path, files: &[(&str, &[u8])]) {
+pub fn write(folder: &Path, files: &[(&str, &[u8])]) {
     for (name, content) in files {
         std::fs::write(folder.join(name), content).unwrap();
     }
@@ -77,10 +77,12 @@ async fn a_set_of_ids_that_are_no_numbers_knows_them_by_their_hash() {
 async fn the_same_users_give_the_same_objects_and_other_ones_other_names() {
     let folder = tempfile::tempdir().unwrap();
     let objects = || std::fs::read_dir(folder.path().join("set")).unwrap().count();
-    for (ids, expected) in [("1\n2\n", 2), ("2\n1\n", 2), ("1\n2\n3\n", 3)] {
+    for (ids, expected) in [("1\n2\n", 3), ("2\n1\n", 3), ("1\n2\n3\n", 4)] {
         write(folder.path(), &[("new.txt", ids.as_bytes())]);
-        weir(folder.path(), &["build", "--out", "{}/set", "--user-id", "u32", "new={}/new.txt"]).await.unwrap();
-        assert_eq!(objects(), expected, "the manifest and the objects so far");
+        let args = ["build", "--out", "{}/set", "--format", "u32", "--version", "v:1", "new={}/new.txt"];
+        weir(folder.path(), &args).await.unwrap();
+        assert_eq!(objects(), expected, "the manifest, its copy manifest-v_1.json, and the objects so far");
+        assert!(folder.path().join("set/manifest-v_1.json").exists());
     }
 }
 
@@ -88,6 +90,8 @@ async fn the_same_users_give_the_same_objects_and_other_ones_other_names() {
 async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
     let build = |files: &'static [&'static str]| [&["build", "--out", "{}/set", "--user-id", "u32"], files].concat();
     let a_long_line = vec![b'1'; 5000];
+    let an_open_quote = [&b"user_id,segment\n1,a\n2,\"b\n"[..], &b"3,b\n".repeat(100_000)].concat();
+    let a_long_record = [b"user_id,segment,why\n1,a,\n2,a,"[..].to_vec(), vec![b'y'; 70_000], b"\n".to_vec()].concat();
     let cases: &[(&[u8], Vec<&str>, &str)] = &[
         (b"1\n2\nx\n", build(&["a={}/ids"]), "ids:3: `x` is not a u32 id"),
         (b"042\n", build(&["a={}/ids"]), "ids:1: `042`"),
@@ -101,6 +105,8 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
         (b"user_id,segment\n1,a\n2,\n", build(&["--csv", "{}/ids"]), "ids:3: no segment"),
         (b"user_id,segment\n1,a\n2\n", build(&["--csv", "{}/ids"]), "line: 3"),
         (b"user_id,segment\n1,a\n1,b\n", build(&["--csv", "{}/ids"]), "1 in `a` and `b` (such as 1)"),
+        (&an_open_quote, build(&["--csv", "{}/ids"]), "ids:3: a record of more than 64 KiB begins here; is a quote"),
+        (&a_long_record, build(&["--csv", "{}/ids"]), "ids:3: a record of more than 64 KiB"),
         (b"user_id,segment\n", build(&["--csv", "{}/ids"]), "no segments"),
     ];
     for (content, args, expected) in cases {

@@ -22,7 +22,7 @@ use crate::support::{load, names, set};
 const PREFIX: &str = "segments/eu/";
 
 /// Starting an S3 blocks, which a thread of an async test may not.
-fn start() -> S3 {
+pub fn start() -> S3 {
     std::thread::spawn(S3::start).join().unwrap().unwrap()
 }
 
@@ -36,15 +36,15 @@ async fn object(endpoint: &str, url: &str) -> StoredObject {
     StoredObject::connect(&Location::parse(url).unwrap(), &options).await
 }
 
-async fn in_bucket(bucket: &Bucket, key: &str) -> StoredObject {
+pub async fn in_bucket(bucket: &Bucket, key: &str) -> StoredObject {
     object(bucket.endpoint(), &bucket.url(key)).await
 }
 
-async fn source(bucket: &Bucket) -> SegmentSource {
+pub async fn source(bucket: &Bucket) -> SegmentSource {
     SegmentSource::new(in_bucket(bucket, &format!("{PREFIX}manifest.json")).await, "")
 }
 
-fn put(bucket: &Bucket, objects: Vec<(String, Vec<u8>)>) {
+pub fn put(bucket: &Bucket, objects: Vec<(String, Vec<u8>)>) {
     for (key, bytes) in objects {
         bucket.put(&format!("{PREFIX}{key}"), bytes).unwrap();
     }

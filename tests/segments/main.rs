@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
 
+mod asked;
 mod bad_objects;
 mod commands;
+mod commands_s3;
 mod formats;
 mod from_files;
 mod from_s3;
+mod other_libraries;
+mod refused;
 mod scale;
 mod support;

@@ -1,35 +1,29 @@
 //! `weir segments build`: from files of ids to a set.
 
 use std::{
-    io::{BufWriter, IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::Context;
 use bytes::Bytes;
 use clap::{ArgGroup, Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sha2::Digest;
-use tempfile::NamedTempFile;
+use serde::Serialize;
 
-use super::{InvalidInput, S3Args, ids::Gatherer};
+use super::{
+    AccessArgs, InvalidInput,
+    ids::Gatherer,
+    overlaps, print_json, progress,
+    spool::{Spooled, file_name, spool},
+};
 use crate::{
-    domain::segment::{
-        Manifest, ManifestSegment, Members, ObjectKey, Segment, SegmentSet, Sha256, UserIdKind, UserIds,
-    },
-    edge::{
-        object_store::{Location, StoredObject, Upload},
-        segments::write_members,
-    },
+    cli::output::OutputForm,
+    domain::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds},
+    edge::object_store::{Location, StoredObject, Upload},
 };
 
 /// What the manifest is called in the folder.
 const MANIFEST_NAME: &str = "manifest.json";
-/// How many users of two segments an error names.
-const EXAMPLES: usize = 5;
-/// How many bytes of the checksum an object's name carries.
-const NAME_HASH_BYTES: usize = 8;
 
 /// What ids are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,11 +54,8 @@ pub struct BuildArgs {
     #[arg(long, value_name = "DIR|s3://...")]
     out: String,
     /// What user ids are
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, visible_alias = "format")]
     user_id: UserIdArg,
-    /// What to take off user ids before they are read as numbers
-    #[arg(long, value_name = "PREFIX", default_value = "")]
-    user_id_prefix: String,
     /// Names this state of the set [default: the time]
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
@@ -74,15 +65,36 @@ pub struct BuildArgs {
     /// A segment's name and a file of its user ids, one a line; - is standard input
     #[arg(value_name = "NAME=FILE")]
     files: Vec<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputForm,
     #[command(flatten)]
-    s3: S3Args,
+    access: AccessArgs,
 }
 
-/// Makes the set and puts it there: the objects first, under names that no other content has, and the manifest
-/// last, so that a reader sees the old set or the new one and never half of it.
+/// What was built, as a program reads it.
+#[derive(Debug, Serialize)]
+struct BuildReport<'m> {
+    version: &'m str,
+    user_id: UserIdKind,
+    manifest: String,
+    segments: Vec<BuiltReport<'m>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BuiltReport<'m> {
+    name: &'m str,
+    cardinality: u64,
+    bytes: u64,
+    object: &'m str,
+    sha256: String,
+}
+
+/// Makes the set and puts it there.
 pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let location = Location::in_folder(&args.out, MANIFEST_NAME).map_err(|error| invalid(format!("--out: {error}")))?;
-    let segments = gather(args)?;
+    let access = args.access.resolve()?;
+    let segments = gather(args, UserIds::new(args.user_id.into(), access.user_id_prefix.as_str()))?;
     let version = args.version.clone().unwrap_or_else(now);
     let spooled = segments.iter().map(|(name, members)| spool(name, members)).collect::<anyhow::Result<Vec<_>>>()?;
     let manifest = Manifest {
@@ -90,28 +102,51 @@ pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Resul
         user_id: args.user_id.into(),
         segments: spooled.iter().map(|object| object.entry.clone()).collect(),
     };
-    let json = manifest.to_json();
     // The reader's own check: what it would refuse is not uploaded.
-    Manifest::parse(json.as_bytes()).map_err(|problem| invalid(problem.to_string()))?;
+    Manifest::parse(manifest.to_json().as_bytes()).map_err(|problem| invalid(problem.to_string()))?;
     refuse_overlaps(&manifest, segments)?;
+    store(&StoredObject::connect(&location, &access.s3).await, &manifest, spooled).await?;
+    print(&manifest, &location, args.output, out)
+}
 
-    let target = StoredObject::connect(&location, &args.s3.options()).await;
-    for object in spooled {
+/// Stores the objects first, under names that no other content has, and the manifest last, so that a reader sees the
+/// old set or the new one and never half of it. A copy of the manifest that carries the version in its name stays when
+/// the next set comes, to compare the two or to go back.
+async fn store(target: &StoredObject, manifest: &Manifest, objects: Vec<Spooled>) -> anyhow::Result<()> {
+    let progress = progress::storing(manifest.segments.iter().map(|segment| segment.bytes).sum());
+    for object in objects {
         let path = object.file.path().to_owned();
         target.beside(object.entry.object.as_str()).put(Upload::File(path)).await?;
+        progress.inc(object.entry.bytes);
     }
-    target.put(Upload::Bytes(Bytes::from(json))).await?;
-    for segment in &manifest.segments {
-        writeln!(
-            out,
-            "{}: {} users, {} bytes, {}",
-            segment.name,
-            segment.cardinality,
-            segment.bytes,
-            segment.object.as_str()
-        )?;
+    progress.finish_and_clear();
+    let json = Bytes::from(manifest.to_json());
+    target.beside(&format!("manifest-{}.json", file_name(&manifest.version))).put(Upload::Bytes(json.clone())).await?;
+    target.put(Upload::Bytes(json)).await?;
+    Ok(())
+}
+
+fn print(manifest: &Manifest, location: &Location, form: OutputForm, out: &mut impl Write) -> anyhow::Result<()> {
+    let segments = manifest.segments.iter().map(|segment| BuiltReport {
+        name: &segment.name,
+        cardinality: segment.cardinality,
+        bytes: segment.bytes,
+        object: segment.object.as_str(),
+        sha256: segment.sha256.to_string(),
+    });
+    let report = BuildReport {
+        version: &manifest.version,
+        user_id: manifest.user_id,
+        manifest: location.to_string(),
+        segments: segments.collect(),
+    };
+    if form == OutputForm::Json {
+        return print_json(&report, out);
     }
-    writeln!(out, "version {} is in {location}", manifest.version)?;
+    for BuiltReport { name, cardinality, bytes, object, .. } in report.segments {
+        writeln!(out, "{name}: {cardinality} users, {bytes} bytes, {object}")?;
+    }
+    writeln!(out, "version {} is in {location}", report.version)?;
     Ok(())
 }
 
@@ -124,10 +159,10 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn gather(args: &BuildArgs) -> anyhow::Result<Vec<(String, Members)>> {
-    let mut gatherer = Gatherer::new(UserIds::new(args.user_id.into(), args.user_id_prefix.as_str()));
+fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members)>> {
+    let mut gatherer = Gatherer::new(ids);
     if let Some(path) = &args.csv {
-        let progress = progress_bar(&[path]);
+        let progress = progress::reading(&[path]);
         gatherer.csv(path, &progress)?;
         progress.finish_and_clear();
     }
@@ -139,7 +174,7 @@ fn gather(args: &BuildArgs) -> anyhow::Result<Vec<(String, Members)>> {
         };
         files.push((name, Path::new(path)));
     }
-    let progress = progress_bar(&files.iter().map(|(_, path)| path).collect::<Vec<_>>());
+    let progress = progress::reading(&files.iter().map(|(_, path)| *path).collect::<Vec<_>>());
     for (name, path) in files {
         let segment = gatherer.segment(name)?;
         gatherer.lines(segment, path, &progress)?;
@@ -152,65 +187,7 @@ fn gather(args: &BuildArgs) -> anyhow::Result<Vec<(String, Members)>> {
     Ok(segments)
 }
 
-/// Bytes read of these files; drawn on a terminal alone.
-fn progress_bar(paths: &[impl AsRef<Path>]) -> ProgressBar {
-    let bytes = paths.iter().map(|path| std::fs::metadata(path).map_or(0, |metadata| metadata.len())).sum();
-    let target = match std::io::stderr().is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let template = "reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(bytes), target).with_style(style)
-}
-
-/// An object on its way: written to a temporary file, because its name and the manifest want its checksum.
-struct Spooled {
-    entry: ManifestSegment,
-    file: NamedTempFile,
-}
-
-fn spool(name: &str, members: &Members) -> anyhow::Result<Spooled> {
-    let file = NamedTempFile::new().context("cannot make a temporary file; check TMPDIR")?;
-    let mut writer = Hashing { inner: BufWriter::new(file), hasher: sha2::Sha256::new(), bytes: 0 };
-    write_members(members, &mut writer).context("cannot write a temporary file; check the space in TMPDIR")?;
-    let file =
-        writer.inner.into_inner().map_err(|error| error.into_error()).context("cannot write a temporary file")?;
-    let sha256 = Sha256(writer.hasher.finalize().into());
-    let object = format!("{}-{}.roaring", file_name(name), hex::encode(&sha256.0[..NAME_HASH_BYTES]));
-    let object = ObjectKey::parse(&object).map_err(|problem| invalid(format!("segment `{name}`: {problem}")))?;
-    let entry =
-        ManifestSegment { name: name.to_owned(), object, bytes: writer.bytes, sha256, cardinality: members.len() };
-    Ok(Spooled { entry, file })
-}
-
-/// A segment's name as part of a file's: what a file system or URL may trip over becomes `_`, and the checksum
-/// behind it keeps names apart.
-fn file_name(segment: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-    segment.chars().take(64).map(plain).collect()
-}
-
-struct Hashing<W> {
-    inner: W,
-    hasher: sha2::Sha256,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Hashing<W> {
-    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        let written = self.inner.write(buffer)?;
-        self.hasher.update(&buffer[..written]);
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> anyhow::Result<()> {
+fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), InvalidInput> {
     let segments = segments.into_iter().zip(&manifest.segments);
     let segments = segments.map(|((name, members), entry)| Segment {
         name,
@@ -220,19 +197,5 @@ fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> any
     });
     let ids = UserIds::new(manifest.user_id, "");
     let set = SegmentSet::new(manifest.version.clone(), ids, segments.collect());
-    if set.overlaps().is_empty() {
-        return Ok(());
-    }
-    let pairs = set.overlaps().iter().map(|pair| {
-        let (first, second) = (&set.segments()[pair.first], &set.segments()[pair.second]);
-        let shown = |number| match manifest.user_id {
-            UserIdKind::U32 | UserIdKind::U64 => format!("{number}"),
-            UserIdKind::Hash64 => format!("hash {number:016x}"),
-        };
-        let examples: Vec<String> =
-            first.members.intersection(&second.members, EXAMPLES).into_iter().map(shown).collect();
-        format!("{} in `{}` and `{}` (such as {})", pair.users, first.name, second.name, examples.join(", "))
-    });
-    let pairs: Vec<String> = pairs.collect();
-    Err(invalid(format!("users are in two segments: {}; put each user into one", pairs.join("; "))))
+    overlaps::refusal(&set).map_or(Ok(()), |refusal| Err(InvalidInput(refusal)))
 }

@@ -1,25 +1,18 @@
 //! Reads user ids from files, in bounded memory apart from what is made of them.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
-    path::Path,
-};
+use std::{collections::HashMap, path::Path};
 
-use anyhow::Context;
 use indicatif::ProgressBar;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
-use super::InvalidInput;
+use super::{
+    InvalidInput,
+    input::{Lines, Records},
+};
 use crate::domain::segment::{MAX_SEGMENTS, Members, UserIdKind, UserIds};
 
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;
-/// The longest line of a file: an id with some white space around it.
-const MAX_LINE_BYTES: u64 = 1024;
-/// How much of a file is read at once.
-const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A segment whose members are still being gathered.
 #[derive(Debug)]
@@ -81,64 +74,37 @@ impl Gatherer {
             Gathering::U64(ids) => {
                 ids.insert(number);
             }
-            Gathering::Hash64(hashes) => hashes.push(number),
+            Gathering::Hash64(hashes) => add_hash(hashes, number),
         }
         Ok(())
     }
 
     /// Reads a file of ids, one a line, into a segment.
     pub(super) fn lines(&mut self, segment: usize, path: &Path, progress: &ProgressBar) -> anyhow::Result<()> {
-        let mut reader = BufReader::with_capacity(BUFFER_BYTES, progress.wrap_read(open(path)?));
-        let mut line = Vec::new();
-        for number in 1_u64.. {
-            line.clear();
-            let taken = (&mut reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
-            let taken = taken.with_context(|| format!("cannot read {}", path.display()))?;
-            if taken == 0 {
-                break;
-            }
-            let wrong = |problem| InvalidInput(format!("{}:{number}: {problem}", path.display()));
-            if taken as u64 == MAX_LINE_BYTES && line.last() != Some(&b'\n') {
-                return Err(
-                    wrong(format!("a line of more than {MAX_LINE_BYTES} bytes; give one user id a line")).into()
-                );
-            }
-            let id = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| number == 1).unwrap_or(&line).trim_ascii();
-            if !id.is_empty() {
-                self.put(segment, id).map_err(wrong)?;
-            }
+        let mut lines = Lines::open(path, progress)?;
+        while let Some(id) = lines.next()? {
+            self.put(segment, id).map_err(|problem| lines.wrong(problem))?;
         }
         Ok(())
     }
 
     /// Reads a CSV file with the columns `user_id` and `segment`, among others.
     pub(super) fn csv(&mut self, path: &Path, progress: &ProgressBar) -> anyhow::Result<()> {
-        let input = BufReader::with_capacity(BUFFER_BYTES, progress.wrap_read(open(path)?));
-        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let broken = |error: csv::Error| match error.is_io_error() {
-            true => anyhow::Error::from(error).context(format!("cannot read {}", path.display())),
-            false => InvalidInput(format!("{}: {error}", path.display())).into(),
-        };
-        let header = reader.byte_headers().map_err(broken)?.clone();
-        let column = |name: &str| {
-            header.iter().position(|field| field == name.as_bytes()).ok_or_else(|| {
-                InvalidInput(format!("{}:1: no column `{name}`; the header must name it", path.display()))
-            })
-        };
-        let (user_id, segment) = (column("user_id")?, column("segment")?);
-        let mut record = csv::ByteRecord::new();
-        while reader.read_byte_record(&mut record).map_err(broken)? {
-            let line = record.position().map_or(0, csv::Position::line);
-            let wrong = |problem| InvalidInput(format!("{}:{line}: {problem}", path.display()));
-            let name = record.get(segment).unwrap_or_default();
-            let name = std::str::from_utf8(name).map_err(|_| wrong("the segment is not UTF-8".to_owned()))?;
-            if name.is_empty() {
-                return Err(wrong("no segment; give each user one".to_owned()).into());
-            }
-            let place = self.segment(name).map_err(|error| wrong(error.to_string()))?;
-            self.put(place, record.get(user_id).unwrap_or_default()).map_err(wrong)?;
+        let mut records = Records::open(path, ["user_id", "segment"], progress)?;
+        while let Some([user_id, segment]) = records.next()? {
+            let placed = self.place(segment).and_then(|place| self.put(place, user_id));
+            placed.map_err(|problem| records.wrong(problem))?;
         }
         Ok(())
+    }
+
+    /// The place of the segment that a record names.
+    fn place(&mut self, segment: &[u8]) -> Result<usize, String> {
+        let name = std::str::from_utf8(segment).map_err(|_| "the segment is not UTF-8".to_owned())?;
+        if name.is_empty() {
+            return Err("no segment; give each user one".to_owned());
+        }
+        self.segment(name).map_err(|error| error.to_string())
     }
 
     /// The segments with their members, made small.
@@ -162,12 +128,32 @@ impl Gatherer {
     }
 }
 
-fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
+/// Adds a hash. Before the list is made longer, those that are there twice go, so that input that repeats itself takes
+/// no more memory than its users.
+fn add_hash(hashes: &mut Vec<u64>, hash: u64) {
+    if hashes.len() == hashes.capacity() && !hashes.is_empty() {
+        hashes.sort_unstable();
+        hashes.dedup();
+        if hashes.len() > hashes.capacity() / 2 {
+            hashes.reserve(hashes.len());
+        }
     }
-    let opened = File::open(path);
-    let file =
-        opened.map_err(|error| InvalidInput(format!("cannot open {}: {error}; check the path", path.display())))?;
-    Ok(Box::new(file))
+    hashes.push(hash);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_that_come_again_and_again_take_no_more_memory() {
+        let mut hashes = Vec::new();
+        for number in 0..1_000_000_u64 {
+            add_hash(&mut hashes, number % 1000);
+        }
+        assert!(hashes.capacity() <= 4096, "{}", hashes.capacity());
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes, (0..1000).collect::<Vec<_>>());
+    }
 }

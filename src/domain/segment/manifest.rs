@@ -9,8 +9,8 @@ use super::UserIdKind;
 pub const MAX_MANIFEST_BYTES: u64 = 2 * 1024 * 1024;
 /// The most segments of a set; a lookup may ask each of them.
 pub const MAX_SEGMENTS: usize = 1000;
-/// The largest object of a set, in bytes: what S3 takes in one upload.
-pub const MAX_OBJECT_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+/// The largest object of a set, in bytes: some three billion hashed users in one segment.
+pub const MAX_OBJECT_BYTES: u64 = 64 * 1024 * 1024 * 1024;
 /// The longest version, name or object key, in bytes; version and name travel in record headers.
 pub const MAX_TEXT_BYTES: usize = 256;
 
@@ -172,8 +172,8 @@ struct RawSegment {
     /// The bitmap's path, relative to the manifest, below its folder.
     #[schemars(length(min = 1, max = 256))]
     object: String,
-    /// The object's size in bytes, at most 5 GiB.
-    #[schemars(range(max = 5_368_709_120_u64))]
+    /// The object's size in bytes, at most 64 GiB.
+    #[schemars(range(max = 68_719_476_736_u64))]
     bytes: u64,
     /// The object's SHA-256, in hexadecimal.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]

@@ -3,11 +3,15 @@
 //! A set is a manifest and, for each segment, the members' ids as a bitmap. It is replaced as a whole and never
 //! changed, so that every intent of a batch is judged by one version.
 
+mod algebra;
+mod change;
 mod manifest;
 mod members;
 mod set;
 mod user_ids;
 
+pub use algebra::SetOperation;
+pub use change::{Move, SegmentChange, SetChange};
 pub use manifest::{
     MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,
     ObjectKey, Sha256,

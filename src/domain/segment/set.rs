@@ -137,7 +137,8 @@ impl SegmentSet {
 
     /// Where these users are: clears `found` and puts an answer there for each, in their order.
     ///
-    /// Asks in the order of the numbers, so that neighbours find the bitmaps' parts in the cache already.
+    /// Asks one segment after the other, each in the order of the numbers and only for those who are in none so far, so
+    /// that a bitmap's parts are walked once, and neighbours find them in the cache already.
     /// Users beyond 2^32 are looked up one by one.
     pub fn lookup_many<'a>(
         &self,
@@ -160,15 +161,24 @@ impl SegmentSet {
             });
         }
         scratch.asked.sort_unstable();
-        for &(number, at) in &scratch.asked {
-            found[at as usize] = self.lookup_number(number);
+        for (place, segment) in self.segments.iter().enumerate() {
+            scratch.asked.retain(|&(number, at)| {
+                let here = segment.members.contains(number);
+                if here {
+                    found[at as usize] = self.also_elsewhere(place, number);
+                }
+                !here
+            });
         }
     }
 
     fn lookup_number(&self, number: u64) -> Membership {
-        let Some(first) = self.segments.iter().position(|segment| segment.members.contains(number)) else {
-            return Membership::Nowhere;
-        };
+        let first = self.segments.iter().position(|segment| segment.members.contains(number));
+        first.map_or(Membership::Nowhere, |first| self.also_elsewhere(first, number))
+    }
+
+    /// Whether a user whose first segment this is is in later ones too.
+    fn also_elsewhere(&self, first: usize, number: u64) -> Membership {
         // Sets should not overlap, and then this list is empty and the first hit is the whole answer.
         if self.also_in[first].iter().any(|&other| self.segments[other].members.contains(number)) {
             Membership::InSeveral(first)

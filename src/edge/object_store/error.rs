@@ -98,6 +98,25 @@ impl ObjectError {
     }
 }
 
+impl ObjectProblem {
+    /// Whether it may be gone in a moment, with nobody changing anything.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Cut { .. } | Self::Stalled { .. } => true,
+            Self::NotFound(_)
+            | Self::Denied(_)
+            | Self::NoCredentials(_)
+            | Self::NoRegion
+            | Self::Tls(_)
+            | Self::Rejected { .. }
+            | Self::TooLarge { .. }
+            | Self::NotAFile
+            | Self::FileSystem(_) => false,
+        }
+    }
+}
+
 impl From<std::io::Error> for ObjectProblem {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::NotFound {

@@ -29,8 +29,15 @@ pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a request is sent at most.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// The largest object that is written, in bytes: what S3 takes in one request.
-pub const MAX_PUT_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+/// The largest object that is written, in bytes: 4,096 of the 10,000 parts that S3 allows.
+pub const MAX_PUT_BYTES: u64 = 64 * 1024 * 1024 * 1024;
+/// A file above this size goes to S3 in parts, so that on a slow link a break costs one part. (S3 itself takes up to
+/// 5 GiB in one request.)
+pub const MULTIPART_ABOVE_BYTES: u64 = 32 * 1024 * 1024;
+/// The size of a part; S3 wants 5 MiB at least.
+pub const PART_BYTES: u64 = 16 * 1024 * 1024;
+/// How many parts are on their way at once.
+pub const PARTS_AT_ONCE: usize = 4;
 
 /// The state of an object that a read gave: as long as it is the same, so is the content.
 #[derive(Debug, Clone, PartialEq, Eq)]

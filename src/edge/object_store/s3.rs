@@ -1,6 +1,6 @@
 //! Objects of S3, and of stores that speak its protocol.
 
-use std::time::Duration;
+mod upload;
 
 use aws_config::{
     BehaviorVersion, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
@@ -9,20 +9,15 @@ use aws_config::{
 use aws_sdk_s3::{
     Client,
     config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
-    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    error::{ProvideErrorMetadata, SdkError},
     operation::get_object::GetObjectOutput,
-    primitives::ByteStream,
 };
 
 use super::{
-    CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem,
-    Opened, READ_TIMEOUT, Upload, Version, body::Pieces,
+    CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, ObjectBody, ObjectError, ObjectProblem, Opened,
+    READ_TIMEOUT, Version, body::Pieces,
 };
 
-/// How long a write may take whatever its size.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The slowest network that a write puts up with.
-const SLOWEST_WRITE_BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// The region of a store that is not AWS and was given none; such stores take any.
 const ANY_REGION: &str = "us-east-1";
 
@@ -134,31 +129,6 @@ impl S3Object {
         let pieces = Pieces::Http(response.body);
         ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, pieces)
             .map(|body| Opened::Body(Box::new(body)))
-    }
-
-    pub(super) async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
-        let failed = |problem| ObjectError::write(self.location(), problem);
-        let (body, bytes) = match upload {
-            Upload::Bytes(bytes) => (ByteStream::from(bytes.clone()), bytes.len() as u64),
-            Upload::File(path) => {
-                let metadata = tokio::fs::metadata(&path).await.map_err(|error| failed(error.into()))?;
-                let unreadable = |error| failed(ObjectProblem::FileSystem(format!("{}", DisplayErrorContext(error))));
-                (ByteStream::from_path(&path).await.map_err(unreadable)?, metadata.len())
-            }
-        };
-        if bytes > MAX_PUT_BYTES {
-            return Err(failed(ObjectProblem::TooLarge { bytes, limit_bytes: MAX_PUT_BYTES }));
-        }
-        // The time to the first byte of the answer is here the time to send everything.
-        let patience = WRITE_TIMEOUT + Duration::from_secs(bytes / SLOWEST_WRITE_BYTES_PER_SECOND);
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(patience)
-            .operation_timeout(patience * MAX_ATTEMPTS)
-            .build();
-        let request = self.client.put_object().bucket(&self.bucket).key(&self.key).body(body);
-        let request = request.customize().config_override(Builder::new().timeout_config(timeouts));
-        request.send().await.map(|_| ()).map_err(|error| failed(problem(&error)))
     }
 }
 

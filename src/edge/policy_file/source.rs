@@ -58,6 +58,13 @@ impl Source for PolicySource {
         &value.version
     }
 
+    fn is_temporary(error: &PolicySourceError) -> bool {
+        match error {
+            PolicySourceError::Object(error) => error.problem.is_temporary(),
+            PolicySourceError::Ending(_) | PolicySourceError::NotUtf8(_) | PolicySourceError::Invalid(_) => false,
+        }
+    }
+
     async fn load(&mut self) -> Result<Option<Arc<Policy>>, PolicySourceError> {
         let limit_bytes = MAX_DOCUMENT_BYTES as u64;
         let (bytes, version) = match self.object.get_if_changed(self.last.as_ref(), limit_bytes).await? {

@@ -14,6 +14,10 @@ impl Source for Script {
         value
     }
 
+    fn is_temporary(_: &&'static str) -> bool {
+        true
+    }
+
     async fn load(&mut self) -> Result<Option<Arc<String>>, &'static str> {
         let answer = self.0.pop_front().unwrap_or(Ok(None))?;
         Ok(answer.map(|text| Arc::new(text.to_owned())))

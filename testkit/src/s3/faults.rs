@@ -1,4 +1,4 @@
-//! What stands between the clients and the S3: counts, faults, and conditional GETs.
+//! What stands between the clients and the S3: counts, faults, a log of writes, and conditional GETs.
 
 use std::{
     future::Future,
@@ -18,7 +18,7 @@ use hyper::{
 use s3s::{Body, HttpError, StdError, service::S3Service};
 use tokio::sync::watch;
 
-/// What goes wrong with a GET or HEAD of an object.
+/// What goes wrong with a request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// 403 AccessDenied.
@@ -54,6 +54,9 @@ pub struct Counts {
     pub puts: u64,
 }
 
+/// How many writes are remembered.
+const MAX_WRITES: usize = 10_000;
+
 /// What is to go wrong, and what was counted.
 #[derive(Debug, Default)]
 pub(super) struct Faults(watch::Sender<State>);
@@ -62,7 +65,10 @@ pub(super) struct Faults(watch::Sender<State>);
 struct State {
     left: u32,
     fault: Option<Fault>,
+    good_writes: u32,
+    write_fault: Option<Fault>,
     counts: Counts,
+    writes: Vec<String>,
 }
 
 impl Faults {
@@ -74,12 +80,29 @@ impl Faults {
         self.0.borrow().counts
     }
 
+    pub(super) fn set_writes(&self, good: u32, fault: Option<Fault>) {
+        self.0.send_modify(|state| (state.good_writes, state.write_fault) = (good, fault));
+    }
+
+    pub(super) fn writes(&self) -> Vec<String> {
+        self.0.borrow().writes.clone()
+    }
+
     /// Counts a request, and says what is to go wrong with it.
-    fn take(&self, method: &Method) -> Option<Fault> {
+    fn take(&self, method: &Method, key: &str) -> Option<Fault> {
         let mut taken = None;
         self.0.send_modify(|state| {
             state.counts.gets += u64::from(method == Method::GET);
             state.counts.puts += u64::from(method == Method::PUT);
+            if ![Method::GET, Method::HEAD].contains(method) && state.writes.len() < MAX_WRITES {
+                state.writes.push(format!("{method} {key}"));
+            }
+            if [Method::PUT, Method::POST].contains(method) && state.write_fault.is_some() {
+                if state.good_writes == 0 {
+                    taken = state.write_fault;
+                }
+                state.good_writes = state.good_writes.saturating_sub(1);
+            }
             if state.left > 0 && [Method::GET, Method::HEAD].contains(method) {
                 state.left -= 1;
                 taken = state.fault;
@@ -122,7 +145,7 @@ impl Service<Request<Incoming>> for FaultyService {
             if key.is_empty() {
                 return inner.call(request).await;
             }
-            let fault = faults.take(request.method());
+            let fault = faults.take(request.method(), key);
             if let Some((status, code)) = fault.and_then(Fault::refusal) {
                 return Ok(refusal(status, code));
             }

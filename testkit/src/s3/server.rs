@@ -90,6 +90,17 @@ impl S3 {
         self.faults.set(requests, fault);
     }
 
+    /// Lets PUT and POST requests for objects fail this way after so many good ones; `None` heals.
+    pub fn fail_writes_after(&self, good: u32, fault: Option<Fault>) {
+        self.faults.set_writes(good, fault);
+    }
+
+    /// What was written or deleted so far, in order: `PUT key`.
+    #[must_use]
+    pub fn writes(&self) -> Vec<String> {
+        self.faults.writes()
+    }
+
     /// What was asked so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

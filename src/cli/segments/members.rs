@@ -1,0 +1,114 @@
+//! `weir segments members`: who is in a segment, or in what is made of several.
+
+use std::{
+    borrow::Cow,
+    io::{BufWriter, Write},
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::{InvalidInput, SetArgs, load, members_of, print_json};
+use crate::cli::output::OutputForm;
+use crate::domain::segment::{Members, SegmentSet, SetOperation};
+
+/// How many members are taken from the bitmap at once.
+const PAGE: usize = 10_000;
+
+/// `weir segments members`
+#[derive(Debug, Args)]
+pub struct MembersArgs {
+    #[command(flatten)]
+    set: SetArgs,
+    /// The segment's name
+    name: String,
+    /// And who is in this one; may be given again
+    #[arg(long, value_name = "NAME")]
+    union: Vec<String>,
+    /// Of these, who is in this one too; may be given again
+    #[arg(long, value_name = "NAME")]
+    intersect: Vec<String>,
+    /// Without who is in this one; may be given again
+    #[arg(long, value_name = "NAME")]
+    minus: Vec<String>,
+    /// Print how many they are and not who
+    #[arg(long, conflicts_with_all = ["after", "limit"])]
+    count: bool,
+    /// List those above this one
+    #[arg(long, value_name = "ID")]
+    after: Option<u64>,
+    /// List this many at most [default: all]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputForm,
+}
+
+pub(super) async fn run(args: &MembersArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    if args.limit == Some(0) {
+        return Err(InvalidInput("--limit 0: give 1 or more, or leave it out for all".to_owned()).into());
+    }
+    let set = load(&args.set).await?;
+    let members = chosen(args, &set)?;
+    match (args.count, args.output) {
+        (true, OutputForm::Text) => Ok(writeln!(out, "{}", members.len())?),
+        (true, OutputForm::Json) => print_json(&serde_json::json!({ "count": members.len() }), out),
+        (false, form) => list(&members, args.after, args.limit, form, BufWriter::new(out)),
+    }
+}
+
+/// First all that is put together, then what they must be in, then what they must not be in, whatever the order of
+/// the arguments.
+fn chosen<'s>(args: &MembersArgs, set: &'s SegmentSet) -> anyhow::Result<Cow<'s, Members>> {
+    let mut chosen = Cow::Borrowed(members_of(set, &args.name)?.as_ref());
+    let operations = [
+        (SetOperation::Union, &args.union),
+        (SetOperation::Intersect, &args.intersect),
+        (SetOperation::Minus, &args.minus),
+    ];
+    for (operation, names) in operations {
+        for name in names {
+            let other = members_of(set, name)?;
+            chosen = Cow::Owned(chosen.combined(operation, other).context("a set has ids of one kind")?);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Lists a page at a time, so that the list of all is never in memory.
+fn list(
+    members: &Members,
+    mut after: Option<u64>,
+    limit: Option<usize>,
+    form: OutputForm,
+    mut out: impl Write,
+) -> anyhow::Result<()> {
+    let json = form == OutputForm::Json;
+    let mut left = limit.unwrap_or(usize::MAX);
+    let mut printed = 0_u64;
+    if json {
+        write!(out, "{{\"members\":[")?;
+    }
+    let next = loop {
+        let page = members.page(after, left.min(PAGE));
+        left -= page.members.len();
+        for member in page.members {
+            match (form, printed) {
+                (OutputForm::Text, _) => writeln!(out, "{member}")?,
+                (OutputForm::Json, 0) => write!(out, "\"{member}\"")?,
+                (OutputForm::Json, _) => write!(out, ",\"{member}\"")?,
+            }
+            printed += 1;
+        }
+        after = page.next;
+        if after.is_none() || left == 0 {
+            break after;
+        }
+    };
+    if json {
+        let next = next.map_or_else(|| "null".to_owned(), |next| format!("\"{next}\""));
+        writeln!(out, "],\"next\":{next}}}")?;
+    }
+    Ok(out.flush()?)
+}
