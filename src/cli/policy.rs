@@ -1,4 +1,6 @@
-//! `weir policy check`: says what a policy means, or all that is wrong with it.
+//! `weir policy`: says what a policy means, or all that is wrong with it; replays past intents against one.
+
+mod simulate;
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
 
@@ -7,6 +9,7 @@ use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use super::output::OutputForm;
+pub use simulate::SimulateArgs;
 use crate::{
     document::{Format, Problems, read_file, value::in_words},
     domain::{
@@ -22,6 +25,19 @@ use crate::{
 pub enum PolicyCommand {
     /// Say what a policy means, or all that is wrong with it
     Check(PolicyCheckArgs),
+    /// Replay past intents against one policy or two, and tell what would become of them
+    Simulate(Box<SimulateArgs>),
+}
+
+/// Runs the command and prints to `out`.
+///
+/// # Errors
+/// [`InvalidPolicy`] and other things to correct; else what could not be read or written.
+pub async fn run(command: &PolicyCommand, out: &mut impl Write) -> anyhow::Result<()> {
+    match command {
+        PolicyCommand::Check(args) => check(args, out),
+        PolicyCommand::Simulate(args) => Box::pin(simulate::simulate(args, out)).await,
+    }
 }
 
 /// `weir policy check`

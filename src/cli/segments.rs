@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::{
+    config::S3Settings,
     domain::segment::SegmentSet,
     edge::{
         object_store::{Location, S3Credentials, S3Options, StoredObject},
@@ -56,6 +57,18 @@ pub struct S3Args {
 }
 
 impl S3Args {
+    /// The same, where a configuration says what is not given.
+    pub(super) fn over(&self, settings: Option<&S3Settings>) -> S3Options {
+        let given = self.options();
+        let Some(settings) = settings else { return given };
+        S3Options {
+            endpoint: given.endpoint.or_else(|| settings.endpoint.clone()),
+            region: given.region.or_else(|| settings.region.clone()),
+            force_path_style: given.force_path_style || settings.force_path_style,
+            credentials: S3Credentials::DefaultChain,
+        }
+    }
+
     fn options(&self) -> S3Options {
         S3Options {
             endpoint: self.s3_endpoint.clone(),
