@@ -33,7 +33,7 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 11] = [
+    let verbs: [&[&str]; 12] = [
         &[],
         &["demo"],
         &["run"],
@@ -45,6 +45,7 @@ fn help_and_version_are_everywhere() {
         &["segments", "members"],
         &["policy"],
         &["policy", "check"],
+        &["policy", "simulate"],
     ];
     for verb in verbs {
         let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);

@@ -9,7 +9,6 @@ use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 
 use super::output::OutputForm;
-pub use simulate::SimulateArgs;
 use crate::{
     document::{Format, Problems, read_file, value::in_words},
     domain::{
@@ -19,6 +18,7 @@ use crate::{
     },
     edge::policy_file::parse_policy,
 };
+pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
 #[derive(Debug, Subcommand)]

@@ -6,9 +6,6 @@ mod report;
 mod tally;
 mod users;
 
-#[cfg(test)]
-mod tests;
-
 pub use counts::{Counts, MAX_NAMES, POLICIES};
 pub use report::{
     CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, Report, Source, Spread, Totals, Users,

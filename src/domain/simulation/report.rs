@@ -9,7 +9,12 @@ use super::{
     counts::{Counts, Names},
     tally::{CapTally, PerPolicy, Tally},
 };
-use crate::domain::{dead_letter::DeadLetterReason, policy::{Mode, Policy}, time::Time, verdict::SuppressReason};
+use crate::domain::{
+    dead_letter::DeadLetterReason,
+    policy::{Mode, Policy},
+    time::Time,
+    verdict::SuppressReason,
+};
 
 /// Name and version of the report's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -248,7 +253,11 @@ impl Tally {
             reasons: self.reasons.iter().map(|(reason, counts)| self.reason(*reason, counts)).collect(),
             channels: self.names(&self.channels),
             categories: self.names(&self.categories),
-            hours: self.hours.iter().map(|(begin, counts)| HourRow { begin: *begin, outcomes: self.each(counts) }).collect(),
+            hours: self
+                .hours
+                .iter()
+                .map(|(begin, counts)| HourRow { begin: *begin, outcomes: self.each(counts) })
+                .collect(),
             hours_of_day: self.hours_of_day.iter().map(|counts| self.each(counts)).collect(),
             users: self.users(shown),
         }
@@ -291,7 +300,11 @@ impl Tally {
 
     fn users(&self, shown: usize) -> Users {
         let policies = self.policies.len();
-        let spread = self.users.spread().into_iter().map(|(approved, users)| Spread { approved, users: users[..policies].to_vec() });
+        let spread = self
+            .users
+            .spread()
+            .into_iter()
+            .map(|(approved, users)| Spread { approved, users: users[..policies].to_vec() });
         let spread = spread.filter(|row| row.users.iter().any(|&users| users > 0)).collect();
         let changed = (policies > 1).then(|| {
             let (mut more, mut fewer, mut first) = (0, 0, Vec::new());

@@ -61,7 +61,10 @@ impl UserTable {
         let mut changed: Vec<&UserCounts> = self.0.values().filter(|user| user.changed()).collect();
         let key = |user: &UserCounts| std::cmp::Reverse(user.approved[0].abs_diff(user.approved[1]));
         changed.sort_unstable_by(|one, other| {
-            key(one).cmp(&key(other)).then_with(|| one.user_id.len().cmp(&other.user_id.len())).then_with(|| one.user_id.cmp(&other.user_id))
+            key(one)
+                .cmp(&key(other))
+                .then_with(|| one.user_id.len().cmp(&other.user_id.len()))
+                .then_with(|| one.user_id.cmp(&other.user_id))
         });
         changed
     }

@@ -110,12 +110,10 @@ impl RangeReader {
     /// # Errors
     /// No broker answers, or there is no such topic.
     pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, RangeError> {
-        let unreachable = |error| RangeError::Unreachable {
-            brokers: options.brokers.clone(),
-            topic: range.topic.clone(),
-            error,
-        };
-        let asking: BaseConsumer = options.consumer().create().map_err(|error| RangeError::Client(error.to_string()))?;
+        let unreachable =
+            |error| RangeError::Unreachable { brokers: options.brokers.clone(), topic: range.topic.clone(), error };
+        let asking: BaseConsumer =
+            options.consumer().create().map_err(|error| RangeError::Client(error.to_string()))?;
         let metadata = asking.fetch_metadata(Some(&range.topic), ANSWER_TIMEOUT).map_err(unreachable)?;
         let partitions: Vec<i32> =
             metadata.topics().iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect();
@@ -139,8 +137,7 @@ impl RangeReader {
         let mut assigned = TopicPartitionList::with_capacity(bounds.len());
         let (mut parts, mut records) = (Vec::with_capacity(bounds.len()), 0);
         for Bounds { partition, start, end } in bounds.iter().filter(|bounds| bounds.start < bounds.end) {
-            let failed =
-                |reason| RangeError::Partition { topic: range.topic.clone(), partition: *partition, reason };
+            let failed = |reason| RangeError::Partition { topic: range.topic.clone(), partition: *partition, reason };
             let queue = MessageQueue::new(consumer.client()).map_err(failed)?;
             queue.take_over(consumer.client(), &range.topic, *partition).map_err(failed)?;
             assigned
@@ -197,11 +194,8 @@ impl RangeReader {
                 drop(self.consumer.poll(Duration::ZERO));
                 errors = part.batch.fill(&part.queue, 1, SLICE);
             }
-            let failed = |reason: String| RangeError::Partition {
-                topic: self.topic.clone(),
-                partition: part.partition,
-                reason,
-            };
+            let failed =
+                |reason: String| RangeError::Partition { topic: self.topic.clone(), partition: part.partition, reason };
             for error in errors {
                 judge(error.code, &mut part.ended).map_err(failed)?;
             }

@@ -53,7 +53,8 @@ impl FromStr for Moment {
             return Ok(Self::At(time));
         }
         let ago = text.strip_prefix('-').and_then(|ago| humantime::parse_duration(ago).ok());
-        ago.map(Self::Ago).ok_or_else(|| "give an RFC 3339 time (2026-11-20T08:00:00Z) or how long ago (-7d)".to_owned())
+        ago.map(Self::Ago)
+            .ok_or_else(|| "give an RFC 3339 time (2026-11-20T08:00:00Z) or how long ago (-7d)".to_owned())
     }
 }
 
@@ -145,7 +146,9 @@ impl SimulateArgs {
         let approved = match (self.approved.as_deref(), &intents) {
             (Some("none"), _) | (None, From::File(_)) => None,
             (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved)?),
-            (None, From::Topic(..)) => Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved)?),
+            (None, From::Topic(..)) => {
+                Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved)?)
+            }
         };
         if let (From::File(one), Some(From::File(other))) = (&intents, &approved)
             && one == Path::new("-")

@@ -45,7 +45,12 @@ pub(super) struct FileInput {
 
 impl FileInput {
     /// Reads the times; what is no intent is counted.
-    pub(super) fn open(path: &Path, plan: &Plan, source: &mut Source, stop: &CancellationToken) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        plan: &Plan,
+        source: &mut Source,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
         let name = || format!("--intents {}: cannot be read", path.display());
         let mut reader = LineReader::open(path, stop).with_context(name)?;
         let mut lines = Vec::new();

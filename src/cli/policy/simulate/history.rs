@@ -138,16 +138,18 @@ impl History<'_> {
         }
         let class = match &stamp.class {
             None => intent.class(),
-            Some((channel, category, campaign)) => ClassNames {
-                channel: channel.as_deref(),
-                category: category.as_deref(),
-                campaign: campaign.as_deref(),
-            },
+            Some((channel, category, campaign)) => {
+                ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: campaign.as_deref() }
+            }
         };
         // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
         let origin = OriginMark::of("approved", record.partition, record.offset);
         let cost = stamp.cost.unwrap_or(intent.cost);
-        remember(stores, UserHash::of(&intent.user_id), &PastSend { at, id: IdHash::of(&intent.id), origin, class, cost })
+        remember(
+            stores,
+            UserHash::of(&intent.user_id),
+            &PastSend { at, id: IdHash::of(&intent.id), origin, class, cost },
+        )
     }
 }
 

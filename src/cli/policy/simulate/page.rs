@@ -6,7 +6,10 @@ use super::{
     plots::{Plot, Style, svg},
     text::{Grid, labels, tables},
 };
-use crate::domain::{simulation::{HourRow, Report, VerdictCounts}, zone::Zone};
+use crate::domain::{
+    simulation::{HourRow, Report, VerdictCounts},
+    zone::Zone,
+};
 
 /// The most places of the plot over time; where there are more hours, they are drawn by the day.
 const MOST_HOURS: usize = 24 * 15;
@@ -83,8 +86,18 @@ fn figures(report: &Report) -> anyhow::Result<Vec<Figure>> {
         labels(report).iter().enumerate().map(|(number, label)| ((*label).to_owned(), users(number))).collect();
     let plots = [
         ("Intents over time", times, series(report, by_time.iter().map(Vec::as_slice)), Style::Line),
-        ("Intents by hour of the day", hours, series(report, report.hours_of_day.iter().map(Vec::as_slice)), Style::Bars),
-        ("Intents by segment", segments, series(report, report.segments.iter().map(|row| row.outcomes.as_slice())), Style::Bars),
+        (
+            "Intents by hour of the day",
+            hours,
+            series(report, report.hours_of_day.iter().map(Vec::as_slice)),
+            Style::Bars,
+        ),
+        (
+            "Intents by segment",
+            segments,
+            series(report, report.segments.iter().map(|row| row.outcomes.as_slice())),
+            Style::Bars,
+        ),
         ("Users by number of messages sent to them", messages, users, Style::Bars),
     ];
     let drawn = plots.into_iter().enumerate().map(|(id, (title, labels, series, style))| {

@@ -2,7 +2,7 @@
 
 use plotters::{
     prelude::{
-        AreaSeries, ChartBuilder, Color as _, IntoDrawingArea as _, IntoFont as _, LineSeries, Rectangle, RGBColor,
+        AreaSeries, ChartBuilder, Color as _, IntoDrawingArea as _, IntoFont as _, LineSeries, RGBColor, Rectangle,
         SVGBackend, TextStyle,
     },
     style::BLACK,
@@ -12,6 +12,8 @@ use plotters::{
 const SIZE: (u32, u32) = (760, 300);
 /// Blue and orange that differ for all kinds of sight (Okabe and Ito), on light and on dark ground.
 const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
+/// The most labels that stand beside one another.
+const MOST_LABELS: usize = 12;
 /// What axes and grid are drawn in.
 const GRID: RGBColor = RGBColor(128, 128, 128);
 
@@ -79,11 +81,13 @@ fn draw(plot: &Plot<'_>, style: Style, svg: &mut String) -> anyhow::Result<()> {
         .margin(8)
         .x_label_area_size(32)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..places as f64, 0.0..most as f64 * 1.05)
+        // Each place is in the middle of its bars.
+        .build_cartesian_2d(-0.5..places as f64 - 0.5, 0.0..most as f64 * 1.05)
         .map_err(failed)?;
     let label = |place: &f64| {
-        let at = place.floor().max(0.0) as usize;
-        plot.labels.get(at).map_or_else(String::new, |label| shortened(label))
+        let (at, whole) = (place.round(), (place - place.round()).abs() < 1e-6);
+        let label = if whole && at >= 0.0 { plot.labels.get(at as usize) } else { None };
+        label.map_or_else(String::new, |label| shortened(label))
     };
     let text: TextStyle<'_> = ("sans-serif", 13).into_font().color(&BLACK);
     chart
@@ -93,7 +97,7 @@ fn draw(plot: &Plot<'_>, style: Style, svg: &mut String) -> anyhow::Result<()> {
         .bold_line_style(GRID.mix(0.25))
         .light_line_style(GRID.mix(0.0))
         .label_style(text)
-        .x_labels(places.min(12))
+        .x_labels(if places <= MOST_LABELS { 2 * places + 1 } else { MOST_LABELS })
         .x_label_formatter(&label)
         .y_label_formatter(&|value: &f64| format!("{value:.0}"))
         .draw()
@@ -105,15 +109,14 @@ fn draw(plot: &Plot<'_>, style: Style, svg: &mut String) -> anyhow::Result<()> {
         match style {
             Style::Bars => {
                 let bar = |(place, value): (f64, f64)| {
-                    let left = place + 0.1 + number as f64 * width;
+                    let left = place - 0.4 + number as f64 * width;
                     Rectangle::new([(left, 0.0), (left + width, value)], colour.filled())
                 };
                 chart.draw_series(points.map(bar)).map_err(failed)?;
             }
             Style::Line => {
-                let middle = points.map(|(place, value)| (place + 0.5, value));
-                chart.draw_series(AreaSeries::new(middle.clone(), 0.0, colour.mix(0.15))).map_err(failed)?;
-                chart.draw_series(LineSeries::new(middle, colour.stroke_width(2))).map_err(failed)?;
+                chart.draw_series(AreaSeries::new(points.clone(), 0.0, colour.mix(0.15))).map_err(failed)?;
+                chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).map_err(failed)?;
             }
         }
     }

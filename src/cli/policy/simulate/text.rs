@@ -30,7 +30,8 @@ fn head(report: &Report) -> String {
     };
     let mut out = format!("{} records of {}{span}, of {} users", source.records, source.intents, report.users.seen);
     if dead > 0 {
-        let reasons: Vec<String> = source.dead_letters.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let reasons: Vec<String> =
+            source.dead_letters.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         let _ = write!(out, "; {dead} dead letters ({})", reasons.join(", "));
     }
     if let Some(history) = &source.history {
@@ -39,7 +40,8 @@ fn head(report: &Report) -> String {
     out.push_str(".\n");
     for (policy, label) in report.policies.iter().zip(labels(report)) {
         let VerdictCounts { approved, shadow_suppressed, suppressed } = policy.counts;
-        let shadow = if policy.shadow { format!(", {shadow_suppressed} sent in shadow mode alone") } else { String::new() };
+        let shadow =
+            if policy.shadow { format!(", {shadow_suppressed} sent in shadow mode alone") } else { String::new() };
         let _ = writeln!(
             out,
             "{label}: {} version {}: {approved} approved{shadow}, {suppressed} suppressed.",
@@ -90,7 +92,8 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
         std::iter::once(row.reason.as_str().to_owned()).chain(counts).collect()
     });
     let spread = report.users.approved_per_user.iter().map(|row| {
-        std::iter::once(row.approved.to_string()).chain(row.users.iter().map(u64::to_string)).collect()
+        let users = row.users.iter().map(u64::to_string).chain(signed(more_in_first(row.users.iter().copied())));
+        std::iter::once(row.approved.to_string()).chain(users).collect()
     });
     let mut tables = vec![
         ("By segment".to_owned(), names("segment", &report.segments)),
@@ -102,17 +105,16 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
                 words: 3,
             },
         ),
-        ("By reason".to_owned(), Grid { head: head(&["reason"], each("suppressed")), rows: reasons.collect(), words: 1 }),
+        (
+            "By reason".to_owned(),
+            Grid { head: head(&["reason"], each("suppressed")), rows: reasons.collect(), words: 1 },
+        ),
         ("By channel".to_owned(), names("channel", &report.channels)),
         ("By category".to_owned(), names("category", &report.categories)),
         (format!("By hour of the day, {}", report.timezone), hours(report)),
         (
             "Messages sent to a user".to_owned(),
-            Grid {
-                head: std::iter::once("messages".to_owned()).chain(each("users")).collect(),
-                rows: spread.collect(),
-                words: 0,
-            },
+            Grid { head: head(&["messages"], each("users")), rows: spread.collect(), words: 0 },
         ),
     ];
     tables.extend(changed(report));
@@ -129,6 +131,14 @@ fn outcome_heads(label: &str, report: &Report) -> Vec<String> {
 
 fn outcomes(outcomes: &[VerdictCounts]) -> impl Iterator<Item = String> {
     outcomes.iter().flat_map(|counts| [counts.sent().to_string(), counts.suppressed.to_string()])
+}
+
+/// How many more the first of two is.
+fn more_in_first(counts: impl Iterator<Item = u64>) -> Option<i64> {
+    match counts.collect::<Vec<_>>()[..] {
+        [first, second] => Some(first.cast_signed().saturating_sub(second.cast_signed())),
+        _ => None,
+    }
 }
 
 fn signed(difference: Option<i64>) -> Option<String> {
@@ -157,11 +167,16 @@ fn cap_row(row: &CapRow) -> Vec<String> {
 fn hours(report: &Report) -> Grid {
     let some = |counts: &&Vec<VerdictCounts>| counts.iter().any(|counts| counts.sent() + counts.suppressed > 0);
     let rows = report.hours_of_day.iter().enumerate().filter(|(_, counts)| some(counts));
+    let row = |(hour, counts): (usize, &Vec<VerdictCounts>)| {
+        let difference = signed(more_in_first(counts.iter().map(VerdictCounts::sent)));
+        std::iter::once(format!("{hour:02}:00")).chain(outcomes(counts)).chain(difference).collect()
+    };
     Grid {
         head: std::iter::once("hour".to_owned())
             .chain(labels(report).iter().flat_map(|label| outcome_heads(label, report)))
+            .chain((report.policies.len() > 1).then(|| "difference".to_owned()))
             .collect(),
-        rows: rows.map(|(hour, counts)| std::iter::once(format!("{hour:02}:00")).chain(outcomes(counts)).collect()).collect(),
+        rows: rows.map(row).collect(),
         words: 1,
     }
 }
