@@ -37,14 +37,14 @@ pub use args::SimulateArgs;
 
 /// Where records of the past are.
 #[derive(Debug, Clone)]
-enum From {
+enum PastSource {
     /// A file of lines; `-` is standard input.
     File(std::path::PathBuf),
     /// A topic.
     Topic(Arc<KafkaOptions>, String),
 }
 
-impl std::fmt::Display for From {
+impl std::fmt::Display for PastSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) if path == Path::new("-") => f.write_str("standard input"),
@@ -140,8 +140,8 @@ fn write_users(path: &Path, tally: &Tally) -> anyhow::Result<()> {
 fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source)> {
     let mut source = Source { intents: plan.intents.to_string(), ..Source::default() };
     let mut input = match &plan.intents {
-        From::File(path) => Input::File(FileInput::open(path, &plan, &mut source, stop)?),
-        From::Topic(kafka, topic) => Input::Topic(TopicInput::open(kafka, topic, plan.between)?),
+        PastSource::File(path) => Input::File(FileInput::open(path, &plan, &mut source, stop)?),
+        PastSource::Topic(kafka, topic) => Input::Topic(TopicInput::open(kafka, topic, plan.between)?),
     };
     let mut replay = Replay::new(&plan);
     if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {

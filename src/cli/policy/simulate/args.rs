@@ -9,7 +9,7 @@ use std::{
 
 use clap::{ArgGroup, Args};
 
-use super::{From, past::Between};
+use super::{PastSource, past::Between};
 use crate::{
     cli::{
         assemble,
@@ -123,8 +123,8 @@ pub struct SimulateArgs {
 
 /// What is to be done, with everything read but intents and history.
 pub(super) struct Plan {
-    pub(super) intents: From,
-    pub(super) approved: Option<From>,
+    pub(super) intents: PastSource,
+    pub(super) approved: Option<PastSource>,
     pub(super) between: Between,
     pub(super) fields: Arc<FieldMap>,
     pub(super) segments: Arc<SegmentSet>,
@@ -144,13 +144,13 @@ impl SimulateArgs {
         let settings = settings.as_ref();
         let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents)?;
         let approved = match (self.approved.as_deref(), &intents) {
-            (Some("none"), _) | (None, From::File(_)) => None,
+            (Some("none"), _) | (None, PastSource::File(_)) => None,
             (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved)?),
-            (None, From::Topic(..)) => {
+            (None, PastSource::Topic(..)) => {
                 Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved)?)
             }
         };
-        if let (From::File(one), Some(From::File(other))) = (&intents, &approved)
+        if let (PastSource::File(one), Some(PastSource::File(other))) = (&intents, &approved)
             && one == Path::new("-")
             && one == other
         {
@@ -213,7 +213,7 @@ fn source(
     text: &str,
     settings: Option<&Settings>,
     configured: impl FnOnce(&Settings) -> &String,
-) -> anyhow::Result<From> {
+) -> anyhow::Result<PastSource> {
     let topic = match text {
         "topic" => None,
         _ => match text.strip_prefix("topic:") {
@@ -225,17 +225,17 @@ fn source(
         return Err(invalid(format!("{option} {text}: a topic needs --config FILE, which says where the brokers are")));
     };
     let topic = topic.unwrap_or_else(|| configured(settings).clone());
-    Ok(From::Topic(Arc::new(assemble::kafka(&settings.kafka)), topic))
+    Ok(PastSource::Topic(Arc::new(assemble::kafka(&settings.kafka)), topic))
 }
 
-fn file(option: &str, text: &str) -> anyhow::Result<From> {
+fn file(option: &str, text: &str) -> anyhow::Result<PastSource> {
     let path = PathBuf::from(text);
     if text != "-" && !path.is_file() {
         return Err(invalid(format!(
             "{option} {text}: there is no such file; for a topic of this name write topic:{text} and give --config FILE"
         )));
     }
-    Ok(From::File(path))
+    Ok(PastSource::File(path))
 }
 
 impl Plan {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    From,
+    PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
     progress,
@@ -36,7 +36,7 @@ const SLACK_MS: i64 = 10 * 60 * 1000;
 
 /// Where the history is, and which part of it is wanted.
 pub(super) struct History<'h> {
-    pub(super) from: &'h From,
+    pub(super) from: &'h PastSource,
     pub(super) since: Between,
     pub(super) fields: &'h Arc<FieldMap>,
 }
@@ -76,7 +76,7 @@ impl History<'_> {
     /// Puts the sends into all stores; tells how many there were.
     pub(super) fn load(&self, stores: &[&EmbeddedStore], stop: &CancellationToken) -> anyhow::Result<u64> {
         match self.from {
-            From::File(path) => {
+            PastSource::File(path) => {
                 let name = || format!("--approved {}: cannot be read", path.display());
                 let mut reader = LineReader::open(path, stop).with_context(name)?;
                 let mut sends = 0;
@@ -87,7 +87,7 @@ impl History<'_> {
                 }
                 Ok(sends)
             }
-            From::Topic(kafka, topic) => self.topic(kafka, topic, stores, stop),
+            PastSource::Topic(kafka, topic) => self.topic(kafka, topic, stores, stop),
         }
     }
 
