@@ -144,8 +144,8 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
 #[test]
 fn a_replay_is_the_same_as_deciding_one_intent_after_the_other() {
     let policy = Arc::new(parse_policy("model", POLICY, Format::Toml, HISTORY_MS).unwrap());
-    for seed in 0..6 {
-        let intents = intents(seed, 4000 * (1 + u32::try_from(seed).unwrap() % 3 * 3));
+    for seed in 0..4_u32 {
+        let intents = intents(seed.into(), 4000 * (1 + seed % 2 * 2));
         let lines: Vec<String> = intents.iter().map(Value::to_string).collect();
         let became = one_by_one(&policy, &lines);
         let folder = Folder::new();
