@@ -79,6 +79,7 @@ fn draw(plot: &Plot<'_>, style: Style, svg: &mut String) -> anyhow::Result<()> {
     let most = plot.series.iter().flat_map(|(_, values)| values).copied().max().unwrap_or(0).max(1);
     let mut chart = ChartBuilder::on(&root)
         .margin(8)
+        .margin_right(28)
         .x_label_area_size(32)
         .y_label_area_size(64)
         // Each place is in the middle of its bars.
