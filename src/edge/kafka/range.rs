@@ -50,7 +50,7 @@ pub enum RangeError {
         /// What was asked for.
         topic: String,
         /// What the client says.
-        error: KafkaError,
+        error: Box<KafkaError>,
     },
     /// There is no such topic.
     #[error("the topic {topic} does not exist at {brokers}: check its name")]
@@ -110,8 +110,11 @@ impl RangeReader {
     /// # Errors
     /// No broker answers, or there is no such topic.
     pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, RangeError> {
-        let unreachable =
-            |error| RangeError::Unreachable { brokers: options.brokers.clone(), topic: range.topic.clone(), error };
+        let unreachable = |error: KafkaError| RangeError::Unreachable {
+            brokers: options.brokers.clone(),
+            topic: range.topic.clone(),
+            error: Box::new(error),
+        };
         let asking: BaseConsumer =
             options.consumer().create().map_err(|error| RangeError::Client(error.to_string()))?;
         let metadata = asking.fetch_metadata(Some(&range.topic), ANSWER_TIMEOUT).map_err(unreachable)?;
