@@ -57,6 +57,6 @@ async fn act(verb: Verb) -> anyhow::Result<()> {
         Verb::Check(args) => Box::pin(cli::check::run(&args, &mut out)).await,
         Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
         Verb::Explain(args) => Box::pin(cli::explain::run(&args, &mut out)).await,
-        Verb::Policy(cli::policy::PolicyCommand::Check(args)) => cli::policy::check(&args, &mut out),
+        Verb::Policy(command) => Box::pin(cli::policy::run(&command, &mut out)).await,
     }
 }

@@ -46,6 +46,7 @@ fn help_and_version_are_everywhere() {
         &["segments", "members"],
         &["policy"],
         &["policy", "check"],
+        &["policy", "simulate"],
     ];
     for verb in verbs {
         let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);

@@ -2,18 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test panics where the test would")]
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
-use weir::domain::{
-    decode::{Header, decode},
-    envelope::envelope,
-    fields::{Field, FieldMap},
-    intent::Intent,
-    origin::Origin,
-    schema,
-    time::Time,
-    verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+use weir::{
+    document::Format,
+    domain::{
+        dead_letter::DeadLetterReason,
+        decode::{Header, decode},
+        envelope::envelope,
+        fields::{Field, FieldMap},
+        intent::Intent,
+        origin::Origin,
+        schema,
+        simulation::{Judged, Report, Source, Tally},
+        time::Time,
+        verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+    },
+    edge::policy_file::parse_policy,
 };
 
 #[path = "fixtures/hostile.rs"]
@@ -60,6 +66,7 @@ fn plain(text: &str) -> Intent<'_> {
 fn the_schemas_are_those_of_the_types() {
     same("decision.schema.json", &format!("{:#}", schema::decision().as_value()));
     same("intent.schema.json", &format!("{:#}", schema::intent().as_value()));
+    same("simulation.schema.json", &format!("{:#}", schema::simulation().as_value()));
 }
 
 #[test]
@@ -102,6 +109,45 @@ fn the_intent_schema_refuses_nothing_that_is_an_intent_and_most_of_what_is_none(
         }
     }
     assert!(taken >= 30 && refused >= 30, "{taken} taken, {refused} refused");
+}
+
+/// What two policies say of three intents of one user.
+fn simulation() -> Report {
+    let parsed = |name: &str, text: &str| Arc::new(parse_policy(name, text, Format::Toml, 8 * 86_400_000).unwrap());
+    let policy = |limit: u32| {
+        let caps = format!("caps = [{{ name = \"daily\", limit = {limit}, window = \"24h\" }}]");
+        parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n"))
+    };
+    let mut tally = Tally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
+    let cap = |limit| Cause::Cap(DenyingCap { name: "daily", limit, span: CapSpan::Window("24h"), used: limit });
+    let denied = |limit| Verdict::Suppressed(Suppressed { cause: cap(limit), eligible_at: None });
+    let approved = Verdict::Approved(Counts::Yes);
+    let judged = [[approved, approved], [approved, denied(1)], [denied(2), denied(1)]];
+    let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
+    for (verdicts, hour) in judged.iter().zip(0..) {
+        let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
+        tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), verdicts });
+    }
+    let mut source = Source { intents: "intents.jsonl".to_owned(), records: 4, ..Source::default() };
+    source.dead_letter(DeadLetterReason::NotJson);
+    source.segments_version = Some("2026-11-20T00:00:00Z".to_owned());
+    tally.report(source, &["new.toml".to_owned(), "policy.toml".to_owned()], 20)
+}
+
+#[test]
+fn the_example_of_a_simulation_is_valid_and_adds_up() {
+    let report = serde_json::to_value(simulation()).unwrap();
+    let validator = validator(schema::simulation());
+    assert_valid(&validator, "simulation", &report);
+    same("examples/simulation.json", &format!("{report:#}"));
+    for name in report.as_object().unwrap().keys() {
+        let mut torn = report.clone();
+        torn.as_object_mut().unwrap().remove(name);
+        assert!(name == "from" || name == "to" || !validator.is_valid(&torn), "without {name}");
+    }
+    assert_eq!(report["segments"][0]["difference"], 1);
+    assert_eq!(report["users"]["changed"]["first"][0]["approved"], serde_json::json!([2, 1]));
+    assert_eq!(report["caps"].as_array().unwrap().len(), 2, "a cap that never held anything back is there");
 }
 
 /// One decision of each kind.

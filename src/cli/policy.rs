@@ -1,4 +1,6 @@
-//! `weir policy check`: says what a policy means, or all that is wrong with it.
+//! `weir policy`: says what a policy means, or all that is wrong with it; replays past intents against one.
+
+mod simulate;
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
 
@@ -16,12 +18,26 @@ use crate::{
     },
     edge::policy_file::parse_policy,
 };
+pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Say what a policy means, or all that is wrong with it
     Check(PolicyCheckArgs),
+    /// Replay past intents against one policy or two, and tell what would become of them
+    Simulate(Box<SimulateArgs>),
+}
+
+/// Runs the command and prints to `out`.
+///
+/// # Errors
+/// [`InvalidPolicy`] and other things to correct; else what could not be read or written.
+pub async fn run(command: &PolicyCommand, out: &mut impl Write) -> anyhow::Result<()> {
+    match command {
+        PolicyCommand::Check(args) => check(args, out),
+        PolicyCommand::Simulate(args) => Box::pin(simulate::simulate(args, out)).await,
+    }
 }
 
 /// `weir policy check`

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::assemble::Misconfigured;
 use crate::{
-    config,
+    config::{self, S3Settings},
     domain::segment::{Members, SegmentSet},
     edge::{
         object_store::{Location, S3Credentials, S3Options, StoredObject},
@@ -61,15 +61,35 @@ pub struct AccessArgs {
     /// What to take off user ids before they are read as numbers
     #[arg(long, env = "WEIR__SEGMENTS__USER_ID_PREFIX", value_name = "PREFIX")]
     user_id_prefix: Option<String>,
+    #[command(flatten)]
+    s3: S3Args,
+}
+
+/// How S3 is reached; what is not given comes from the configuration, and from the AWS default chain.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "S3")]
+pub struct S3Args {
     /// URL of a store that is not AWS
-    #[arg(long, env = "WEIR__S3__ENDPOINT", value_name = "URL", help_heading = "S3")]
+    #[arg(long, env = "WEIR__S3__ENDPOINT", value_name = "URL")]
     s3_endpoint: Option<String>,
     /// Region
-    #[arg(long, env = "WEIR__S3__REGION", value_name = "REGION", help_heading = "S3")]
+    #[arg(long, env = "WEIR__S3__REGION", value_name = "REGION")]
     s3_region: Option<String>,
     /// Name the bucket in the path rather than in the host name
-    #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE", help_heading = "S3")]
+    #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE")]
     s3_path_style: bool,
+}
+
+impl S3Args {
+    /// What is to be done, where a configuration says what is not given.
+    pub(super) fn over(&self, settings: Option<&S3Settings>) -> S3Options {
+        S3Options {
+            endpoint: self.s3_endpoint.clone().or_else(|| settings?.endpoint.clone()),
+            region: self.s3_region.clone().or_else(|| settings?.region.clone()),
+            force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
+            credentials: S3Credentials::DefaultChain,
+        }
+    }
 }
 
 /// What [`AccessArgs`] come to.
@@ -85,19 +105,10 @@ impl AccessArgs {
             read.map_err(|error| Misconfigured(error.to_string()))
         };
         let configured = self.config.as_ref().map(read).transpose()?;
-        let (s3, prefix) = configured.map(|access| (access.s3, access.user_id_prefix)).unzip();
-        let (endpoint, region, path_style) = match s3 {
-            Some(s3) => (s3.endpoint, s3.region, s3.force_path_style),
-            None => (None, None, false),
-        };
+        let prefix = configured.as_ref().and_then(|access| access.user_id_prefix.clone());
         Ok(Access {
-            s3: S3Options {
-                endpoint: self.s3_endpoint.clone().or(endpoint),
-                region: self.s3_region.clone().or(region),
-                force_path_style: self.s3_path_style || path_style,
-                credentials: S3Credentials::DefaultChain,
-            },
-            user_id_prefix: self.user_id_prefix.clone().or(prefix.flatten()).unwrap_or_default(),
+            s3: self.s3.over(configured.as_ref().map(|access| &access.s3)),
+            user_id_prefix: self.user_id_prefix.clone().or(prefix).unwrap_or_default(),
         })
     }
 }

@@ -20,6 +20,7 @@ pub mod policy;
 pub mod schema;
 pub mod segment;
 pub mod shard;
+pub mod simulation;
 pub mod time;
 pub mod verdict;
 pub mod window;

@@ -2,12 +2,18 @@
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
-use super::{envelope::Envelope, time::Time};
+use super::{envelope::Envelope, simulation::Report, time::Time};
 
 /// The schema of a decision envelope.
 #[must_use]
 pub fn decision() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Envelope<'_>>()
+}
+
+/// The schema of the report of `weir policy simulate`.
+#[must_use]
+pub fn simulation() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
 }
 
 /// The schema of an intent whose fields are by their names at the top.

@@ -12,7 +12,8 @@ use crate::{
         decide::{Answer, Cap, Send, decide},
         history::Entry,
         named_history::NamedHistory,
-        shard::UserHash,
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
     },
     worker::ports::{Histories, Store, StoreError},
 };
@@ -34,6 +35,21 @@ struct Shared {
     campaign_names: Vec<String>,
 }
 
+/// A send of the past, as the approved topic tells it.
+#[derive(Debug, Clone, Copy)]
+pub struct PastSend<'a> {
+    /// When it was decided.
+    pub at: Time,
+    /// The intent's id.
+    pub id: IdHash,
+    /// Where the intent came from.
+    pub origin: OriginMark,
+    /// Channel, category and campaign.
+    pub class: ClassNames<'a>,
+    /// What it takes from caps, 1 to 255.
+    pub cost: u8,
+}
+
 impl EmbeddedStore {
     /// An empty store that remembers sends for so many milliseconds.
     #[must_use]
@@ -48,7 +64,26 @@ impl EmbeddedStore {
         shared.histories.get(&user).cloned().unwrap_or_default()
     }
 
-    fn decide_all(&self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) {
+    /// Answers all asks, each at its own time (`times`, one an ask) in place of the batch's clock: for the replay of
+    /// past intents.
+    #[must_use]
+    pub fn admit_each(&self, batch: &AdmitBatch<'_>, times: &[Time]) -> Vec<Option<Answer>> {
+        let mut answers = vec![None; batch.asks.len()];
+        self.decide_all(batch, |place| times[place], &mut answers);
+        answers
+    }
+
+    /// Puts a send of the past into its user's history.
+    pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let PastSend { at, id, origin, class, cost } = *sent;
+        let (kind, campaign) = (shared.kind(&class), shared.campaign(class.campaign));
+        let history = shared.histories.entry(user).or_default();
+        let place = history.partition_point(|entry| entry.at <= at);
+        history.insert(place, Entry { at, id, origin, kind, campaign, cost });
+    }
+
+    fn decide_all(&self, batch: &AdmitBatch<'_>, now: impl Fn(usize) -> Time, answers: &mut [Option<Answer>]) {
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         let open = || batch.asks.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
         let sends: Vec<(usize, Send)> = open().map(|(ask, place)| (place, shared.send(ask))).collect();
@@ -56,7 +91,7 @@ impl EmbeddedStore {
         for (place, send) in sends {
             let ask = &batch.asks[place];
             let history = shared.histories.entry(ask.user).or_default();
-            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], batch.now, self.retention_ms));
+            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], now(place), self.retention_ms));
         }
     }
 }
@@ -121,7 +156,7 @@ impl Histories for EmbeddedStore {
 
 impl Store for EmbeddedStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        self.decide_all(batch, answers);
+        self.decide_all(batch, |_| batch.now, answers);
         Ok(())
     }
 }

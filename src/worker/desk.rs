@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    output::OutputWriter,
+    output::{self, OutputWriter},
     record::{Output, RecordView, Records},
     refresh::Refreshed,
 };
@@ -19,7 +19,7 @@ use crate::{
         segment::{LookupScratch, Membership, SegmentSet},
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
-        verdict::Decision,
+        verdict::{Decision, Verdict},
     },
     metrics::{Metrics, Tally},
 };
@@ -117,6 +117,18 @@ impl Sitting {
         decoded: &'b [Decoded<'b>],
         metrics: &Metrics,
     ) -> (Vec<Draft>, AdmitBatch<'b>) {
+        let now = self.now;
+        self.gate_each(records, decoded, |_| now, metrics)
+    }
+
+    /// The same, each intent at its own time, by its place in the batch: for the replay of past intents.
+    pub fn gate_each<'b>(
+        &mut self,
+        records: &'b impl Records,
+        decoded: &'b [Decoded<'b>],
+        at: impl Fn(usize) -> Time,
+        metrics: &Metrics,
+    ) -> (Vec<Draft>, AdmitBatch<'b>) {
         let mut memberships = self.memberships(decoded).into_iter();
         let mut drafts = Vec::with_capacity(decoded.len());
         let mut asks = Vec::with_capacity(decoded.len());
@@ -133,6 +145,7 @@ impl Sitting {
             if segment.is_some_and(|segment| !self.named[segment]) {
                 metrics.segment_unnamed.inc();
             }
+            self.eval.turn_to(at(index));
             let way = self.way(intent, segment, &records.get(index), &mut asks);
             drafts.push(Draft { way, segment });
         }
@@ -190,6 +203,13 @@ impl Sitting {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         self.eval.policy()
+    }
+
+    /// What became of an intent (not of a dead letter) that was judged at `now`, and the time it was judged by.
+    /// `answers` are the store's, all there.
+    #[must_use]
+    pub fn ruling(&self, draft: &Draft, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
+        output::ruling(&self.eval, draft, answers, now)
     }
 
     /// The segments of the batch.

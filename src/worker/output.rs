@@ -101,48 +101,64 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// What became of an intent, and the time it was judged by.
     fn verdict(&mut self, draft: &Draft, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
-        let (ask, cap_set, shadowed) = match draft.way {
-            // A dead letter has been written before.
-            Way::DeadLetter => return (Verdict::Approved(Counts::No), self.now),
-            Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), self.now),
-            Way::Bypass { shadowed } => {
-                let verdict = match shadowed {
-                    None => Verdict::Approved(Counts::No),
-                    Some(held) => Verdict::ShadowSuppressed(suppressed(held), Counts::No),
-                };
-                return (verdict, self.now);
-            }
-            Way::Ask { ask, cap_set, shadowed } => (ask, cap_set, shadowed),
-        };
-        let answer = answers[ask].expect("the lane asks until every place is filled");
-        self.tally.ahead += u64::from(answer.ahead);
-        let denied = match answer.verdict {
-            Answered::Allowed => None,
-            Answered::Replayed => {
-                self.tally.replayed += 1;
-                None
-            }
-            Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
-            Answered::Denied { cap, used, blocking } => Some(self.denied(cap_set, (cap, used), blocking)),
-        };
-        let verdict = match (shadowed.map(suppressed).or(denied), self.eval.policy().mode) {
-            (None, _) => Verdict::Approved(Counts::Yes),
-            (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
-            (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
-        };
-        (verdict, answer.at)
+        if let Some(answer) = answer(draft, answers) {
+            self.tally.ahead += u64::from(answer.ahead);
+            self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
+        }
+        ruling(self.eval, draft, answers, self.now)
     }
+}
 
-    fn denied(&self, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'w> {
-        let denied =
-            self.eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
-        let span = match &denied.cap.window {
-            CapWindow::Sliding { text, .. } => CapSpan::Window(text),
-            CapWindow::Per(period) => CapSpan::Per(period.name()),
-        };
-        let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
-        Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
+/// The store's answer to an intent that it was asked about.
+fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
+    match draft.way {
+        Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
+        Way::Ask { ask, .. } => Some(answers[ask].expect("the lane asks until every place is filled")),
     }
+}
+
+/// What became of an intent that came at `now`, and the time it was judged by.
+pub(super) fn ruling<'e>(
+    eval: &'e PolicyEval,
+    draft: &Draft,
+    answers: &[Option<Answer>],
+    now: Time,
+) -> (Verdict<'e>, Time) {
+    let (cap_set, shadowed) = match draft.way {
+        // A dead letter has been written before.
+        Way::DeadLetter => return (Verdict::Approved(Counts::No), now),
+        Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
+        Way::Bypass { shadowed } => {
+            let verdict = match shadowed {
+                None => Verdict::Approved(Counts::No),
+                Some(held) => Verdict::ShadowSuppressed(suppressed(held), Counts::No),
+            };
+            return (verdict, now);
+        }
+        Way::Ask { ask: _, cap_set, shadowed } => (cap_set, shadowed),
+    };
+    let Some(answer) = answer(draft, answers) else { return (Verdict::Approved(Counts::No), now) };
+    let refused = match answer.verdict {
+        Answered::Allowed | Answered::Replayed => None,
+        Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
+        Answered::Denied { cap, used, blocking } => Some(denied(eval, cap_set, (cap, used), blocking)),
+    };
+    let verdict = match (shadowed.map(suppressed).or(refused), eval.policy().mode) {
+        (None, _) => Verdict::Approved(Counts::Yes),
+        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
+        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
+    };
+    (verdict, answer.at)
+}
+
+fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
+    let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
+    let span = match &denied.cap.window {
+        CapWindow::Sliding { text, .. } => CapSpan::Window(text),
+        CapWindow::Per(period) => CapSpan::Per(period.name()),
+    };
+    let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
+    Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
 }
 
 const fn how_counted(counts: Counts) -> &'static str {

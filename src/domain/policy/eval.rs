@@ -80,15 +80,39 @@ struct SetKey {
     zone: usize,
 }
 
-/// What is known of a zone at the batch's clock.
+/// What is known of a zone at the clock.
 #[derive(Debug)]
 struct ZoneNow {
     zone: Zone,
     /// The end of the quiet hours; `None` where it is not quiet now.
     quiet_until: Option<Time>,
+    /// The clock at which this was found out.
+    at: Time,
+    /// From when on it no longer holds; found out once the clock has moved.
+    until: Option<Time>,
+}
+
+impl ZoneNow {
+    fn new(zone: Zone, policy: &Policy, now: Time) -> Self {
+        let quiet_until = policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(&zone, now));
+        Self { zone, quiet_until, at: now, until: None }
+    }
+
+    /// Whether all of it, and the calendar periods around it, are the same at `now`.
+    fn holds(&mut self, policy: &Policy, now: Time) -> bool {
+        let (zone, at) = (&self.zone, self.at);
+        // Weeks and months begin where days do.
+        let change = || {
+            let quiet = policy.quiet_hours.as_ref().map(|quiet| quiet.change(zone, at));
+            next_start(Period::Day, zone, at).min(quiet.unwrap_or(Time::MAX))
+        };
+        now == at || (now > at && now < *self.until.get_or_insert_with(change))
+    }
 }
 
 /// A policy at one moment. Sets of caps are made once a batch, however many intents share them.
+///
+/// A worker's batch has one clock; a replay of past intents moves it from intent to intent ([`PolicyEval::turn_to`]).
 #[derive(Debug)]
 pub struct PolicyEval {
     policy: Arc<Policy>,
@@ -120,6 +144,12 @@ impl PolicyEval {
         eval.zone_number(None);
         eval.set_number(SetKey { list: 0, mask: Mask::default(), zone: 0 });
         eval
+    }
+
+    /// Moves the clock: intents from now on are judged by this one. The sets of caps that have been made stay, each
+    /// with the windows of the clock that it was made at.
+    pub fn turn_to(&mut self, now: Time) {
+        self.now = now;
     }
 
     /// The policy.
@@ -244,14 +274,14 @@ impl PolicyEval {
     /// The number of a zone, the policy's (0) for none.
     fn zone_number(&mut self, zone: Option<&Zone>) -> usize {
         let zone = zone.unwrap_or(&self.policy.timezone);
-        if let Some(&number) = self.zone_numbers.get(zone) {
+        if let Some(&number) = self.zone_numbers.get(zone)
+            && self.zones[number].holds(&self.policy, self.now)
+        {
             return number;
         }
-        let zone = zone.clone();
-        let quiet_until = self.policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(&zone, self.now));
         let number = self.zones.len();
-        self.zones.push(ZoneNow { zone: zone.clone(), quiet_until });
-        self.zone_numbers.insert(zone, number);
+        self.zones.push(ZoneNow::new(zone.clone(), &self.policy, self.now));
+        self.zone_numbers.insert(zone.clone(), number);
         number
     }
 }

@@ -66,6 +66,13 @@ impl QuietHours {
         Some(moves.take_while(|&at| at < by_clock).find(loud).unwrap_or(by_clock))
     }
 
+    /// The first moment after `now` at which it becomes quiet in this zone, or has ceased to be.
+    #[must_use]
+    pub fn change(&self, zone: &Zone, now: Time) -> Time {
+        let complement = Self { from: self.to, to: self.from, filter: Filter::default() };
+        self.end(zone, now).or_else(|| complement.end(zone, now)).unwrap_or(now)
+    }
+
     /// The instants from yesterday to the day after tomorrow at which the clocks show the end, ascending.
     fn ends_by_clock(&self, zone: &Zone, now: Time) -> Vec<Time> {
         let today = local(zone, now).date();

@@ -458,3 +458,47 @@ fn a_policy_and_a_set_are_compared_by_name() {
     assert_eq!(policy.absent(&["staff"]), ["active"]);
     assert_eq!(policy.longest_window_ms(), 7 * DAY_MS);
 }
+
+proptest! {
+    /// A replay of past intents moves the clock; what it then says is what a policy says that is made at that time.
+    #[test]
+    fn a_policy_whose_clock_is_moved_says_what_one_of_that_time_says(
+        begin in 1_760_000_000_000_i64..1_800_000_000_000,
+        steps in prop::collection::vec((-HOUR_MS..5 * HOUR_MS, 0..5_usize), 1..60),
+    ) {
+        let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"].map(zone);
+        let cap = |name: &str, window| Cap { name: name.into(), limit: 1, window, filter: Arc::default(), scope: Scope::Every };
+        let caps = vec![
+            cap("day", CapWindow::Per(Period::Day)),
+            cap("month", CapWindow::Per(Period::Month)),
+            cap("hours", CapWindow::Sliding { length_ms: HOUR_MS, text: "1h".into() }),
+        ];
+        let policy = Arc::new(Policy {
+            version: "v".to_owned(),
+            timezone: zones[0].clone(),
+            segments: BTreeMap::new(),
+            default: Arc::new(Caps::Limited(caps)),
+            bypass: Vec::new(),
+            quiet_hours: QuietHours::new(clock("22:30:00"), clock("02:15:00"), Filter::default()),
+            max_age_ms: None,
+            mode: Mode::Enforce,
+        });
+        let mut now = Time::from_millis(begin).expect("a time of our days");
+        let mut moved = PolicyEval::new::<&str>(Arc::clone(&policy), &[], now);
+        let mut sets: Vec<Vec<CapQuery>> = Vec::new();
+        for (step, zone) in steps {
+            now = now.plus(step);
+            moved.turn_to(now);
+            let mut made = PolicyEval::new::<&str>(Arc::clone(&policy), &[], now);
+            let facts = IntentFacts { zone: Some(&zones[zone]), ..IntentFacts::default() };
+            let (said, expected) = (moved.gate(&facts), made.gate(&facts));
+            sets.extend(moved.take_cap_sets());
+            match (said, expected) {
+                (Gate::Ask { cap_set: said }, Gate::Ask { cap_set: expected }) => {
+                    prop_assert_eq!(&sets[said], &made.take_cap_sets()[expected]);
+                }
+                (said, expected) => prop_assert_eq!(said, expected),
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `weir policy simulate`: replays past intents against one policy or two, and tells what would become of them.
+
+mod args;
+mod file;
+mod history;
+mod page;
+mod past;
+mod plots;
+mod replay;
+mod text;
+mod topic;
+
+use std::{io::Write, path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    args::Plan,
+    file::FileInput,
+    history::History,
+    past::{Batch, Between},
+    replay::Replay,
+    topic::TopicInput,
+};
+use super::super::output::OutputForm;
+use crate::{
+    domain::{
+        simulation::{Report, Source, Tally},
+        time::Time,
+    },
+    edge::kafka::client::KafkaOptions,
+};
+
+pub use args::SimulateArgs;
+
+/// Where records of the past are.
+#[derive(Debug, Clone)]
+enum PastSource {
+    /// A file of lines; `-` is standard input.
+    File(std::path::PathBuf),
+    /// A topic.
+    Topic(Arc<KafkaOptions>, String),
+}
+
+impl std::fmt::Display for PastSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) if path == Path::new("-") => f.write_str("standard input"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Topic(_, topic) => write!(f, "topic {topic}"),
+        }
+    }
+}
+
+/// The intents, batch by batch.
+enum Input {
+    File(FileInput),
+    Topic(TopicInput),
+}
+
+impl Input {
+    /// The time of the first one.
+    fn first(&self) -> Option<Time> {
+        match self {
+            Self::File(file) => file.first(),
+            Self::Topic(topic) => topic.first(),
+        }
+    }
+
+    /// How many there are, at most.
+    fn records(&self) -> u64 {
+        match self {
+            Self::File(file) => file.records(),
+            Self::Topic(topic) => topic.records(),
+        }
+    }
+
+    /// Puts the next ones into `batch`; none at the end.
+    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
+        match self {
+            Self::File(file) => file.next(batch),
+            Self::Topic(topic) => topic.next(batch),
+        }
+    }
+}
+
+/// Replays and reports; prints to `out`, and writes the files that were asked for.
+///
+/// # Errors
+/// What the user has to correct, or what could not be read or written.
+pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let plan = args.plan().await?;
+    let names = plan.names.clone();
+    let stop = CancellationToken::new();
+    let working = tokio::task::spawn_blocking({
+        let stop = stop.clone();
+        move || replay(plan, &stop)
+    });
+    let (tally, source) = tokio::select! {
+        done = working => done.context("the replay")??,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.context("waiting for Ctrl-C")?;
+            stop.cancel();
+            anyhow::bail!("interrupted before the end: nothing was written");
+        }
+    };
+    let report = tally.report(source, &names, args.show_users);
+    if let Some(path) = &args.html {
+        std::fs::write(path, page::page(&report)?).with_context(|| cannot_write("--html", path))?;
+    }
+    if let Some(path) = &args.changed_users {
+        write_users(path, &tally).with_context(|| cannot_write("--changed-users", path))?;
+    }
+    match args.output {
+        OutputForm::Text => write!(out, "{}", text::text(&report))?,
+        OutputForm::Json => writeln!(out, "{}", serde_json::to_string_pretty::<Report>(&report)?)?,
+    }
+    Ok(())
+}
+
+fn cannot_write(option: &str, path: &Path) -> String {
+    format!("{option} {}: cannot be written; check the folder and its rights", path.display())
+}
+
+/// All users for whom the policies differ, as CSV.
+fn write_users(path: &Path, tally: &Tally) -> anyhow::Result<()> {
+    let mut file = csv::Writer::from_path(path)?;
+    file.write_record(["user_id", "segment", "approved", "approved_against"])?;
+    for (user, segment) in tally.changed_users() {
+        let [policy, against] = user.approved;
+        file.write_record([&*user.user_id, segment.unwrap_or(""), &policy.to_string(), &against.to_string()])?;
+    }
+    file.flush()?;
+    Ok(())
+}
+
+/// Reads the history and the intents, and judges them.
+fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source)> {
+    let mut source = Source { intents: plan.intents.to_string(), ..Source::default() };
+    let mut input = match &plan.intents {
+        PastSource::File(path) => Input::File(FileInput::open(path, &plan, &mut source, stop)?),
+        PastSource::Topic(kafka, topic) => Input::Topic(TopicInput::open(kafka, topic, plan.between)?),
+    };
+    let mut replay = Replay::new(&plan);
+    if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
+        let since = Between { from: Some(first.plus(-plan.history_ms)), to: Some(first) };
+        source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&replay.stores(), stop)?;
+        source.history = Some(approved.to_string());
+    }
+    let bar = progress(input.records(), "replaying {wide_bar} {human_pos}/{human_len} intents {per_sec} {eta} left");
+    let mut batch = Batch::default();
+    loop {
+        input.next(&mut batch)?;
+        if batch.is_done() || stop.is_cancelled() {
+            break;
+        }
+        bar.inc(batch.taken());
+        replay.judge(&batch, &mut source);
+    }
+    bar.finish_and_clear();
+    plan.notes(&mut source);
+    Ok((replay.finish(), source))
+}
+
+/// A bar that is drawn on a terminal alone.
+fn progress(length: u64, template: &str) -> ProgressBar {
+    let target = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(length), target).with_style(style)
+}

@@ -1,0 +1,264 @@
+//! The arguments, and what they mean together.
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::{ArgGroup, Args};
+
+use super::{PastSource, past::Between};
+use crate::{
+    cli::{
+        assemble,
+        output::OutputForm,
+        policy::InvalidPolicy,
+        segments::{InvalidInput, S3Args},
+    },
+    config::Settings,
+    domain::{
+        fields::FieldMap,
+        policy::Policy,
+        segment::{SegmentSet, UserIdKind, UserIds},
+        simulation::Source,
+        time::Time,
+    },
+    edge::{
+        object_store::{Location, StoredObject},
+        policy_file::source::PolicySource,
+        segments::SegmentSource,
+    },
+    worker::{clock::SystemClock, ports::Clock as _, refresh::Source as _},
+};
+
+/// How far back histories reach without a configuration: the default of redis.history.
+const HISTORY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+
+/// A point in time: RFC 3339, or so long ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// At this time.
+    At(Time),
+    /// So long before now.
+    Ago(Duration),
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(time) = Time::from_rfc3339(text) {
+            return Ok(Self::At(time));
+        }
+        let ago = text.strip_prefix('-').and_then(|ago| humantime::parse_duration(ago).ok());
+        ago.map(Self::Ago)
+            .ok_or_else(|| "give an RFC 3339 time (2026-11-20T08:00:00Z) or how long ago (-7d)".to_owned())
+    }
+}
+
+impl Moment {
+    fn time(self) -> Time {
+        match self {
+            Self::At(time) => time,
+            Self::Ago(ago) => SystemClock.now().plus(-i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)),
+        }
+    }
+}
+
+/// `weir policy simulate`
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("who").args(["segments", "no_segments"])))]
+pub struct SimulateArgs {
+    /// The policy to try: a .toml or .json file, or s3://bucket/key
+    #[arg(long, value_name = "FILE")]
+    policy: String,
+    /// A policy to compare it with, as a rule the one in force
+    #[arg(long, value_name = "FILE")]
+    against: Option<String>,
+    /// The intents: a file with one a line (- is standard input), `topic` for the configured one, or topic:NAME
+    #[arg(long, value_name = "FILE|topic")]
+    intents: String,
+    /// What was sent before the first intent: a file, `topic` for the configured one, topic:NAME, or `none`
+    /// [default: topic where the intents are one, else none]
+    #[arg(long, value_name = "FILE|topic|none")]
+    approved: Option<String>,
+    /// Leave out intents before this time: RFC 3339, or how long ago (-7d)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<Moment>,
+    /// Leave out intents from this time on
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<Moment>,
+    /// The worker's configuration: brokers, topics, fields of intents, segments, history
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The segments' manifest: a path, or s3://bucket/key [default: the configured one]
+    #[arg(long, value_name = "MANIFEST")]
+    segments: Option<String>,
+    /// Hold everybody to the policy's [default]
+    #[arg(long)]
+    no_segments: bool,
+    /// What to take off user ids before they are read as numbers [default: the configured one]
+    #[arg(long, value_name = "PREFIX")]
+    user_id_prefix: Option<String>,
+    /// How far back histories reach: no window may be longer [default: the configured redis.history, else 8d]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    history: Option<Duration>,
+    /// In which form to print
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) output: OutputForm,
+    /// Write a page with plots to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Write all users for whom the two policies differ to this file, as CSV
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub(super) changed_users: Option<PathBuf>,
+    /// How many of them to show
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub(super) show_users: usize,
+    #[command(flatten)]
+    s3: S3Args,
+}
+
+/// What is to be done, with everything read but intents and history.
+pub(super) struct Plan {
+    pub(super) intents: PastSource,
+    pub(super) approved: Option<PastSource>,
+    pub(super) between: Between,
+    pub(super) fields: Arc<FieldMap>,
+    pub(super) segments: Arc<SegmentSet>,
+    pub(super) policies: Vec<Arc<Policy>>,
+    /// The policies' names, as they were asked for.
+    pub(super) names: Vec<String>,
+    pub(super) history_ms: i64,
+}
+
+fn invalid(message: String) -> anyhow::Error {
+    InvalidInput(message).into()
+}
+
+impl SimulateArgs {
+    pub(super) async fn plan(&self) -> anyhow::Result<Plan> {
+        let settings = self.config.as_deref().map(assemble::settings).transpose()?;
+        let settings = settings.as_ref();
+        let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents)?;
+        let approved = match (self.approved.as_deref(), &intents) {
+            (Some("none"), _) | (None, PastSource::File(_)) => None,
+            (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved)?),
+            (None, PastSource::Topic(..)) => {
+                Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved)?)
+            }
+        };
+        if let (PastSource::File(one), Some(PastSource::File(other))) = (&intents, &approved)
+            && one == Path::new("-")
+            && one == other
+        {
+            return Err(invalid("--intents and --approved are both standard input: give one as a file".to_owned()));
+        }
+        let history = self.history.unwrap_or_else(|| settings.map_or(HISTORY, |settings| settings.redis.history));
+        let history_ms = i64::try_from(history.as_millis()).unwrap_or(i64::MAX);
+        let between = Between { from: self.from.map(Moment::time), to: self.to.map(Moment::time) };
+        if let (Some(from), Some(to)) = (between.from, between.to)
+            && from >= to
+        {
+            return Err(invalid(format!("--from {from} is not before --to {to}")));
+        }
+        let names: Vec<String> = [Some(&self.policy), self.against.as_ref()].into_iter().flatten().cloned().collect();
+        let mut policies = Vec::with_capacity(names.len());
+        for name in &names {
+            policies.push(self.policy(name, settings, history_ms).await?);
+        }
+        let fields = settings.map_or_else(|| Ok(Arc::default()), assemble::fields)?;
+        let segments = self.segments(settings).await?;
+        Ok(Plan { intents, approved, between, fields, segments, policies, names, history_ms })
+    }
+
+    async fn object(&self, option: &str, text: &str, settings: Option<&Settings>) -> anyhow::Result<StoredObject> {
+        let location = Location::parse(text).map_err(|error| invalid(format!("{option}: {error}")))?;
+        Ok(StoredObject::connect(&location, &self.s3.over(settings.map(|settings| &settings.s3))).await)
+    }
+
+    async fn policy(&self, name: &str, settings: Option<&Settings>, history_ms: i64) -> anyhow::Result<Arc<Policy>> {
+        let object = self.object("--policy", name, settings).await?;
+        let unreadable = |error: String| InvalidPolicy::Unreadable(error);
+        let mut source = PolicySource::new(object, history_ms).map_err(|error| unreadable(error.to_string()))?;
+        let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
+        Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
+    }
+
+    async fn segments(&self, settings: Option<&Settings>) -> anyhow::Result<Arc<SegmentSet>> {
+        if self.no_segments {
+            return Ok(Arc::new(SegmentSet::new(String::new(), UserIds::new(UserIdKind::U64, ""), Vec::new())));
+        }
+        let configured = settings.map(|settings| &settings.segments);
+        let manifest = match (&self.segments, settings) {
+            (Some(text), _) => self.object("--segments", text, settings).await?,
+            (None, Some(settings)) => assemble::object(&settings.segments.source, &settings.s3).await,
+            (None, None) => {
+                return Err(invalid(
+                    "whose users are in which segment? Give --segments MANIFEST or --config FILE, or --no-segments to hold everybody to the policy's [default]".to_owned(),
+                ));
+            }
+        };
+        let prefix = self.user_id_prefix.as_ref().or(configured.and_then(|segments| segments.user_id_prefix.as_ref()));
+        let set = SegmentSource::new(manifest, prefix.map_or("", String::as_str)).load().await?;
+        set.ok_or_else(|| anyhow::anyhow!("segments: gave no set at the first read"))
+    }
+}
+
+/// What an argument names: a topic, or a file.
+fn source(
+    option: &str,
+    text: &str,
+    settings: Option<&Settings>,
+    configured: impl FnOnce(&Settings) -> &String,
+) -> anyhow::Result<PastSource> {
+    let topic = match text {
+        "topic" => None,
+        _ => match text.strip_prefix("topic:") {
+            Some(name) => Some(name.to_owned()),
+            None => return file(option, text),
+        },
+    };
+    let Some(settings) = settings else {
+        return Err(invalid(format!("{option} {text}: a topic needs --config FILE, which says where the brokers are")));
+    };
+    let topic = topic.unwrap_or_else(|| configured(settings).clone());
+    Ok(PastSource::Topic(Arc::new(assemble::kafka(&settings.kafka)), topic))
+}
+
+fn file(option: &str, text: &str) -> anyhow::Result<PastSource> {
+    let path = PathBuf::from(text);
+    if text != "-" && !path.is_file() {
+        return Err(invalid(format!(
+            "{option} {text}: there is no such file; for a topic of this name write topic:{text} and give --config FILE"
+        )));
+    }
+    Ok(PastSource::File(path))
+}
+
+impl Plan {
+    /// What a reader should know before trusting the figures.
+    pub(super) fn notes(&self, source: &mut Source) {
+        let names: Vec<&str> = self.segments.segments().iter().map(|segment| segment.name.as_str()).collect();
+        source.segments_version = (!names.is_empty()).then(|| self.segments.version().to_owned());
+        if source.history.is_none() {
+            source.notes.push(
+                "every history began empty, so the first days let more through than a worker would have: give --approved"
+                    .to_owned(),
+            );
+        }
+        if source.without_time > 0 {
+            source.notes.push(format!(
+                "{} intents were left out: nothing says when they came (created_at, or {{\"at\": ..., \"intent\": ...}})",
+                source.without_time
+            ));
+        }
+        for (policy, name) in self.policies.iter().zip(&self.names) {
+            for segment in policy.unnamed(&names) {
+                source.notes.push(format!("{name} does not name the segment {segment}: its users are under [default]"));
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What was sent before the first intent: from a file, or from the approved topic.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    PastSource,
+    file::LineReader,
+    past::{Between, Sent, Unwrapped, unwrap_line},
+    progress,
+};
+use crate::{
+    domain::{
+        class::ClassNames,
+        decode::{Header, decode},
+        fields::FieldMap,
+        header::HeaderName,
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+    },
+    edge::{
+        embedded::{EmbeddedStore, PastSend},
+        kafka::{
+            client::KafkaOptions,
+            range::{Range, RangeReader},
+        },
+    },
+    worker::record::RecordView,
+};
+
+/// How far the time at which a record was produced may be from the time of its decision, in milliseconds: a worker's
+/// clock may be as much ahead of the user's as a decision may be ahead of the clock, and a commit takes its time.
+const SLACK_MS: i64 = 10 * 60 * 1000;
+
+/// Where the history is, and which part of it is wanted.
+pub(super) struct History<'h> {
+    pub(super) from: &'h PastSource,
+    pub(super) since: Between,
+    pub(super) fields: &'h Arc<FieldMap>,
+}
+
+/// What weir wrote beside an approved record.
+#[derive(Debug, Default)]
+struct Stamp<'r> {
+    at: Option<Time>,
+    class: Option<(Option<String>, Option<String>, Option<String>)>,
+    cost: Option<u8>,
+    counts: Option<&'r [u8]>,
+}
+
+impl<'r> Stamp<'r> {
+    /// The last header of a name counts: a record's own stand in front of weir's.
+    fn of(record: &RecordView<'r>) -> Self {
+        let mut stamp = Self::default();
+        for (key, value) in record.header_pairs() {
+            let Some(value) = value else { continue };
+            let text = || std::str::from_utf8(value).ok();
+            let is = |name: HeaderName| key == name.as_str().as_bytes();
+            if is(HeaderName::DecidedAt) {
+                stamp.at = text().and_then(|text| text.parse().ok()).and_then(Time::from_millis);
+            } else if is(HeaderName::Class) {
+                stamp.class = serde_json::from_slice(value).ok();
+            } else if is(HeaderName::Cost) {
+                stamp.cost = text().and_then(|text| text.parse().ok());
+            } else if is(HeaderName::Counts) {
+                stamp.counts = Some(value);
+            }
+        }
+        stamp
+    }
+}
+
+impl History<'_> {
+    /// Puts the sends into all stores; tells how many there were.
+    pub(super) fn load(&self, stores: &[&EmbeddedStore], stop: &CancellationToken) -> anyhow::Result<u64> {
+        match self.from {
+            PastSource::File(path) => {
+                let name = || format!("--approved {}: cannot be read", path.display());
+                let mut reader = LineReader::open(path, stop).with_context(name)?;
+                let mut sends = 0;
+                while let Some(line) = reader.next().with_context(name)?
+                    && !stop.is_cancelled()
+                {
+                    sends += self.line(line.at, line.text, stores);
+                }
+                Ok(sends)
+            }
+            PastSource::Topic(kafka, topic) => self.topic(kafka, topic, stores, stop),
+        }
+    }
+
+    fn line(&self, at: u64, line: &[u8], stores: &[&EmbeddedStore]) -> u64 {
+        let Unwrapped { intent, at: decided, sent } = unwrap_line(line);
+        let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
+        let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
+        let (Some(time), Sent::Counts) = (time, sent) else { return 0 };
+        let origin = OriginMark::of("approved", 0, at.cast_signed());
+        let id = IdHash::of(&intent.id);
+        let send = PastSend { at: time, id, origin, class: intent.class(), cost: intent.cost };
+        remember(stores, UserHash::of(&intent.user_id), &send)
+    }
+
+    fn topic(
+        &self,
+        kafka: &KafkaOptions,
+        topic: &str,
+        stores: &[&EmbeddedStore],
+        stop: &CancellationToken,
+    ) -> anyhow::Result<u64> {
+        let with_slack = |time: Option<Time>, slack_ms| time.map(|time: Time| time.plus(slack_ms));
+        let range = Range {
+            topic: topic.to_owned(),
+            from: with_slack(self.since.from, -SLACK_MS),
+            to: with_slack(self.since.to, SLACK_MS),
+        };
+        let mut reader = RangeReader::open(kafka, &range)?;
+        let bar = progress(reader.records(), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
+        let mut sends = 0;
+        while let Some(record) = reader.read()?
+            && !stop.is_cancelled()
+        {
+            sends += self.record(&record, stores);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(sends)
+    }
+
+    fn record(&self, record: &RecordView<'_>, stores: &[&EmbeddedStore]) -> u64 {
+        let stamp = Stamp::of(record);
+        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
+        let Ok(intent) = decode(record.value, headers, self.fields) else { return 0 };
+        let Some(at) = stamp.at.filter(|at| self.since.covers(*at)) else { return 0 };
+        if stamp.counts == Some(b"false") {
+            return 0;
+        }
+        let class = match &stamp.class {
+            None => intent.class(),
+            Some((channel, category, campaign)) => {
+                ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: campaign.as_deref() }
+            }
+        };
+        // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
+        let origin = OriginMark::of("approved", record.partition, record.offset);
+        let cost = stamp.cost.unwrap_or(intent.cost);
+        remember(
+            stores,
+            UserHash::of(&intent.user_id),
+            &PastSend { at, id: IdHash::of(&intent.id), origin, class, cost },
+        )
+    }
+}
+
+fn remember(stores: &[&EmbeddedStore], user: UserHash, send: &PastSend<'_>) -> u64 {
+    for store in stores {
+        store.remember(user, send);
+    }
+    1
+}

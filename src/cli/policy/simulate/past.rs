@@ -1,0 +1,182 @@
+//! Records of the past, as the desk reads them.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    domain::time::Time,
+    worker::record::{Headers, RecordView, Records},
+};
+
+/// The most intents that are judged together.
+pub(super) const BATCH: usize = 10_000;
+/// The most bytes of them, above which a batch is closed.
+pub(super) const BATCH_BYTES: usize = 32 * 1024 * 1024;
+
+/// From a time until before another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Between {
+    pub(super) from: Option<Time>,
+    pub(super) to: Option<Time>,
+}
+
+impl Between {
+    pub(super) fn covers(&self, time: Time) -> bool {
+        self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time < to)
+    }
+}
+
+/// A record of the past.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Past {
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    pub(super) timestamp: Option<Time>,
+}
+
+impl Past {
+    pub(super) fn of(record: &RecordView<'_>) -> Self {
+        let headers = record.header_pairs().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)));
+        Self {
+            value: record.value.map(<[u8]>::to_vec),
+            headers: headers.collect(),
+            partition: record.partition,
+            offset: record.offset,
+            timestamp: record.timestamp,
+        }
+    }
+}
+
+impl Headers for Past {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        self.headers.get(index).map(|(key, value)| (key.as_slice(), value.as_deref()))
+    }
+}
+
+/// Records that are judged together.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Batch {
+    records: Vec<Past>,
+    bytes: usize,
+    taken: u64,
+}
+
+impl Batch {
+    /// Empties it.
+    pub(super) fn clear(&mut self) {
+        *self = Self { records: std::mem::take(&mut self.records), bytes: 0, taken: 0 };
+        self.records.clear();
+    }
+
+    pub(super) fn push(&mut self, record: Past) {
+        self.bytes += record.value.as_ref().map_or(0, Vec::len);
+        self.records.push(record);
+    }
+
+    /// One more was read, whether it is in the batch or was left out.
+    pub(super) fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.records.len() >= BATCH || self.bytes >= BATCH_BYTES
+    }
+
+    /// Whether nothing was read any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.taken == 0
+    }
+}
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let record = &self.records[index];
+        RecordView {
+            key: None,
+            value: record.value.as_deref(),
+            partition: record.partition,
+            offset: record.offset,
+            timestamp: record.timestamp,
+            headers: record,
+        }
+    }
+}
+
+/// A line with an intent inside: `{"at": ..., "intent": {...}}`, or a decision's envelope.
+#[derive(Debug, Deserialize)]
+struct Wrapped<'l> {
+    #[serde(default, borrow)]
+    schema: Option<Cow<'l, str>>,
+    #[serde(default, borrow)]
+    verdict: Option<Cow<'l, str>>,
+    #[serde(default, borrow)]
+    at: Option<Written<'l>>,
+    #[serde(default, borrow)]
+    decided_at: Option<Written<'l>>,
+    #[serde(default)]
+    counts: Option<bool>,
+    #[serde(borrow)]
+    intent: &'l RawValue,
+}
+
+/// A time, as intents have it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Written<'l> {
+    Millis(i64),
+    #[serde(borrow)]
+    Text(Cow<'l, str>),
+}
+
+impl Written<'_> {
+    fn time(&self) -> Option<Time> {
+        match self {
+            Self::Millis(millis) => Time::from_millis(*millis),
+            Self::Text(text) => Time::from_rfc3339(text),
+        }
+    }
+}
+
+/// Whether a line tells of a send that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It does, or does not say.
+    Counts,
+    /// It was not sent, or does not count.
+    No,
+}
+
+/// A line of a file: the intent in it, and when it came where the line says so around it.
+pub(super) struct Unwrapped<'l> {
+    pub(super) intent: &'l [u8],
+    pub(super) at: Option<Time>,
+    pub(super) sent: Sent,
+}
+
+/// Takes an intent out of what is around it.
+pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
+    let plain = Unwrapped { intent: line, at: None, sent: Sent::Counts };
+    if memmem::find(line, b"\"intent\"").is_none() {
+        return plain;
+    }
+    let Ok(wrapped) = serde_json::from_slice::<Wrapped<'_>>(line) else { return plain };
+    let decision = wrapped.schema.is_some_and(|schema| schema.starts_with("weir.decision/"));
+    let at = wrapped.at.or(wrapped.decided_at.filter(|_| decision)).and_then(|at| at.time());
+    let Some(at) = at else { return plain };
+    let suppressed = wrapped.verdict.is_some_and(|verdict| verdict == "suppressed");
+    let sent = if suppressed || wrapped.counts == Some(false) { Sent::No } else { Sent::Counts };
+    Unwrapped { intent: wrapped.intent.get().as_bytes(), at: Some(at), sent }
+}

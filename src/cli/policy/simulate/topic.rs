@@ -1,0 +1,61 @@
+//! Intents from a topic, in the order of their times.
+
+use super::past::{Batch, Between, Past};
+use crate::{
+    domain::time::Time,
+    edge::kafka::{
+        client::KafkaOptions,
+        range::{Range, RangeReader},
+    },
+    worker::record::Records as _,
+};
+
+/// A topic's intents between two times.
+pub(super) struct TopicInput {
+    reader: RangeReader,
+    between: Between,
+    first: Option<Time>,
+    /// The first batch, which is read ahead to know the first time.
+    ahead: Option<Batch>,
+}
+
+impl TopicInput {
+    pub(super) fn open(kafka: &KafkaOptions, topic: &str, between: Between) -> anyhow::Result<Self> {
+        let range = Range { topic: topic.to_owned(), from: between.from, to: between.to };
+        let mut reader = RangeReader::open(kafka, &range)?;
+        let mut ahead = Batch::default();
+        fill(&mut reader, between, &mut ahead)?;
+        let first = (0..ahead.len()).filter_map(|index| ahead.get(index).timestamp).min();
+        Ok(Self { reader, between, first, ahead: Some(ahead) })
+    }
+
+    pub(super) fn first(&self) -> Option<Time> {
+        self.first
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.reader.records()
+    }
+
+    pub(super) fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
+        match self.ahead.take() {
+            Some(ahead) => *batch = ahead,
+            None => fill(&mut self.reader, self.between, batch)?,
+        }
+        Ok(())
+    }
+}
+
+fn fill(reader: &mut RangeReader, between: Between, batch: &mut Batch) -> anyhow::Result<()> {
+    batch.clear();
+    while !batch.is_full()
+        && let Some(record) = reader.read()?
+    {
+        batch.take();
+        // Where a producer names the times, a record between two of the range need not be of it.
+        if record.timestamp.is_none_or(|time| between.covers(time)) {
+            batch.push(Past::of(&record));
+        }
+    }
+    Ok(())
+}
