@@ -8,6 +8,7 @@ pub mod explain;
 pub mod logging;
 pub mod output;
 pub mod policy;
+pub mod rebuild;
 pub mod run;
 pub mod segments;
 pub mod worker;

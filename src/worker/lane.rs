@@ -36,6 +36,9 @@ use crate::metrics::{Metrics, Stage, Tally};
 
 /// How long the lane waits for a commit before it serves the group again.
 const SERVE_EVERY: Duration = Duration::from_millis(250);
+/// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
+/// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
+pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 /// The longest pause between two attempts at something that is away.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -155,10 +158,13 @@ where
 
     /// Decides a batch and hands it over.
     async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let (outputs, tally) = self.decide(&batch, &turn.committed).await?;
+        let (outputs, tally, asked_at) = self.decide(&batch, &turn.committed).await?;
         self.land(turn).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
+        }
+        if self.clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD {
+            return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
         let progress = progress_of(&batch);
         let membership = self.source.membership()?;
@@ -216,11 +222,12 @@ where
     }
 
     /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
+    /// Also gives the moment since when the answers hold.
     async fn decide(
         &mut self,
         batch: &S::Batch,
         done: &BTreeMap<i32, i64>,
-    ) -> Result<(Vec<Output>, Tally), Interruption> {
+    ) -> Result<(Vec<Output>, Tally, Duration), Interruption> {
         let began = self.clock.passed();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
@@ -230,15 +237,13 @@ where
         self.metrics.stage(Stage::Decode, gated - began);
 
         let mut answers = vec![None; asks.asks.len()];
-        if !answers.is_empty() {
-            admit(self, &asks, &mut answers, done).await?;
-        }
+        let asked_at = if answers.is_empty() { gated } else { admit(self, &asks, &mut answers, done).await? };
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, admitted - gated);
 
-        let outputs = sitting.outputs(batch, &decoded, &drafts, &answers);
+        let (outputs, tally) = sitting.outputs(batch, &decoded, &drafts, &answers);
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        Ok(outputs)
+        Ok((outputs, tally, asked_at))
     }
 }
 

@@ -6,4 +6,5 @@ pub mod producer;
 pub mod range;
 pub mod sink;
 pub mod source;
+pub mod span;
 pub mod topics;

@@ -11,10 +11,16 @@ pub(super) enum Script {
     Create,
     /// `lua/history.lua`
     History,
+    /// `lua/refund.lua`
+    Refund,
+    /// `lua/rebuild.lua`
+    Rebuild,
+    /// `lua/epoch.lua`
+    Epoch,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 4;
+pub(super) const SCRIPTS: usize = 7;
 
 impl Script {
     /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
@@ -25,13 +31,16 @@ impl Script {
             Self::Intern => include_str!("../../../lua/intern.lua"),
             Self::Create => include_str!("../../../lua/create.lua"),
             Self::History => include_str!("../../../lua/history.lua"),
+            Self::Refund => include_str!("../../../lua/refund.lua"),
+            Self::Rebuild => include_str!("../../../lua/rebuild.lua"),
+            Self::Epoch => include_str!("../../../lua/epoch.lua"),
         }
     }
 
     /// Whether it may write, so that its replies count only once the replicas have what was written.
     pub(super) fn writes(self) -> bool {
         match self {
-            Self::Admit | Self::Intern | Self::Create => true,
+            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Epoch => true,
             Self::History => false,
         }
     }

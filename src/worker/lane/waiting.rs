@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use super::{Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
+use super::{ANSWERS_HOLD, Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
     worker::ports::{Clock, Sink, Source, Store, StoreError},
@@ -16,13 +16,17 @@ pub(super) fn backoff() -> impl Iterator<Item = Duration> {
     builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
 }
 
-/// Asks the store until it has answered everything, serving the group meanwhile.
+/// Asks the store until it has answered everything, serving the group meanwhile. Gives the moment since when the answers
+/// hold.
+///
+/// Where a shard has lost its history, or the rest is long in coming, all is asked again: what was recorded before may be
+/// gone by the time when all is answered. What is still there is answered as it was.
 pub(super) async fn admit<S, K, D, C>(
     lane: &mut Lane<S, K, D, C>,
     asks: &AdmitBatch<'_>,
     answers: &mut [Option<Answer>],
     done: &BTreeMap<i32, i64>,
-) -> Result<(), Interruption>
+) -> Result<Duration, Interruption>
 where
     S: Source,
     K: Sink<S::Batch, S::Membership>,
@@ -30,7 +34,7 @@ where
     C: Clock,
 {
     let Lane { source, store, clock, stop, metrics, status, .. } = lane;
-    let mut pauses = backoff();
+    let (mut pauses, mut asked_at) = (backoff(), clock.passed());
     // Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
     let mut serve = async || -> Result<(), Interruption> {
         status.turn(clock.passed());
@@ -61,7 +65,7 @@ where
         };
         match answer {
             Err(interruption) => break Err(interruption),
-            Ok(Ok(())) => break Ok(()),
+            Ok(Ok(())) => break Ok(asked_at),
             Ok(Err(StoreError::Fatal(message))) => break Err(Interruption::Fatal(message)),
             Ok(Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. }))) => {
                 tracing::warn!("the store did not answer everything: {error}; asking again");
@@ -70,6 +74,11 @@ where
                     status.set_lost_shards(shards.len());
                 }
                 status.set_trouble(Some(error.to_string()));
+                let lost = matches!(error, StoreError::LostHistory { .. });
+                if lost || clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD / 2 {
+                    answers.fill(None);
+                    asked_at = clock.passed();
+                }
                 if let Err(interruption) = serve().await {
                     break Err(interruption);
                 }
