@@ -7,6 +7,7 @@ mod ci;
 mod servers;
 mod setup;
 mod shell;
+mod simulate;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -43,6 +44,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster that break as the seed says
+    Simulate(simulate::SimulateArgs),
     /// Check format, lints, dependencies and docs, then test: what CI runs
     Ci,
 }
@@ -53,6 +56,7 @@ fn main() -> Result<()> {
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
+        Chore::Simulate(args) => simulate::run(&args),
         Chore::Ci => ci::run(),
     }
 }
