@@ -94,7 +94,11 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         kafka,
         stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
         desk,
-        lane: LaneSettings { batch: settings.worker.batch, commit_interval: settings.worker.commit_interval },
+        lane: LaneSettings {
+            batch: settings.worker.batch,
+            commit_interval: settings.worker.commit_interval,
+            drain: settings.worker.drain,
+        },
         http: Some(settings.http.listen),
         drain: settings.worker.drain,
         metrics,

@@ -87,7 +87,9 @@ impl<D: Store + 'static> Worker<D> {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let sink = KafkaSink::new(kafka, number);
                     let clock = SystemClock;
-                    Lane { source, sink, store, clock, desk, settings, runtime, stop, metrics, status }.run()
+                    let mut lane = Lane { source, sink, store, clock, desk, settings, stop, metrics, status };
+                    // On this thread; what the store spawns runs on the runtime's own.
+                    runtime.block_on(Box::pin(lane.run()))
                 });
                 work
             })
@@ -135,8 +137,8 @@ struct WorkerHealth {
 
 impl Health for WorkerHealth {
     fn stuck(&self) -> Result<(), String> {
-        let now = SystemClock.now();
-        match self.lanes.iter().position(|lane| lane.is_stuck(now)) {
+        let passed = SystemClock.passed();
+        match self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
             None => Ok(()),
             Some(lane) => Err(format!("lane {lane} has not made a turn for a minute")),
         }

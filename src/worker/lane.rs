@@ -13,17 +13,13 @@
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod interruption;
+mod recovery;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -32,7 +28,7 @@ use self::{
 };
 use super::{
     desk::Desk,
-    ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store},
+    ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, Records},
     status::LaneStatus,
 };
@@ -50,6 +46,8 @@ pub struct LaneSettings {
     pub batch: usize,
     /// The time between two commits, at least, where a batch is not full.
     pub commit_interval: Duration,
+    /// How long it may take to end once it is told to stop.
+    pub drain: Duration,
 }
 
 /// Why a lane ended.
@@ -74,8 +72,6 @@ pub struct Lane<S, K, D, C> {
     pub desk: Desk,
     /// How large and how often.
     pub settings: LaneSettings,
-    /// Where the store's futures run.
-    pub runtime: Handle,
     /// The word to stop.
     pub stop: CancellationToken,
     /// Figures.
@@ -84,9 +80,11 @@ pub struct Lane<S, K, D, C> {
     pub status: Arc<LaneStatus>,
 }
 
-/// What a lane remembers between turns.
+/// What a lane remembers between turns. Times are those of [`Clock::passed`].
 struct Turn {
-    submitted_at: Instant,
+    submitted_at: Duration,
+    /// When the lane gives up what it still waits for; known once it is told to stop.
+    ends_by: Option<Duration>,
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
     in_flight: Vec<Progress>,
@@ -101,84 +99,97 @@ where
     D: Store,
     C: Clock,
 {
-    /// Works until it is told to stop; what is decided by then is committed.
+    /// Works until it is told to stop; what is decided by then is committed. Dropped half way it loses nothing: what was
+    /// not committed is decided again by its next reader.
     ///
     /// # Errors
     /// Something that only a person can put right.
-    pub fn run(&mut self) -> Result<(), LaneError> {
+    pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut turn = Turn {
-            submitted_at: Instant::now(),
+            submitted_at: self.clock.passed(),
+            ends_by: None,
             pauses: Box::new(backoff()),
             in_flight: Vec::new(),
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
         };
-        let mut end = self.recover_sink();
+        let mut end = self.recover_sink().await;
         loop {
             end = match end {
-                Ok(()) => self.turns(&mut turn),
-                Err(Interruption::Stop) => return self.drain(&mut turn),
+                Ok(()) => self.turns(&mut turn).await,
+                Err(Interruption::Stop) => return self.drain(&mut turn).await,
                 Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Group) => self.take_up_change(&mut turn),
-                Err(Interruption::Rewind(reason)) => self.rewind(&mut turn, &reason),
+                Err(Interruption::Group) => self.take_up_change(&mut turn).await,
+                Err(Interruption::Rewind(reason)) => self.rewind(&mut turn, &reason).await,
             }
         }
     }
 
     /// Turns until something interrupts.
-    fn turns(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+    async fn turns(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
         loop {
             if self.stop.is_cancelled() {
                 return Err(Interruption::Stop);
             }
-            self.status.turn(self.clock.now());
+            let began = self.clock.passed();
+            self.status.turn(began);
             let mut batch = self.source.batch();
-            let pause = self.settings.commit_interval.saturating_sub(turn.submitted_at.elapsed());
-            let began = Instant::now();
-            let event = self.source.poll(&mut batch, self.settings.batch, pause.max(Duration::from_millis(1)))?;
+            let since = began.saturating_sub(turn.submitted_at);
+            let pause = self.settings.commit_interval.saturating_sub(since).max(Duration::from_millis(1));
+            let event = self.source.poll(&mut batch, self.settings.batch, pause).await?;
             if event.is_some() {
                 return Err(Interruption::Group);
             }
+            let polled = self.clock.passed();
             if batch.is_empty() {
-                self.collect(turn, Duration::ZERO)?;
+                self.collect(turn, Duration::ZERO).await?;
                 self.note_lag(turn);
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
-                turn.submitted_at = Instant::now();
+                turn.submitted_at = polled;
                 continue;
             }
-            self.metrics.stage(Stage::Poll, began.elapsed());
-            self.one_batch(turn, batch)?;
+            self.metrics.stage(Stage::Poll, polled - began);
+            self.one_batch(turn, batch).await?;
         }
     }
 
     /// Decides a batch and hands it over.
-    fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let (outputs, tally) = self.decide(&batch, &turn.committed)?;
-        while !self.collect(turn, SERVE_EVERY)? {
-            self.serve_group()?;
-        }
-        if self.serve_group()?.is_some() {
+    async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
+        let (outputs, tally) = self.decide(&batch, &turn.committed).await?;
+        self.land(turn).await?;
+        if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
         }
         let progress = progress_of(&batch);
         let membership = self.source.membership()?;
         turn.in_flight.clone_from(&progress);
         turn.in_flight_tally = tally;
-        turn.submitted_at = Instant::now();
+        turn.submitted_at = self.clock.passed();
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
     }
 
     /// Lets the group have its say, reads nothing.
-    fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
+    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
         let mut nothing = self.source.batch();
-        self.status.turn(self.clock.now());
-        self.source.poll(&mut nothing, 0, Duration::ZERO)
+        self.status.turn(self.clock.passed());
+        self.source.poll(&mut nothing, 0, Duration::ZERO).await
+    }
+
+    /// Waits until nothing is in flight, serving the group meanwhile.
+    async fn land(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        while !self.collect(turn, SERVE_EVERY).await? {
+            self.serve_group().await?;
+            if self.out_of_time(turn) {
+                return Err(Interruption::Stop);
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the batch in flight; `true` when none is any more.
-    fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, Interruption> {
-        match self.sink.wait(wait) {
+    async fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, Interruption> {
+        match self.sink.wait(wait).await {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
@@ -205,146 +216,29 @@ where
     }
 
     /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
-    fn decide(&mut self, batch: &S::Batch, done: &BTreeMap<i32, i64>) -> Result<(Vec<Output>, Tally), Interruption> {
-        let began = Instant::now();
+    async fn decide(
+        &mut self,
+        batch: &S::Batch,
+        done: &BTreeMap<i32, i64>,
+    ) -> Result<(Vec<Output>, Tally), Interruption> {
+        let began = self.clock.passed();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
         let decoded = sitting.decode(batch);
         let (drafts, asks) = sitting.gate(batch, &decoded, &self.metrics);
-        self.metrics.stage(Stage::Decode, began.elapsed());
+        let gated = self.clock.passed();
+        self.metrics.stage(Stage::Decode, gated - began);
 
-        let began = Instant::now();
         let mut answers = vec![None; asks.asks.len()];
         if !answers.is_empty() {
-            admit(self, &asks, &mut answers, done)?;
+            admit(self, &asks, &mut answers, done).await?;
         }
-        self.metrics.stage(Stage::Admit, began.elapsed());
+        let admitted = self.clock.passed();
+        self.metrics.stage(Stage::Admit, admitted - gated);
 
-        let began = Instant::now();
         let outputs = sitting.outputs(batch, &decoded, &drafts, &answers);
-        self.metrics.stage(Stage::Encode, began.elapsed());
+        self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         Ok(outputs)
-    }
-
-    /// Takes up a change of partitions, when nothing is in flight any more.
-    fn take_up_change(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        self.status.revoked();
-        while !self.collect(turn, SERVE_EVERY)? {
-            self.serve_group()?;
-        }
-        for (partition, _) in self.source.lag(&turn.committed) {
-            self.metrics.forget_lag(partition);
-        }
-        turn.committed.clear();
-        self.metrics.rebalances.inc();
-        for pause in backoff() {
-            // Serving the group replaces a change that is out of date by now.
-            let Some(event) = self.serve_group()? else { break };
-            match self.source.settle() {
-                Ok(()) => {
-                    self.settled(turn, event);
-                    break;
-                }
-                Err(SourceError::Temporary(reason)) => {
-                    tracing::warn!("taking up a change of partitions: {reason}; trying again");
-                    self.status.set_trouble(Some(reason));
-                    self.pause_or_stop(pause)?;
-                }
-                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
-            }
-        }
-        self.status.set_trouble(None);
-        Ok(())
-    }
-
-    /// Notes what the group has given or taken.
-    fn settled(&self, turn: &mut Turn, event: GroupEvent) {
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-        match event {
-            GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
-            GroupEvent::Assigned => {
-                self.status.assigned();
-                tracing::info!(partitions = self.source.partitions(), "the group has given this lane its partitions");
-            }
-        }
-    }
-
-    /// Brings sink and source back to the committed offsets.
-    fn rewind(&mut self, turn: &mut Turn, reason: &str) -> Result<(), Interruption> {
-        tracing::warn!("back to the committed offsets: {reason}");
-        self.status.set_trouble(Some(reason.to_owned()));
-        // Where reading failed, a commit may still be under way; one that fails says no more than is known.
-        loop {
-            match self.collect(turn, SERVE_EVERY) {
-                Ok(false) => self.status.turn(self.clock.now()),
-                Err(Interruption::Fatal(message)) => return Err(Interruption::Fatal(message)),
-                Ok(true) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => break,
-            }
-        }
-        turn.in_flight.clear();
-        let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
-        self.pause_or_stop(pause)?;
-        self.recover_sink()?;
-        for pause in backoff() {
-            // A change of partitions starts at the committed offsets by itself; and what is revoked must not be assigned again.
-            if self.serve_group()?.is_some() {
-                return Err(Interruption::Group);
-            }
-            match self.source.rewind() {
-                Ok(()) => break,
-                Err(SourceError::Temporary(reason)) => {
-                    tracing::warn!("going back to the committed offsets: {reason}; trying again");
-                    self.status.set_trouble(Some(reason));
-                    self.pause_or_stop(pause)?;
-                }
-                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
-            }
-        }
-        self.status.set_trouble(None);
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-        Ok(())
-    }
-
-    /// Makes the sink usable, however long it takes.
-    fn recover_sink(&mut self) -> Result<(), Interruption> {
-        for pause in backoff() {
-            match self.sink.recover() {
-                Ok(()) => break,
-                Err(CommitError::Failed(reason)) => {
-                    tracing::warn!("the producer is not ready: {reason}; trying again");
-                    self.status.set_trouble(Some(reason));
-                    self.serve_group()?;
-                    self.pause_or_stop(pause)?;
-                }
-                Err(CommitError::Fenced(reason) | CommitError::Fatal(reason)) => {
-                    return Err(Interruption::Fatal(reason));
-                }
-            }
-        }
-        self.status.set_trouble(None);
-        Ok(())
-    }
-
-    fn pause_or_stop(&mut self, pause: Duration) -> Result<(), Interruption> {
-        self.status.turn(self.clock.now());
-        let stopped = self.runtime.block_on(async { timeout(pause, self.stop.cancelled()).await });
-        if stopped.is_ok() { Err(Interruption::Stop) } else { Ok(()) }
-    }
-
-    /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
-    fn drain(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
-        loop {
-            match self.collect(turn, SERVE_EVERY) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Rewind(reason)) => {
-                    tracing::warn!("the last batch was not committed, and will be decided again: {reason}");
-                    return Ok(());
-                }
-                Err(Interruption::Stop | Interruption::Group) => return Ok(()),
-            }
-        }
     }
 }
 

@@ -5,10 +5,17 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 use super::record::{Job, Progress, Records};
 use crate::domain::{admit::AdmitBatch, decide::Answer, time::Time};
 
-/// The clock. It is read once a batch and handed down.
-pub trait Clock: Send {
+/// The clock, and time that passes. The clock is read once a batch and handed down; what waits uses the other two,
+/// which no change of the system's clock disturbs.
+pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Time;
+
+    /// Time passed since some fixed moment; never goes back.
+    fn passed(&self) -> Duration;
+
+    /// Done after so long.
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// Why a store did not answer everything.
@@ -66,7 +73,8 @@ pub enum SourceError {
     Fatal(String),
 }
 
-/// Where intents come from: one member of the consumer group.
+/// Where intents come from: one member of the consumer group. Its futures may block the thread for a while: a lane
+/// has one of its own.
 pub trait Source {
     /// Its batches, which can be committed on another thread.
     type Batch: Records + Send + 'static;
@@ -82,20 +90,25 @@ pub trait Source {
     ///
     /// # Errors
     /// The group or a partition cannot be read.
-    fn poll(&mut self, batch: &mut Self::Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError>;
+    fn poll(
+        &mut self,
+        batch: &mut Self::Batch,
+        max: usize,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<GroupEvent>, SourceError>>;
 
     /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called
     /// when nothing read before is being committed any more.
     ///
     /// # Errors
     /// The event stays pending; call again later.
-    fn settle(&mut self) -> Result<(), SourceError>;
+    fn settle(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
     /// Goes back to the committed offsets; what was read since is forgotten.
     ///
     /// # Errors
     /// The position is undefined until a call succeeds.
-    fn rewind(&mut self) -> Result<(), SourceError>;
+    fn rewind(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
     /// The membership now, for a batch read just before.
     ///
@@ -157,13 +170,13 @@ pub trait Sink<B, M> {
     /// Starts committing; to be called when [`Sink::wait`] said the one before is done.
     fn submit(&mut self, job: Job<B, M>);
 
-    /// How it stands, after at most `wait`. Each `Committed` and `Failed` is told once.
-    fn wait(&mut self, wait: Duration) -> Settled;
+    /// How it stands, after at most `wait`. Each `Committed` and `Failed` is told once. Safe to drop half way.
+    fn wait(&mut self, wait: Duration) -> impl Future<Output = Settled>;
 
     /// Makes the sink usable again after a failure: nothing of the failed job becomes visible afterwards that
-    /// is not by the time this returns.
+    /// is not by the time this returns. Safe to drop half way; the next call goes on.
     ///
     /// # Errors
     /// It is not usable yet; `Failed` means call again later.
-    fn recover(&mut self) -> Result<(), CommitError>;
+    fn recover(&mut self) -> impl Future<Output = Result<(), CommitError>>;
 }

@@ -1,31 +1,49 @@
 //! How the lanes stand, for `/livez`, `/readyz` and the logs: written by each lane, read by HTTP.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 
-use crate::domain::time::Time;
-
-/// How long a lane may go without a turn of its loop before the process counts as stuck, in milliseconds: the
-/// longest single wait of a lane (a hung commit, 30 s) twice.
-pub const STUCK_AFTER_MS: i64 = 60_000;
+/// How long a lane may go without a turn of its loop before the process counts as stuck: several times the longest
+/// single wait of a lane (going back to the committed offsets, some seconds).
+pub const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// No turn was made yet.
+const NEVER: u64 = u64::MAX;
 
 /// How one lane stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LaneStatus {
     assigned: AtomicBool,
-    turned_at_ms: AtomicI64,
+    turned_at_ms: AtomicU64,
     trouble: ArcSwapOption<String>,
     lost_shards: AtomicUsize,
 }
 
+impl Default for LaneStatus {
+    fn default() -> Self {
+        Self {
+            assigned: AtomicBool::new(false),
+            turned_at_ms: AtomicU64::new(NEVER),
+            trouble: ArcSwapOption::empty(),
+            lost_shards: AtomicUsize::new(0),
+        }
+    }
+}
+
+fn millis(passed: Duration) -> u64 {
+    u64::try_from(passed.as_millis()).unwrap_or(NEVER)
+}
+
 impl LaneStatus {
-    /// The lane's loop has made a turn.
-    pub fn turn(&self, now: Time) {
-        self.turned_at_ms.store(now.millis(), Ordering::Relaxed);
+    /// The lane's loop has made a turn, at a time of [`super::ports::Clock::passed`].
+    pub fn turn(&self, passed: Duration) {
+        self.turned_at_ms.store(millis(passed), Ordering::Relaxed);
     }
 
     /// The lane has been given its partitions (which may be none).
@@ -68,10 +86,25 @@ impl LaneStatus {
         self.assigned.load(Ordering::Acquire)
     }
 
-    /// Whether the lane has not made a turn for [`STUCK_AFTER_MS`].
+    /// Whether the lane has not made a turn for [`STUCK_AFTER`], at a time of [`super::ports::Clock::passed`].
     #[must_use]
-    pub fn is_stuck(&self, now: Time) -> bool {
+    pub fn is_stuck(&self, passed: Duration) -> bool {
         let turned_at_ms = self.turned_at_ms.load(Ordering::Relaxed);
-        turned_at_ms != 0 && now.millis() - turned_at_ms > STUCK_AFTER_MS
+        turned_at_ms != NEVER && millis(passed).saturating_sub(turned_at_ms) > millis(STUCK_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_stuck_a_minute_after_its_last_turn_and_never_before_its_first() {
+        let status = LaneStatus::default();
+        assert!(!status.is_stuck(Duration::from_secs(1_000)));
+        status.turn(Duration::from_secs(1));
+        assert!(!status.is_stuck(Duration::from_secs(61)));
+        assert!(status.is_stuck(Duration::from_millis(61_001)));
+        assert!(!status.is_stuck(Duration::ZERO), "a look that is older than the turn");
     }
 }

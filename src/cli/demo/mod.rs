@@ -126,7 +126,7 @@ async fn worker(kafka: Arc<KafkaOptions>, policy: Policy, stop: CancellationToke
         segments: Refreshed::new(Arc::new(traffic::segments())),
         policy: Refreshed::new(Arc::new(policy)),
     };
-    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50) };
+    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50), drain: DRAIN };
     let worker = Worker {
         kafka,
         stores: vec![EmbeddedStore::new(HISTORY_MS)],

@@ -4,10 +4,15 @@
 use std::{
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::mpsc,
+    time::{timeout, timeout_at},
 };
 
 use super::{
@@ -41,7 +46,17 @@ enum Reply {
 /// The two ends of the channels to a committing thread.
 struct Committer {
     commands: SyncSender<Command>,
-    replies: Receiver<Reply>,
+    replies: mpsc::Receiver<Reply>,
+}
+
+/// What the committing thread is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Nothing,
+    /// Since when.
+    Commit(Instant),
+    /// Since when.
+    Recovery(Instant),
 }
 
 /// A lane's transactional producer.
@@ -49,15 +64,14 @@ pub struct KafkaSink {
     options: Arc<KafkaOptions>,
     lane: usize,
     committer: Option<Committer>,
-    /// When the job in flight was handed over.
-    since: Option<Instant>,
+    task: Task,
 }
 
 impl KafkaSink {
     /// A sink that has no producer yet: [`Sink::recover`] makes one.
     #[must_use]
     pub fn new(options: Arc<KafkaOptions>, lane: usize) -> Self {
-        Self { options, lane, committer: None, since: None }
+        Self { options, lane, committer: None, task: Task::Nothing }
     }
 
     fn spawn(&self) -> Result<Committer, CommitError> {
@@ -65,7 +79,7 @@ impl KafkaSink {
         let (options, lane) = (Arc::clone(&self.options), self.lane);
         // One command is in flight at a time; the room of one keeps a send from blocking.
         let (commands, inbox) = sync_channel(1);
-        let (outbox, replies) = sync_channel(1);
+        let (outbox, replies) = mpsc::channel(1);
         thread::Builder::new()
             .name(format!("lane-{lane}-commit"))
             .spawn(move || serve(&options, lane, &topics, &inbox, &outbox))
@@ -76,7 +90,7 @@ impl KafkaSink {
 
 impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
     fn submit(&mut self, job: KafkaJob) {
-        self.since = Some(Instant::now());
+        self.task = Task::Commit(Instant::now());
         if let Some(committer) = &self.committer
             && committer.commands.send(Command::Commit(job)).is_err()
         {
@@ -84,49 +98,50 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
         }
     }
 
-    fn wait(&mut self, wait: Duration) -> Settled {
-        let Some(since) = self.since else { return Settled::Idle };
-        let Some(committer) = &self.committer else {
-            self.since = None;
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        let Task::Commit(since) = self.task else { return Settled::Idle };
+        let Some(committer) = &mut self.committer else {
+            self.task = Task::Nothing;
             return Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()));
         };
-        let settled = match committer.replies.recv_timeout(wait) {
-            Ok(Reply::Done(Ok(times))) => Settled::Committed(times),
-            Ok(Reply::Done(Err(error))) => Settled::Failed(error),
-            Ok(Reply::Recovered(_)) | Err(RecvTimeoutError::Disconnected) => {
+        let settled = match timeout(wait, committer.replies.recv()).await {
+            Ok(Some(Reply::Done(Ok(times)))) => Settled::Committed(times),
+            Ok(Some(Reply::Done(Err(error)))) => Settled::Failed(error),
+            Ok(Some(Reply::Recovered(_)) | None) => {
                 self.committer = None;
                 Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
             }
-            Err(RecvTimeoutError::Timeout) if since.elapsed() < WATCHDOG => return Settled::Busy,
-            Err(RecvTimeoutError::Timeout) => {
+            Err(_) if since.elapsed() < WATCHDOG => return Settled::Busy,
+            Err(_) => {
                 // The thread keeps its producer; the next one has the same transactional id and fences it.
                 self.committer = None;
                 Settled::Failed(CommitError::Failed(format!("a commit did not return within {} s", WATCHDOG.as_secs())))
             }
         };
-        self.since = None;
+        self.task = Task::Nothing;
         settled
     }
 
-    fn recover(&mut self) -> Result<(), CommitError> {
-        self.since = None;
-        let committer = match self.committer.take() {
-            Some(committer) => committer,
-            None => self.spawn()?,
+    async fn recover(&mut self) -> Result<(), CommitError> {
+        let (committer, since) = match (self.committer.take(), self.task) {
+            // A call before this one was dropped half way.
+            (Some(committer), Task::Recovery(since)) => (committer, since),
+            (committer, Task::Nothing | Task::Commit(_) | Task::Recovery(_)) => {
+                let committer = committer.map_or_else(|| self.spawn(), Ok)?;
+                if committer.commands.send(Command::Recover).is_err() {
+                    return Err(CommitError::Failed("the committing thread is gone".to_owned()));
+                }
+                (committer, Instant::now())
+            }
         };
-        if committer.commands.send(Command::Recover).is_err() {
-            return Err(CommitError::Failed("the committing thread is gone".to_owned()));
-        }
-        match committer.replies.recv_timeout(WATCHDOG) {
-            Ok(Reply::Recovered(Err(error))) => {
-                self.committer = Some(committer);
-                Err(error)
-            }
-            Ok(Reply::Recovered(Ok(()))) => {
-                self.committer = Some(committer);
-                Ok(())
-            }
-            Ok(Reply::Done(_)) | Err(_) => {
+        self.task = Task::Recovery(since);
+        let committer = self.committer.insert(committer);
+        let reply = timeout_at((since + WATCHDOG).into(), committer.replies.recv()).await;
+        self.task = Task::Nothing;
+        match reply {
+            Ok(Some(Reply::Recovered(outcome))) => outcome,
+            Ok(Some(Reply::Done(_)) | None) | Err(_) => {
+                self.committer = None;
                 Err(CommitError::Failed(format!("the producer did not recover within {} s", WATCHDOG.as_secs())))
             }
         }
@@ -139,7 +154,7 @@ fn serve(
     lane: usize,
     topics: &OutputTopics,
     commands: &Receiver<Command>,
-    replies: &SyncSender<Reply>,
+    replies: &mpsc::Sender<Reply>,
 ) {
     let mut producer: Option<LaneProducer> = None;
     for command in commands {
@@ -154,7 +169,7 @@ fn serve(
                 Reply::Recovered(made.map(|made| producer = Some(made)))
             }
         };
-        if replies.send(reply).is_err() {
+        if replies.blocking_send(reply).is_err() {
             return;
         }
     }

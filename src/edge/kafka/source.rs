@@ -22,11 +22,11 @@ use crate::worker::{
     record::{Progress, Records},
 };
 
-/// How long a read of the committed offsets may take. A transaction that a dead member left open makes it wait
-/// up to `TRANSACTION_TIMEOUT`, so this is longer.
-const COMMITTED_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long one read of the committed offsets may take. It blocks the lane, which meanwhile neither serves the group nor
+/// sees the word to stop; where a transaction that a dead member left open makes it wait longer, the lane asks again.
+const COMMITTED_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long going back may take: the brokers are asked only where there is no committed offset.
-const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
+const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long messages are waited for between two looks at the group's events.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -185,7 +185,12 @@ impl Source for KafkaSource {
         MessageBatch::new(Arc::clone(&self.consumer))
     }
 
-    fn poll(&mut self, batch: &mut Self::Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+    async fn poll(
+        &mut self,
+        batch: &mut Self::Batch,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Option<GroupEvent>, SourceError> {
         let deadline = Instant::now() + wait;
         let mut served_at: Option<Instant> = None;
         loop {
@@ -206,7 +211,7 @@ impl Source for KafkaSource {
         }
     }
 
-    fn settle(&mut self) -> Result<(), SourceError> {
+    async fn settle(&mut self) -> Result<(), SourceError> {
         let context = Arc::clone(self.consumer.context());
         match &*context.pending() {
             Pending::Nothing => {}
@@ -221,7 +226,7 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    fn rewind(&mut self) -> Result<(), SourceError> {
+    async fn rewind(&mut self) -> Result<(), SourceError> {
         if self.assigned.count() == 0 {
             return Ok(());
         }

@@ -17,7 +17,8 @@ use crate::{
         zone::Zone,
     },
     worker::{
-        ports::{CommitTimes, StoreError},
+        clock::SystemClock,
+        ports::{CommitError, CommitTimes, StoreError},
         record::{Destination, Headers, RecordView},
         refresh::Refreshed,
     },
@@ -43,6 +44,8 @@ struct World {
     commits: VecDeque<Fate>,
     /// How often the store is away before each answer.
     store_away: usize,
+    /// Recovery never comes to an end.
+    recovery_hangs: bool,
     trace: Vec<&'static str>,
     stop: CancellationToken,
 }
@@ -55,6 +58,8 @@ enum Fate {
     Unclear,
     /// Somebody else has the transactional id.
     Fenced,
+    /// It never ends; the lane is told to stop.
+    Hangs,
 }
 
 type Shared = Rc<RefCell<World>>;
@@ -101,12 +106,15 @@ impl Source for FakeSource {
         Batch::default()
     }
 
-    fn poll(&mut self, batch: &mut Batch, max: usize, _: Duration) -> Result<Option<GroupEvent>, SourceError> {
+    async fn poll(&mut self, batch: &mut Batch, max: usize, _: Duration) -> Result<Option<GroupEvent>, SourceError> {
         let mut world = self.0.borrow_mut();
         if world.pending.is_none() && !world.assigned {
             world.pending = Some(GroupEvent::Assigned);
         }
         world.polls += 1;
+        if world.recovery_hangs && world.polls > 1 {
+            world.stop.cancel();
+        }
         if world.assigned && world.revoke_every.is_some_and(|every| world.polls.is_multiple_of(every)) {
             world.pending = Some(GroupEvent::Revoked);
         }
@@ -124,14 +132,14 @@ impl Source for FakeSource {
         Ok(None)
     }
 
-    fn settle(&mut self) -> Result<(), SourceError> {
+    async fn settle(&mut self) -> Result<(), SourceError> {
         let event = self.0.borrow_mut().pending.take();
         self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
         self.start();
         Ok(())
     }
 
-    fn rewind(&mut self) -> Result<(), SourceError> {
+    async fn rewind(&mut self) -> Result<(), SourceError> {
         assert!(self.0.borrow().pending.is_none(), "what is revoked must not be assigned again");
         self.0.borrow_mut().trace.push("rewind");
         self.start();
@@ -168,7 +176,12 @@ impl Sink<Batch, ()> for FakeSink {
         self.1 = Some(job);
     }
 
-    fn wait(&mut self, _: Duration) -> Settled {
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        if self.1.is_some() && matches!(self.0.borrow().commits.front(), Some(Fate::Hangs)) {
+            self.0.borrow().stop.cancel();
+            SystemClock.sleep(wait.min(Duration::from_millis(10))).await;
+            return Settled::Busy;
+        }
         let Some(job) = self.1.take() else { return Settled::Idle };
         let mut world = self.0.borrow_mut();
         world.in_flight = false;
@@ -185,12 +198,16 @@ impl Sink<Batch, ()> for FakeSink {
                 self.2 = false;
                 Settled::Failed(CommitError::Failed("by the test".to_owned()))
             }
+            Some(Fate::Hangs) => unreachable!("seen above"),
             Some(Fate::Fenced) => Settled::Failed(CommitError::Fenced("another took over".to_owned())),
         }
     }
 
-    fn recover(&mut self) -> Result<(), CommitError> {
+    async fn recover(&mut self) -> Result<(), CommitError> {
         self.0.borrow_mut().trace.push("recover");
+        if self.0.borrow().recovery_hangs {
+            std::future::pending::<()>().await;
+        }
         self.2 = true;
         Ok(())
     }
@@ -221,6 +238,14 @@ struct Noon;
 impl Clock for Noon {
     fn now(&self) -> Time {
         Time::from_rfc3339("2026-11-21T12:00:00Z").unwrap()
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
     }
 }
 
@@ -253,7 +278,7 @@ fn desk() -> Desk {
 
 /// Runs a lane in this world until all is committed, or it ends by itself.
 fn run(world: World) -> (Result<(), LaneError>, World) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (stop, store_away) = (world.stop.clone(), world.store_away);
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
@@ -262,13 +287,12 @@ fn run(world: World) -> (Result<(), LaneError>, World) {
         store: FakeStore(store_away, 0),
         clock: Noon,
         desk: desk(),
-        settings: LaneSettings { batch: BATCH, commit_interval: Duration::ZERO },
-        runtime: runtime.handle().clone(),
+        settings: LaneSettings { batch: BATCH, commit_interval: Duration::ZERO, drain: Duration::from_secs(2) },
         stop,
         metrics: Arc::new(Metrics::default()),
         status: Arc::default(),
     };
-    let end = lane.run();
+    let end = runtime.block_on(lane.run());
     drop(lane);
     (end, Rc::into_inner(world).unwrap().into_inner())
 }
@@ -331,4 +355,18 @@ fn a_lane_that_is_told_to_stop_lets_the_batch_in_flight_end() {
     let (end, world) = run(world);
     end.unwrap();
     assert!(!world.in_flight);
+}
+
+#[test]
+fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
+    let hung_commit = World { commits: [Fate::Hangs].into(), ..World::default() };
+    let hung_recovery = World { recovery_hangs: true, ..World::default() };
+    for world in [hung_commit, hung_recovery] {
+        let began = std::time::Instant::now();
+        let (end, world) = run(world);
+        end.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "within the time to drain");
+        assert!(world.polls > 1, "the group was served meanwhile");
+        assert!(world.visible.is_empty());
+    }
 }

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::time::timeout;
 
 use super::{Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
 use crate::{
@@ -18,7 +17,7 @@ pub(super) fn backoff() -> impl Iterator<Item = Duration> {
 }
 
 /// Asks the store until it has answered everything, serving the group meanwhile.
-pub(super) fn admit<S, K, D, C>(
+pub(super) async fn admit<S, K, D, C>(
     lane: &mut Lane<S, K, D, C>,
     asks: &AdmitBatch<'_>,
     answers: &mut [Option<Answer>],
@@ -30,48 +29,59 @@ where
     D: Store,
     C: Clock,
 {
-    let Lane { source, store, clock, runtime, stop, metrics, status, .. } = lane;
+    let Lane { source, store, clock, stop, metrics, status, .. } = lane;
     let mut pauses = backoff();
     // Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
-    let mut serve = || -> Result<(), Interruption> {
-        status.turn(clock.now());
+    let mut serve = async || -> Result<(), Interruption> {
+        status.turn(clock.passed());
         if stop.is_cancelled() {
             return Err(Interruption::Stop);
         }
         for (partition, records) in source.lag(done) {
             metrics.set_lag(partition, records);
         }
-        match source.poll(&mut source.batch(), 0, Duration::ZERO)? {
+        match source.poll(&mut source.batch(), 0, Duration::ZERO).await? {
             Some(_) => Err(Interruption::Group),
             None => Ok(()),
         }
     };
-    let outcome = runtime.block_on(async {
-        loop {
+    let outcome = loop {
+        let answer = {
             let mut asking = std::pin::pin!(store.admit(asks, answers));
-            let answer = loop {
-                match timeout(SERVE_EVERY, &mut asking).await {
-                    Ok(answer) => break answer,
-                    Err(_) => serve()?,
+            loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut asking => break Ok(answer),
+                    () = clock.sleep(SERVE_EVERY) => {}
                 }
-            };
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
-                Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
-                    tracing::warn!("the store did not answer everything: {error}; asking again");
-                    metrics.store_failures.inc();
-                    if let StoreError::LostHistory { shards, .. } = &error {
-                        status.set_lost_shards(shards.len());
-                    }
-                    status.set_trouble(Some(error.to_string()));
-                    serve()?;
-                    // A stop ends the pause; `serve` then sees it.
-                    let _ = timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.cancelled()).await;
+                if let Err(interruption) = serve().await {
+                    break Err(interruption);
+                }
+            }
+        };
+        match answer {
+            Err(interruption) => break Err(interruption),
+            Ok(Ok(())) => break Ok(()),
+            Ok(Err(StoreError::Fatal(message))) => break Err(Interruption::Fatal(message)),
+            Ok(Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. }))) => {
+                tracing::warn!("the store did not answer everything: {error}; asking again");
+                metrics.store_failures.inc();
+                if let StoreError::LostHistory { shards, .. } = &error {
+                    status.set_lost_shards(shards.len());
+                }
+                status.set_trouble(Some(error.to_string()));
+                if let Err(interruption) = serve().await {
+                    break Err(interruption);
+                }
+                // A stop ends the pause; `serve` then sees it.
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    () = clock.sleep(pauses.next().unwrap_or(LONGEST_BACKOFF)) => {}
                 }
             }
         }
-    });
+    };
     status.set_trouble(None);
     status.set_lost_shards(0);
     outcome
