@@ -1,10 +1,10 @@
 //! How long to wait before a request is sent again, and how often.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-use super::trouble::Pace;
+use super::{network::Network, trouble::Pace};
 
 /// The first wait; each is twice the one before, with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -17,18 +17,19 @@ const AT_ONCE: usize = 4;
 pub(super) struct Backoff {
     waits: ExponentialBackoff,
     at_once: usize,
+    network: Arc<dyn Network>,
 }
 
 impl Backoff {
     /// For so many tries, the first one included.
-    pub(super) fn new(tries: usize) -> Self {
+    pub(super) fn new(tries: usize, network: Arc<dyn Network>) -> Self {
         let waits = ExponentialBuilder::default()
             .with_min_delay(FIRST_WAIT)
             .with_max_delay(LONGEST_WAIT)
             .with_max_times(tries.saturating_sub(1))
             .with_jitter()
             .build();
-        Self { waits, at_once: AT_ONCE }
+        Self { waits, at_once: AT_ONCE, network }
     }
 
     /// Waits as long as is due. `false`: it was tried often enough, or cannot help.
@@ -43,7 +44,7 @@ impl Backoff {
         }
         match self.waits.next() {
             Some(wait) => {
-                tokio::time::sleep(wait).await;
+                self.network.sleep(wait).await;
                 true
             }
             None => false,

@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     pub(super) fn backoff(&self) -> Backoff {
-        Backoff::new(self.options.tries)
+        Backoff::new(self.options.tries, Arc::clone(&self.options.network))
     }
 
     /// All primaries, as far as known.

@@ -9,6 +9,7 @@ mod backoff;
 mod cluster;
 mod keyspace;
 mod names;
+mod network;
 mod node;
 mod open;
 mod options;
@@ -25,6 +26,7 @@ mod trouble;
 
 pub use address::NodeAddr;
 pub use keyspace::{FORMAT, Keyspace, Meta};
+pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{Birth, Opened, open};
 pub use options::{BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing};
 pub use servers::LISTPACK_VALUE_BYTES;

@@ -9,6 +9,7 @@ use redis::{
 
 use super::{
     address::NodeAddr,
+    network::Link,
     options::{Password, RedisOptions},
     script::{SCRIPTS, Script},
     stats::{RedisStats, RetryCause},
@@ -48,7 +49,7 @@ pub(super) struct Node {
     addr: NodeAddr,
     options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Box<dyn Link>>,
     loaded: [Option<String>; SCRIPTS],
 }
 
@@ -126,9 +127,9 @@ impl Node {
 
     /// Sends a pipeline; as many values come back as there are commands.
     async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Trouble> {
-        let mut connection = self.connected().await?;
+        let connection = self.connected().await?;
         let started = Instant::now();
-        let values = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
+        let values = connection.send(pipeline).await;
         self.stats.round_trip(started.elapsed());
         match values {
             Ok(values) if values.len() == pipeline.len() => Ok(values),
@@ -143,21 +144,23 @@ impl Node {
         }
     }
 
-    async fn connected(&mut self) -> Result<MultiplexedConnection, Trouble> {
-        if let Some(connection) = &self.connection {
-            return Ok(connection.clone());
-        }
-        let connection = connect(&self.addr, &self.options).await.map_err(|error| {
-            let mut trouble = Trouble::of_connection(&error, &self.addr);
-            if let Trouble::Away { message, .. } = &mut trouble {
-                message.insert_str(0, "cannot connect: ");
+    async fn connected(&mut self) -> Result<&mut Box<dyn Link>, Trouble> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let connection = self.options.network.connect(&self.addr, &self.options).await.map_err(|error| {
+                    let mut trouble = Trouble::of_connection(&error, &self.addr);
+                    if let Trouble::Away { message, .. } = &mut trouble {
+                        message.insert_str(0, "cannot connect: ");
+                    }
+                    trouble
+                })?;
+                self.stats.connection();
+                self.loaded = Default::default();
+                connection
             }
-            trouble
-        })?;
-        self.stats.connection();
-        self.loaded = Default::default();
-        self.connection = Some(connection.clone());
-        Ok(connection)
+        };
+        Ok(self.connection.insert(connection))
     }
 
     /// The SHA under which the node knows a script, loading it where it does not.
@@ -198,7 +201,7 @@ fn evalsha(sha: &str, keys: &[String], args: &[Vec<u8>]) -> Cmd {
     command
 }
 
-async fn connect(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<MultiplexedConnection> {
+pub(super) async fn connect(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(options.connect_timeout))
         .set_response_timeout(Some(options.response_timeout));

@@ -1,8 +1,11 @@
 //! What is to be known of a Redis before the first connection.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::address::NodeAddr;
+use super::{
+    address::NodeAddr,
+    network::{Network, Tcp},
+};
 
 /// Longest prefix of the keys, in bytes.
 pub const MAX_PREFIX_BYTES: usize = 64;
@@ -85,6 +88,8 @@ pub struct RedisOptions {
     pub connect_timeout: Duration,
     /// How often a batch is tried before the error is reported, at least 1.
     pub tries: usize,
+    /// How nodes are reached: [`Tcp`], but in the simulation.
+    pub network: Arc<dyn Network>,
 }
 
 /// A password; never shown.
@@ -164,6 +169,7 @@ impl RedisOptions {
             response_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),
             tries: 8,
+            network: Arc::new(Tcp),
         })
     }
 
