@@ -1,0 +1,245 @@
+//! A Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use weir::worker::record::{Destination, Output, OutputValue, Progress};
+
+use super::{env::Env, group::Group};
+
+/// The broker ends transactions that are open for longer.
+pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// One intent in its topic.
+#[derive(Debug)]
+pub struct Intent {
+    pub partition: i32,
+    pub offset: i64,
+    pub key: String,
+    pub value: String,
+    /// When it is there.
+    pub at: Duration,
+}
+
+/// One output record, visible once its transaction is committed.
+#[derive(Debug)]
+pub struct Out {
+    pub intent: Arc<Intent>,
+    pub to: Destination,
+    pub value: OutputValue,
+    pub headers: Vec<(&'static str, String)>,
+    transaction: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open(Duration),
+    /// Decided, not visible before.
+    Prepared(Duration),
+    Committed,
+    Aborted,
+}
+
+struct Transaction {
+    state: State,
+    offsets: Vec<Progress>,
+}
+
+#[derive(Default)]
+struct Producer {
+    epoch: u32,
+    open: Option<usize>,
+}
+
+/// Why the broker does not take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another epoch is in force.
+    Fenced,
+    /// The member is not of this generation.
+    Generation,
+    /// Something is being ended; again later.
+    Later,
+}
+
+/// How a transaction is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Commit,
+    Abort,
+}
+
+pub struct Broker {
+    env: Env,
+    pub intents: Vec<Vec<Arc<Intent>>>,
+    outputs: Vec<Out>,
+    transactions: Vec<Transaction>,
+    producers: BTreeMap<String, Producer>,
+    pub group: Group,
+    pub committed: BTreeMap<i32, i64>,
+    pub down_until: Duration,
+    /// Requests that came when their sender had given up: a start of a producer among them fences its successor.
+    pub late: usize,
+    /// What must never happen, and did.
+    pub broken: Vec<String>,
+}
+
+impl Broker {
+    pub fn new(env: &Env, intents: Vec<Vec<Arc<Intent>>>) -> Self {
+        let group = Group::new(env, i32::try_from(intents.len()).unwrap());
+        Self {
+            env: env.clone(),
+            intents,
+            outputs: Vec::new(),
+            transactions: Vec::new(),
+            producers: BTreeMap::new(),
+            group,
+            committed: BTreeMap::new(),
+            down_until: Duration::ZERO,
+            late: 0,
+            broken: Vec::new(),
+        }
+    }
+
+    /// A producer takes over its id: what was open ends.
+    pub fn init(&mut self, id: &str) -> Result<u32, Refusal> {
+        self.pass_time();
+        let producer = self.producers.entry(id.to_owned()).or_default();
+        if let Some(open) = producer.open.take() {
+            if let State::Prepared(_) = self.transactions[open].state {
+                producer.open = Some(open);
+                return Err(Refusal::Later);
+            }
+            self.transactions[open].state = State::Aborted;
+        }
+        producer.epoch += 1;
+        let epoch = producer.epoch;
+        self.env.note(|| format!("{id} begins epoch {epoch}"));
+        Ok(epoch)
+    }
+
+    /// The open transaction of a producer, which is begun where there is none.
+    fn open(&mut self, id: &str, epoch: u32) -> Result<usize, Refusal> {
+        self.pass_time();
+        let now = self.env.passed();
+        let producer = self.producers.entry(id.to_owned()).or_default();
+        if producer.epoch != epoch {
+            return Err(Refusal::Fenced);
+        }
+        let open = *producer.open.get_or_insert(self.transactions.len());
+        if open == self.transactions.len() {
+            self.transactions.push(Transaction { state: State::Open(now), offsets: Vec::new() });
+        }
+        match self.transactions[open].state {
+            State::Open(_) => Ok(open),
+            State::Prepared(_) => Err(Refusal::Later),
+            State::Committed | State::Aborted => unreachable!("an ended transaction is not open"),
+        }
+    }
+
+    pub fn produce(&mut self, id: &str, epoch: u32, outputs: &[(Arc<Intent>, Output)]) -> Result<(), Refusal> {
+        let transaction = self.open(id, epoch)?;
+        self.outputs.extend(outputs.iter().map(|(intent, output)| Out {
+            intent: Arc::clone(intent),
+            to: output.to,
+            value: output.value.clone(),
+            headers: output.headers.to_vec(),
+            transaction,
+        }));
+        Ok(())
+    }
+
+    pub fn send_offsets(
+        &mut self,
+        (id, epoch): (&str, u32),
+        (member, generation): (u64, i32),
+        offsets: &[Progress],
+    ) -> Result<(), Refusal> {
+        let transaction = self.open(id, epoch)?;
+        if !self.group.accepts(member, generation) {
+            return Err(Refusal::Generation);
+        }
+        self.transactions[transaction].offsets = offsets.to_vec();
+        Ok(())
+    }
+
+    pub fn end(&mut self, id: &str, epoch: u32, end: End) -> Result<(), Refusal> {
+        self.pass_time();
+        let now = self.env.passed();
+        let producer = self.producers.entry(id.to_owned()).or_default();
+        if producer.epoch != epoch {
+            return Err(Refusal::Fenced);
+        }
+        if end == End::Abort {
+            // As since KIP-890: what is still on its way for the aborted transaction comes too late.
+            producer.epoch += 1;
+        }
+        let Some(open) = producer.open else { return Ok(()) };
+        match (self.transactions[open].state, end) {
+            (State::Open(_), End::Commit) => {
+                self.transactions[open].state = State::Prepared(now + self.env.millis(0, 30));
+            }
+            (State::Open(_), End::Abort) => {
+                self.transactions[open].state = State::Aborted;
+                producer.open = None;
+            }
+            (State::Prepared(_) | State::Committed | State::Aborted, End::Commit | End::Abort) => {}
+        }
+        Ok(())
+    }
+
+    /// The committed offsets, none where none is; an error while a transaction is about to change one.
+    pub fn committed_offsets(&mut self, partitions: &[i32]) -> Result<Vec<(i32, Option<i64>)>, Refusal> {
+        self.pass_time();
+        let open = self.producers.values().filter_map(|producer| producer.open);
+        let mut waiting = open.flat_map(|open| &self.transactions[open].offsets);
+        let pending = waiting.any(|offset| partitions.contains(&offset.partition));
+        if pending {
+            return Err(Refusal::Later);
+        }
+        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).copied())).collect())
+    }
+
+    /// What a reader at read_committed sees, in order.
+    pub fn visible(&self) -> impl Iterator<Item = &Out> {
+        self.outputs.iter().filter(|out| self.transactions[out.transaction].state == State::Committed)
+    }
+
+    /// Whether all intents are done, and nothing is open.
+    pub fn is_drained(&mut self) -> bool {
+        self.pass_time();
+        let open = self.producers.values().any(|producer| producer.open.is_some());
+        !open
+            && self.intents.iter().zip(0..).all(|(log, partition)| {
+                let end = log.last().map_or(0, |intent| intent.offset + 1);
+                self.committed.get(&partition).copied().unwrap_or(0) >= end
+            })
+    }
+
+    fn pass_time(&mut self) {
+        let now = self.env.passed();
+        for (id, producer) in &mut self.producers {
+            let Some(open) = producer.open else { continue };
+            let transaction = &mut self.transactions[open];
+            match transaction.state {
+                State::Prepared(at) if now >= at => {
+                    transaction.state = State::Committed;
+                    producer.open = None;
+                    for offset in &transaction.offsets {
+                        let before = self.committed.insert(offset.partition, offset.next_offset);
+                        if before.is_some_and(|before| before >= offset.next_offset) {
+                            self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
+                        }
+                    }
+                    self.env.note(|| format!("{id} has committed {:?}", transaction.offsets));
+                }
+                State::Open(since) if now >= since + TRANSACTION_TIMEOUT => {
+                    transaction.state = State::Aborted;
+                    producer.open = None;
+                    producer.epoch += 1;
+                    self.env.note(|| format!("the transaction of {id} timed out"));
+                }
+                State::Open(_) | State::Prepared(_) | State::Committed | State::Aborted => {}
+            }
+        }
+    }
+}

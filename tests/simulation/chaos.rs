@@ -1,0 +1,197 @@
+//! Faults, one after the other, as the dice say; then all is put right.
+
+use std::{rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use tokio::task::spawn_local;
+
+use super::{
+    check,
+    cluster::Keeps,
+    env::lock,
+    process::Process,
+    run::World,
+    workload::BUSY,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Freeze,
+    Twin,
+    Stop,
+    Rebalance,
+    BrokerAway,
+    FailOver,
+    Reshard,
+    Restart,
+    FlushScripts,
+    Stall,
+    Refuse,
+    Clock,
+    Wipe,
+}
+
+const FAULTS: [Fault; 14] = [
+    Fault::Kill,
+    Fault::Freeze,
+    Fault::Twin,
+    Fault::Stop,
+    Fault::Rebalance,
+    Fault::BrokerAway,
+    Fault::FailOver,
+    Fault::Reshard,
+    Fault::Restart,
+    Fault::FlushScripts,
+    Fault::Stall,
+    Fault::Refuse,
+    Fault::Clock,
+    Fault::Wipe,
+];
+
+const REFUSALS: [&str; 7] = [
+    "CLUSTERDOWN The cluster is down",
+    "MASTERDOWN Link with MASTER is down",
+    "BUSY Redis is busy running a script",
+    "READONLY You can't write against a read only replica.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "MISCONF Redis is configured to save RDB snapshots",
+    "NOREPLICAS Not enough good replicas to write.",
+];
+
+/// Faults for as long as intents come, then calm.
+pub async fn reign(world: &Rc<World>) {
+    let env = &world.env;
+    // Some kinds only, so that a run is not the same mixture of all each time.
+    let kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
+    let pace = [500, 2_000, 6_000][env.index(3)];
+    env.note(|| format!("faults: {kinds:?}"));
+    while env.passed() < BUSY {
+        env.sleep(env.millis(1, pace)).await;
+        if !kinds.is_empty() {
+            inject(world, kinds[env.index(kinds.len())]);
+        }
+    }
+    env.sleep(env.millis(0, 3_000)).await;
+    put_right(world);
+}
+
+fn living(world: &World) -> Option<Rc<Process>> {
+    let processes = world.processes.borrow();
+    let living: Vec<_> = processes.iter().filter(|process| !process.is_dead()).collect();
+    (!living.is_empty()).then(|| Rc::clone(living[world.env.index(living.len())]))
+}
+
+fn inject(world: &Rc<World>, fault: Fault) {
+    let env = &world.env;
+    env.note(|| format!("-- {fault:?} --"));
+    match fault {
+        Fault::Kill | Fault::Freeze | Fault::Twin | Fault::Stop | Fault::Clock => on_process(world, fault),
+        Fault::Rebalance => world.broker.borrow_mut().group.rebalance(),
+        Fault::BrokerAway => world.broker.borrow_mut().down_until = env.passed() + env.millis(100, 12_000),
+        Fault::FailOver
+        | Fault::Reshard
+        | Fault::Restart
+        | Fault::FlushScripts
+        | Fault::Stall
+        | Fault::Refuse
+        | Fault::Wipe => on_redis(world, fault),
+    }
+}
+
+fn on_process(world: &Rc<World>, fault: Fault) {
+    let env = &world.env;
+    let Some(process) = living(world) else { return };
+    match fault {
+        Fault::Kill => process.kill_in(1 + env.below(60)),
+        Fault::Stop => world.stops.borrow()[process.instance].cancel(),
+        Fault::Clock => {
+            let most = [50, 5_000, 400_000, 3_600_000][env.index(4)];
+            let off = i64::try_from(env.below(2 * most + 1)).unwrap() - i64::try_from(most).unwrap();
+            env.note(|| format!("the clock of instance {} is off by {off} ms", process.instance));
+            world.clocks[process.instance].store(off, Relaxed);
+        }
+        Fault::Freeze | Fault::Twin => {
+            process.freeze();
+            if fault == Fault::Twin {
+                world.twin(process.instance);
+            }
+            let wait = env.millis(100, 30_000);
+            let env = env.clone();
+            spawn_local(async move {
+                env.sleep(wait).await;
+                process.thaw();
+            });
+        }
+        other => unreachable!("{other:?} is not about a process"),
+    }
+}
+
+fn on_redis(world: &Rc<World>, fault: Fault) {
+    let env = &world.env;
+    let mut cluster = lock(&world.keyspace.cluster);
+    let group = env.index(cluster.groups.len());
+    let whole = cluster.groups[group].wiped.is_none();
+    let still = !cluster.moving.iter().any(|(slot, to)| *to == group || cluster.owner(*slot) == group);
+    let primary = cluster.groups[group].primary;
+    let now = env.passed();
+    match fault {
+        Fault::FailOver if whole && still => {
+            cluster.fail_over(group, env.millis(0, 4_000));
+            // From now on the replica may be far behind, or not.
+            let deaf = if env.chance(500) { env.millis(0, 3_000) } else { Duration::ZERO };
+            cluster.groups[group].deaf_until = now + deaf;
+        }
+        Fault::Reshard if whole => {
+            let slots = cluster.slots();
+            let slot = slots[env.index(slots.len())];
+            let from = cluster.owner(slot);
+            if from != group && cluster.groups[from].wiped.is_none() && !cluster.moving.contains_key(&slot) {
+                env.note(|| format!("slot {slot} moves from group {from} to {group}"));
+                cluster.moving.insert(slot, group);
+                spawn_local(reshard(Rc::clone(world), slot));
+            }
+        }
+        Fault::Restart => cluster.restart(group, Keeps::Data, env.millis(10, 4_000)),
+        Fault::Wipe if whole && still => {
+            cluster.restart(group, Keeps::Nothing, env.millis(0, 1_000));
+            spawn_local(rebuild(Rc::clone(world), group));
+        }
+        Fault::FlushScripts => cluster.forget_scripts(group),
+        Fault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
+        Fault::Refuse => {
+            let refusal = REFUSALS[env.index(REFUSALS.len())];
+            env.note(|| format!("node {primary}: {refusal}"));
+            cluster.nodes[primary].refuses = Some((refusal, now + env.millis(10, 4_000)));
+        }
+        Fault::FailOver | Fault::Reshard | Fault::Wipe => {}
+        other => unreachable!("{other:?} is not about Redis"),
+    }
+}
+
+async fn reshard(world: Rc<World>, slot: u16) {
+    while lock(&world.keyspace.cluster).moving.contains_key(&slot) {
+        world.env.sleep(world.env.millis(1, 1_500)).await;
+        lock(&world.keyspace.cluster).move_on(slot);
+    }
+}
+
+async fn rebuild(world: Rc<World>, group: usize) {
+    world.env.sleep(world.env.millis(500, 8_000)).await;
+    let sent = check::sent(&world);
+    lock(&world.keyspace.cluster).rebuild(group, |entry| sent.contains(entry));
+}
+
+/// Everything is up again. What is on its way (a reshard, a rebuild, a restart) comes to its end by itself.
+fn put_right(world: &Rc<World>) {
+    world.env.calm_down();
+    for process in world.processes.borrow().iter() {
+        process.thaw();
+    }
+    world.broker.borrow_mut().down_until = Duration::ZERO;
+    let mut cluster = lock(&world.keyspace.cluster);
+    for node in &mut cluster.nodes {
+        node.down_until = Duration::ZERO;
+        node.stalled_until = Duration::ZERO;
+        node.refuses = None;
+    }
+}

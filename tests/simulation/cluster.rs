@@ -1,0 +1,349 @@
+//! A Redis Cluster: primaries with one replica each, slots that move, nodes that forget. One lock, one thread.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use redis::Value;
+
+use super::{
+    commands,
+    env::Env,
+    script::{self, Data, Item, error},
+};
+
+/// Bytes of an entry in a history.
+pub const ENTRY: usize = 20;
+const FIRST_PORT: u16 = 7000;
+const SLOTS: u16 = 16_384;
+
+/// An entry somewhere: the user's field and the entry's bytes.
+pub type Sent = (Vec<u8>, Vec<u8>);
+
+/// A primary and its replica: nodes 2g and 2g + 1.
+pub struct Group {
+    pub primary: usize,
+    replica_data: Data,
+    /// Writes on their way to the replica, and when they are there.
+    log: VecDeque<(Duration, Vec<u8>, Option<Item>)>,
+    /// The replica hears nothing before this.
+    pub deaf_until: Duration,
+    /// What it held when it was wiped.
+    pub wiped: Option<Data>,
+}
+
+/// One server.
+#[derive(Default)]
+pub struct Node {
+    data: Data,
+    scripts: BTreeMap<String, String>,
+    /// Counts restarts: connections of an earlier one are broken.
+    pub incarnation: u64,
+    pub down_until: Duration,
+    pub stalled_until: Duration,
+    pub refuses: Option<(&'static str, Duration)>,
+}
+
+pub struct Cluster {
+    pub env: Env,
+    pub groups: Vec<Group>,
+    pub nodes: Vec<Node>,
+    owners: BTreeMap<u16, usize>,
+    /// Slots on their way, and where to.
+    pub moving: BTreeMap<u16, usize>,
+    /// All entries that were ever written.
+    pub ever: BTreeSet<Sent>,
+    /// Entries that a failover, or a restore, did not bring back.
+    pub forgotten_by_failover: BTreeSet<Sent>,
+    pub forgotten_by_restore: BTreeSet<Sent>,
+}
+
+pub fn slot_of(key: &[u8]) -> u16 {
+    let open = key.iter().position(|byte| *byte == b'{');
+    let tag = open.and_then(|open| {
+        let length = key[open + 1..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &key[open + 1..open + 1 + length])
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
+}
+
+pub fn port_of(node: usize) -> u16 {
+    FIRST_PORT + u16::try_from(node).unwrap()
+}
+
+pub fn node_at(port: u16) -> usize {
+    usize::from(port - FIRST_PORT)
+}
+
+/// The entries in the histories of a hash.
+fn entries(item: Option<&Item>) -> BTreeSet<Sent> {
+    let Some(Item::Hash(hash)) = item else { return BTreeSet::new() };
+    let histories = hash.iter().filter(|(field, _)| field.len() == 8);
+    histories.flat_map(|(field, packed)| packed.chunks_exact(ENTRY).map(|entry| (field.clone(), entry.to_vec()))).collect()
+}
+
+impl Cluster {
+    /// So many groups, and who has these slots in turn.
+    pub fn new(env: &Env, groups: usize, slots: impl IntoIterator<Item = u16>) -> Self {
+        let group = |group| Group {
+            primary: 2 * group,
+            replica_data: Data::new(),
+            log: VecDeque::new(),
+            deaf_until: Duration::ZERO,
+            wiped: None,
+        };
+        Self {
+            env: env.clone(),
+            groups: (0..groups).map(group).collect(),
+            nodes: (0..2 * groups).map(|_| Node::default()).collect(),
+            owners: slots.into_iter().zip((0..groups).cycle()).collect(),
+            moving: BTreeMap::new(),
+            ever: BTreeSet::new(),
+            forgotten_by_failover: BTreeSet::new(),
+            forgotten_by_restore: BTreeSet::new(),
+        }
+    }
+
+    fn group_of(&self, node: usize) -> usize {
+        node / 2
+    }
+
+    fn primary(&self, group: usize) -> usize {
+        self.groups[group].primary
+    }
+
+    pub fn slots(&self) -> Vec<u16> {
+        self.owners.keys().copied().collect()
+    }
+
+    pub fn owner(&self, slot: u16) -> usize {
+        self.owners.get(&slot).copied().unwrap_or(0)
+    }
+
+    /// All keys, wherever they are.
+    pub fn all_keys(&self) -> Data {
+        self.groups.iter().flat_map(|group| self.nodes[group.primary].data.clone()).collect()
+    }
+
+    /// Puts keys where they belong, on primary and replica.
+    pub fn put(&mut self, keys: Data) {
+        for (key, item) in keys {
+            let group = self.owner(slot_of(&key));
+            let primary = self.primary(group);
+            self.nodes[primary].data.insert(key.clone(), item.clone());
+            self.groups[group].replica_data.insert(key, item);
+        }
+    }
+
+    /// Runs one command on a node. `asking`: ASKING came right before.
+    pub fn execute(&mut self, node: usize, args: &[Vec<u8>], asking: bool) -> Value {
+        let now = self.env.passed();
+        if let Some((error_text, until)) = self.nodes[node].refuses
+            && now < until
+        {
+            return error(error_text);
+        }
+        match args[0].to_ascii_uppercase().as_slice() {
+            b"PING" => return Value::SimpleString("PONG".to_owned()),
+            b"CLUSTER" => return self.cluster_slots(),
+            b"INFO" => return Value::BulkString(b"maxmemory_policy:noeviction\r\n".to_vec()),
+            b"CONFIG" => return Value::Array([&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec())).into()),
+            b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
+                let source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
+                self.nodes[node].scripts.insert(sha.clone(), source);
+                return Value::BulkString(sha.into_bytes());
+            }
+            _ => {}
+        }
+        let script = args[0].eq_ignore_ascii_case(b"EVALSHA");
+        let keys = if script {
+            let count: usize = str::from_utf8(&args[2]).unwrap().parse().unwrap();
+            &args[3..3 + count]
+        } else {
+            &args[1..2]
+        };
+        if let Err(redirect) = self.serves(node, keys, asking) {
+            return redirect;
+        }
+        let mut data = std::mem::take(&mut self.nodes[node].data);
+        let (reply, written) = if script {
+            let sha = String::from_utf8_lossy(&args[1]).into_owned();
+            match self.nodes[node].scripts.get(&sha) {
+                None => (error("NOSCRIPT No matching script. Please use EVAL."), Vec::new()),
+                Some(source) => script::run(source, keys, &args[3 + keys.len()..], &mut data),
+            }
+        } else {
+            let mut written = Vec::new();
+            (commands::simple(args, &mut data, &mut written), written)
+        };
+        self.nodes[node].data = data;
+        self.replicate(node, written);
+        reply
+    }
+
+    /// Whether a node answers for these keys, or where it sends the client.
+    fn serves(&self, node: usize, keys: &[Vec<u8>], asking: bool) -> Result<(), Value> {
+        let (slot, group) = (slot_of(&keys[0]), self.group_of(node));
+        let owner = self.owner(slot);
+        let at = |group: usize| format!("127.0.0.1:{}", port_of(self.primary(group)));
+        let moved = || Err(error(&format!("MOVED {slot} {}", at(owner))));
+        if self.primary(group) != node {
+            return moved();
+        }
+        let missing = keys.iter().filter(|key| !self.nodes[node].data.contains_key(*key)).count();
+        let apart = || Err(error("TRYAGAIN Multiple keys request during rehashing of slot"));
+        match self.moving.get(&slot) {
+            Some(to) if owner == group && missing == keys.len() => Err(error(&format!("ASK {slot} {}", at(*to)))),
+            Some(_) if owner == group && missing > 0 => apart(),
+            Some(to) if *to == group && asking => if keys.len() > 1 && missing > 0 { apart() } else { Ok(()) },
+            Some(_) | None if owner == group => Ok(()),
+            Some(_) | None => moved(),
+        }
+    }
+
+    fn cluster_slots(&self) -> Value {
+        let one = |(slot, group): (&u16, &usize)| {
+            let slot = Value::Int(i64::from(*slot));
+            let port = i64::from(port_of(self.primary(*group)));
+            let primary = Value::Array(vec![Value::BulkString(b"127.0.0.1".to_vec()), Value::Int(port)]);
+            Value::Array(vec![slot.clone(), slot, primary])
+        };
+        Value::Array(self.owners.iter().map(one).collect())
+    }
+
+    /// Sends what was written on its way to the replica.
+    fn replicate(&mut self, node: usize, written: Vec<Vec<u8>>) {
+        let group = self.group_of(node);
+        let now = self.env.passed();
+        for key in written {
+            let item = self.nodes[node].data.get(&key).cloned();
+            self.ever.extend(entries(item.as_ref()));
+            let group = &mut self.groups[group];
+            let before = group.log.back().map_or(Duration::ZERO, |(at, ..)| *at);
+            let at = (now + self.env.millis(0, 20)).max(group.deaf_until).max(before);
+            group.log.push_back((at, key, item));
+        }
+    }
+
+    /// When the replica has all that this node wrote until now.
+    pub fn replicated_at(&self, node: usize) -> Duration {
+        self.groups[self.group_of(node)].log.back().map_or(Duration::ZERO, |(at, ..)| *at)
+    }
+
+    fn bring_replica(&mut self, group: usize, now: Duration) {
+        let group = &mut self.groups[group];
+        while group.log.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, key, item)) = group.log.pop_front() else { break };
+            match item {
+                Some(item) => group.replica_data.insert(key, item),
+                None => group.replica_data.remove(&key),
+            };
+        }
+    }
+
+    /// The primary is gone, its replica takes over with what it has.
+    pub fn fail_over(&mut self, group: usize, away: Duration) {
+        let now = self.env.passed();
+        self.bring_replica(group, now);
+        let old = self.primary(group);
+        let new = 2 * group + (1 - old % 2);
+        let behind: BTreeSet<Vec<u8>> = self.groups[group].log.drain(..).map(|(_, key, _)| key).collect();
+        let mut lost = 0;
+        for key in &behind {
+            let kept = entries(self.groups[group].replica_data.get(key));
+            for entry in entries(self.nodes[old].data.get(key)).difference(&kept) {
+                lost += usize::from(self.forgotten_by_failover.insert(entry.clone()));
+            }
+        }
+        self.env.note(|| format!("redis group {group} fails over from node {old} to {new}: {lost} entries are forgotten"));
+        let data = self.groups[group].replica_data.clone();
+        let incarnation = self.nodes[old].incarnation + 1;
+        self.nodes[old] = Node { incarnation, down_until: now + away, ..Node::default() };
+        self.nodes[new].data = data;
+        self.groups[group].primary = new;
+    }
+
+    /// A primary starts again, with its data or without.
+    pub fn restart(&mut self, group: usize, keeps: Keeps, away: Duration) {
+        let now = self.env.passed();
+        let primary = self.primary(group);
+        self.env.note(|| format!("redis node {primary} restarts: {keeps:?}"));
+        let node = &mut self.nodes[primary];
+        node.incarnation += 1;
+        node.scripts.clear();
+        node.down_until = now + away / 2;
+        node.refuses = Some(("LOADING Redis is loading the dataset in memory", now + away));
+        if keeps == Keeps::Nothing {
+            let data = std::mem::take(&mut node.data);
+            let group = &mut self.groups[group];
+            group.replica_data.clear();
+            group.log.clear();
+            group.wiped = Some(data);
+        }
+    }
+
+    pub fn forget_scripts(&mut self, group: usize) {
+        let primary = self.primary(group);
+        self.nodes[primary].scripts.clear();
+    }
+
+    /// What `weir rebuild` does: brings back the entries that `is_sent` says went out, and then the epochs.
+    pub fn rebuild(&mut self, group: usize, is_sent: impl Fn(&Sent) -> bool) {
+        let Some(wiped) = self.groups[group].wiped.take() else { return };
+        self.env.note(|| format!("redis group {group} is rebuilt"));
+        let mut kept = Data::new();
+        for (key, item) in wiped {
+            let sent: BTreeSet<Sent> = entries(Some(&item)).into_iter().filter(|sent| is_sent(sent)).collect();
+            let gone = entries(Some(&item)).into_iter().filter(|entry| !sent.contains(entry));
+            self.forgotten_by_restore.extend(gone);
+            let item = match item {
+                Item::Hash(hash) => Item::Hash(
+                    hash.into_iter()
+                        .map(|(field, packed)| {
+                            if field.len() != 8 {
+                                return (field, packed);
+                            }
+                            let is_kept = |entry: &&[u8]| sent.contains(&(field.clone(), entry.to_vec()));
+                            let packed = packed.chunks_exact(ENTRY).filter(is_kept).flatten().copied().collect();
+                            (field, packed)
+                        })
+                        .collect(),
+                ),
+                text @ Item::Text(_) => text,
+            };
+            kept.insert(key, item);
+        }
+        self.put(kept);
+    }
+
+    /// Moves the next key of a slot on its way; the slot changes hands when none is left.
+    pub fn move_on(&mut self, slot: u16) {
+        let Some(&to) = self.moving.get(&slot) else { return };
+        let from = self.owner(slot);
+        let (old, new) = (self.primary(from), self.primary(to));
+        let Some(key) = self.nodes[old].data.keys().find(|key| slot_of(key) == slot).cloned() else {
+            self.env.note(|| format!("slot {slot} now belongs to group {to}"));
+            self.moving.remove(&slot);
+            self.owners.insert(slot, to);
+            return;
+        };
+        // A MIGRATE is not done before the replicas know of it.
+        let now = self.env.passed() + Duration::from_secs(3600);
+        self.bring_replica(from, now);
+        self.bring_replica(to, now);
+        if let Some(item) = self.nodes[old].data.remove(&key) {
+            self.groups[from].replica_data.remove(&key);
+            self.groups[to].replica_data.insert(key.clone(), item.clone());
+            self.nodes[new].data.insert(key, item);
+        }
+    }
+}
+
+/// What a node has after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    Data,
+    Nothing,
+}

@@ -1,0 +1,124 @@
+//! What all parts of a run share: time, dice, the trace, and how bad the weather is.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::{
+    sabotage::Sabotage,
+    time::{Sleep, Virtual},
+};
+
+/// Shared by everything in one run.
+#[derive(Debug, Clone)]
+pub struct Env(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    time: Arc<Virtual>,
+    dice: Mutex<fastrand::Rng>,
+    trace: Option<Mutex<Vec<String>>>,
+    calm: AtomicBool,
+    weather: Weather,
+    sabotage: Sabotage,
+}
+
+/// How likely things go wrong, in one of 1,000; drawn once a run, so that seeds differ in kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Weather {
+    pub kafka: u32,
+    pub redis: u32,
+}
+
+/// Whether a run writes down what happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracing {
+    On,
+    Off,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Env {
+    pub fn new(seed: u64, time: Arc<Virtual>, sabotage: Sabotage, tracing: Tracing) -> Self {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        // The pauses of the code under test have jitter, which comes from here.
+        fastrand::seed(dice.u64(..));
+        let kinds = [0, 5, 20, 60];
+        let weather = Weather { kafka: kinds[dice.usize(..4)], redis: kinds[dice.usize(..4)] };
+        let trace = (tracing == Tracing::On).then(Mutex::default);
+        Self(Arc::new(Inner { time, dice: Mutex::new(dice), trace, calm: AtomicBool::new(false), weather, sabotage }))
+    }
+
+    pub fn time(&self) -> &Arc<Virtual> {
+        &self.0.time
+    }
+
+    pub fn passed(&self) -> Duration {
+        self.0.time.passed()
+    }
+
+    pub fn sleep(&self, wait: Duration) -> Sleep {
+        self.0.time.sleep(wait)
+    }
+
+    pub fn sabotage(&self) -> Sabotage {
+        self.0.sabotage
+    }
+
+    /// A number from 0 to `below`, exclusive.
+    pub fn below(&self, below: u64) -> u64 {
+        lock(&self.0.dice).u64(..below)
+    }
+
+    pub fn index(&self, below: usize) -> usize {
+        lock(&self.0.dice).usize(..below)
+    }
+
+    /// True so many times of 1,000.
+    pub fn chance(&self, per_mille: u32) -> bool {
+        self.below(1000) < u64::from(per_mille)
+    }
+
+    /// A time between these, in milliseconds.
+    pub fn millis(&self, from: u64, to: u64) -> Duration {
+        Duration::from_micros(1000 * from + self.below(1000 * (to - from) + 1))
+    }
+
+    /// Whether Kafka loses something now.
+    pub fn kafka_fails(&self) -> bool {
+        !self.is_calm() && self.chance(self.0.weather.kafka)
+    }
+
+    /// Whether Redis loses something now.
+    pub fn redis_fails(&self) -> bool {
+        !self.is_calm() && self.chance(self.0.weather.redis)
+    }
+
+    /// From now on nothing breaks any more.
+    pub fn calm_down(&self) {
+        self.note(|| "-- calm --".to_owned());
+        self.0.calm.store(true, Relaxed);
+    }
+
+    pub fn is_calm(&self) -> bool {
+        self.0.calm.load(Relaxed)
+    }
+
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &self.0.trace {
+            let line = format!("{:>10.3} s  {}", self.passed().as_secs_f64(), what());
+            lock(trace).push(line);
+        }
+    }
+
+    pub fn take_trace(&self) -> Vec<String> {
+        self.0.trace.as_ref().map(|trace| std::mem::take(&mut *lock(trace))).unwrap_or_default()
+    }
+}

@@ -1,0 +1,122 @@
+//! A worker process: it can be killed at any await, frozen, and its clock can be wrong.
+
+use std::{
+    cell::{Cell, RefCell},
+    pin::Pin,
+    rc::Rc,
+    sync::{Arc, atomic::AtomicI64},
+    task::{Context, Poll, Waker},
+};
+
+use super::{broker::Broker, env::Env, time::MachineClock};
+
+pub type Shared = Rc<RefCell<Broker>>;
+
+pub struct Process {
+    pub number: u64,
+    /// Its place among the instances, which names its transactional ids.
+    pub instance: usize,
+    env: Env,
+    broker: Shared,
+    dead: Cell<bool>,
+    frozen: Cell<bool>,
+    awaits: Cell<u64>,
+    /// It dies at this await.
+    dies_at: Cell<u64>,
+    wakers: RefCell<Vec<Waker>>,
+    pub clock: MachineClock,
+}
+
+impl Process {
+    pub fn new(number: u64, instance: usize, env: &Env, broker: &Shared, off_ms: Arc<AtomicI64>) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            instance,
+            env: env.clone(),
+            broker: Rc::clone(broker),
+            dead: Cell::new(false),
+            frozen: Cell::new(false),
+            awaits: Cell::new(0),
+            dies_at: Cell::new(u64::MAX),
+            wakers: RefCell::default(),
+            clock: MachineClock { time: Arc::clone(env.time()), off_ms },
+        })
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead.get()
+    }
+
+    /// Dies at the n-th await from now.
+    pub fn kill_in(&self, awaits: u64) {
+        self.dies_at.set(self.awaits.get() + awaits);
+    }
+
+    pub fn kill(&self) {
+        if self.dead.replace(true) {
+            return;
+        }
+        self.env.note(|| format!("process {} dies at await {}", self.number, self.awaits.get()));
+        self.broker.borrow_mut().group.silence(self.number, Some(self.env.passed()));
+        self.wake();
+    }
+
+    pub fn freeze(&self) {
+        if !self.dead.get() && !self.frozen.replace(true) {
+            self.env.note(|| format!("process {} is frozen", self.number));
+            self.broker.borrow_mut().group.silence(self.number, Some(self.env.passed()));
+        }
+    }
+
+    pub fn thaw(&self) {
+        if !self.dead.get() && self.frozen.replace(false) {
+            self.env.note(|| format!("process {} goes on", self.number));
+            self.broker.borrow_mut().group.silence(self.number, None);
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.wakers.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Runs something as a part of this process: `None` if the process died meanwhile.
+    pub fn run<F: Future>(self: &Rc<Self>, work: F) -> Running<F> {
+        Running { process: Rc::clone(self), work: Some(Box::pin(work)) }
+    }
+}
+
+/// A part of a process.
+pub struct Running<F> {
+    process: Rc<Process>,
+    work: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> Future for Running<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let process = Rc::clone(&self.process);
+        process.awaits.set(process.awaits.get() + 1);
+        if process.awaits.get() >= process.dies_at.get() {
+            process.kill();
+        }
+        if process.dead.get() {
+            self.work = None;
+            return Poll::Ready(None);
+        }
+        process.wakers.borrow_mut().retain(|waker| !waker.will_wake(context.waker()));
+        process.wakers.borrow_mut().push(context.waker().clone());
+        if process.frozen.get() {
+            return Poll::Pending;
+        }
+        let Some(work) = &mut self.work else { return Poll::Ready(None) };
+        match work.as_mut().poll(context) {
+            Poll::Ready(done) => {
+                self.work = None;
+                Poll::Ready(Some(done))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

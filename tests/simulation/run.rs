@@ -1,0 +1,192 @@
+//! One run: a seed becomes processes, faults, and a verdict.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use tokio::task::{LocalSet, spawn_local};
+use tokio_util::sync::CancellationToken;
+use weir::{
+    metrics::Metrics,
+    worker::{
+        desk::Desk,
+        lane::{Lane, LaneError, LaneSettings},
+    },
+};
+
+use super::{
+    broker::Broker,
+    chaos,
+    check::{self, Tale},
+    env::{Env, Tracing},
+    process::{Process, Shared},
+    sabotage::Sabotage,
+    sink::SimSink,
+    source::SimSource,
+    store::Keyspace,
+    time::Virtual,
+    workload,
+};
+
+/// After the last fault everything must be done within this.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// What a run has shown.
+pub struct Outcome {
+    /// What was broken; empty for a good run.
+    pub broken: Vec<String>,
+    pub trace: Vec<String>,
+    /// Virtual time from the end of the faults until all was done.
+    pub recovered_in: Duration,
+    pub tale: Tale,
+}
+
+/// All that the tasks of a run share.
+pub struct World {
+    pub env: Env,
+    pub broker: Shared,
+    pub keyspace: Keyspace,
+    pub desk: Desk,
+    pub processes: RefCell<Vec<Rc<Process>>>,
+    /// A second process with the name of a living one was started: one of them is to be fenced.
+    pub twins: Cell<bool>,
+    pub broken: RefCell<Vec<String>>,
+    /// The processes' word to stop in order, by instance.
+    pub stops: RefCell<Vec<CancellationToken>>,
+    next_process: Cell<u64>,
+    pub lanes: usize,
+    pub clocks: Vec<Arc<AtomicI64>>,
+}
+
+/// Runs one seed to its end.
+pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
+    let time = Arc::new(Virtual::default());
+    let ticking = Arc::clone(&time);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_park(move || ticking.advance())
+        .build()
+        .expect("a runtime");
+    let env = Env::new(seed, time, sabotage, tracing);
+    let local = LocalSet::new();
+    local.block_on(&runtime, play(env))
+}
+
+async fn play(env: Env) -> Outcome {
+    let (intents, asks) = workload::intents(&env);
+    let instances = 1 + env.index(3);
+    let world = Rc::new(World {
+        broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
+        keyspace: Keyspace::new(&env).await,
+        desk: workload::desk(),
+        processes: RefCell::default(),
+        twins: Cell::new(false),
+        broken: RefCell::default(),
+        stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
+        next_process: Cell::new(0),
+        lanes: 1 + env.index(2),
+        clocks: (0..instances).map(|_| Arc::default()).collect(),
+        env: env.clone(),
+    });
+    for instance in 0..instances {
+        spawn_local(Rc::clone(&world).keep_up(instance));
+    }
+    chaos::reign(&world).await;
+    let calm_at = env.passed();
+    while !world.broker.borrow_mut().is_drained() {
+        if env.passed() > calm_at + RECOVERED_WITHIN {
+            let committed = world.broker.borrow().committed.clone();
+            world.broken.borrow_mut().push(format!("P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}"));
+            break;
+        }
+        env.sleep(Duration::from_millis(100)).await;
+    }
+    let recovered_in = env.passed() - calm_at;
+    let mut broken = world.broken.take();
+    let tale = check::check(&world, &asks, &mut broken);
+    Outcome { broken, trace: env.take_trace(), recovered_in, tale }
+}
+
+impl World {
+    fn process(&self, instance: usize) -> Rc<Process> {
+        let number = self.next_process.get();
+        self.next_process.set(number + 1);
+        let clock = Arc::clone(&self.clocks[instance]);
+        let process = Process::new(number, instance, &self.env, &self.broker, clock);
+        self.env.note(|| format!("process {number} starts as instance {instance}"));
+        self.processes.borrow_mut().push(Rc::clone(&process));
+        process
+    }
+
+    /// What systemd or Kubernetes does: an instance that ended is started again.
+    async fn keep_up(self: Rc<Self>, instance: usize) {
+        loop {
+            let process = self.process(instance);
+            Rc::clone(&self).live(process).await;
+            self.processes.borrow_mut().retain(|process| !process.is_dead());
+            self.env.sleep(self.env.millis(100, 5_000)).await;
+        }
+    }
+
+    /// A second process of the same name.
+    pub fn twin(self: &Rc<Self>, instance: usize) {
+        self.twins.set(true);
+        spawn_local(Rc::clone(self).live(self.process(instance)));
+    }
+
+    /// One process, from its start to its end.
+    async fn live(self: Rc<Self>, process: Rc<Process>) {
+        let stop = CancellationToken::new();
+        self.stops.borrow_mut()[process.instance] = stop.clone();
+        let lanes: Vec<_> = (0..self.lanes)
+            .map(|lane| spawn_local(process.run(Rc::clone(&self).lane(Rc::clone(&process), lane, stop.clone()))))
+            .collect();
+        for lane in lanes {
+            if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
+                self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
+                let fenced = self.twins.get() || self.broker.borrow().late > 0;
+                if !(fenced && message.contains("took over")) {
+                    self.broken.borrow_mut().push(format!("a lane ended: {message}"));
+                }
+            }
+            // One lane's end is the process's.
+            stop.cancel();
+        }
+        process.kill();
+    }
+
+    async fn lane(self: Rc<Self>, process: Rc<Process>, lane: usize, stop: CancellationToken) -> Result<(), LaneError> {
+        let mut lane = Lane {
+            source: SimSource::new(&self.env, &self.broker, process.number),
+            sink: SimSink::new(&self.env, &self.broker, &process, lane),
+            store: self.keyspace.store(&self.env),
+            clock: process.clock.clone(),
+            desk: self.desk.clone(),
+            settings: LaneSettings { batch: 40, commit_interval: Duration::from_millis(200), drain: DRAIN },
+            stop: stop.clone(),
+            metrics: Arc::new(Metrics::default()),
+            status: Arc::default(),
+        };
+        let end = {
+            let mut running = std::pin::pin!(lane.run());
+            let end = tokio::select! {
+                biased;
+                end = &mut running => Some(end),
+                () = stop.cancelled() => None,
+            };
+            match end {
+                Some(end) => end,
+                None => tokio::select! {
+                    biased;
+                    end = &mut running => end,
+                    () = self.env.sleep(DRAIN) => Err(LaneError::Fatal("it did not end within worker.drain".to_owned())),
+                },
+            }
+        };
+        lane.source.leave();
+        end
+    }
+}

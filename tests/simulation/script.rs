@@ -1,0 +1,170 @@
+//! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `bit`.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use mlua::{Lua, MultiValue, Table, Value as LuaValue, Variadic};
+use redis::Value;
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    Text(Vec<u8>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+/// The keys of a node.
+pub type Data = BTreeMap<Vec<u8>, Item>;
+
+thread_local! {
+    /// The keys that the running script sees, and those it wrote.
+    static KEYS: RefCell<(Data, Vec<Vec<u8>>)> = RefCell::default();
+    static LUA: Lua = interpreter().expect("Lua starts");
+    static COMPILED: RefCell<BTreeMap<String, mlua::Function>> = RefCell::default();
+}
+
+type Bytes = mlua::LuaString;
+
+/// Runs a script; gives its reply and the keys it wrote.
+pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) -> (Value, Vec<Vec<u8>>) {
+    KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), Vec::new()));
+    let reply = LUA.with(|lua| call(lua, source, keys, args)).unwrap_or_else(|error| self::error(&format!("ERR {error}")));
+    KEYS.with(|cell| {
+        let (after, written) = std::mem::take(&mut *cell.borrow_mut());
+        *data = after;
+        (reply, written)
+    })
+}
+
+/// An error reply.
+pub fn error(text: &str) -> Value {
+    let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));
+    redis::parse_redis_value(line.as_bytes()).expect("an error reply")
+}
+
+fn call(lua: &Lua, source: &str, keys: &[Vec<u8>], args: &[Vec<u8>]) -> mlua::Result<Value> {
+    let list = |items: &[Vec<u8>]| lua.create_sequence_from(items.iter().map(|item| lua.create_string(item)).collect::<Result<Vec<_>, _>>()?);
+    lua.globals().set("KEYS", list(keys)?)?;
+    lua.globals().set("ARGV", list(args)?)?;
+    let known = COMPILED.with(|cell| cell.borrow().get(source).cloned());
+    let function = match known {
+        Some(function) => function,
+        None => {
+            let function = lua.load(source.strip_prefix("#!lua").unwrap_or(source)).into_function()?;
+            COMPILED.with(|cell| cell.borrow_mut().insert(source.to_owned(), function.clone()));
+            function
+        }
+    };
+    reply(function.call(())?)
+}
+
+fn reply(value: LuaValue) -> mlua::Result<Value> {
+    Ok(match value {
+        LuaValue::String(text) => Value::BulkString(text.as_bytes().to_vec()),
+        LuaValue::Integer(number) => Value::Int(number),
+        #[expect(clippy::cast_possible_truncation, reason = "as Redis does")]
+        LuaValue::Number(number) => Value::Int(number as i64),
+        LuaValue::Table(table) => match table.raw_get::<Option<String>>("err")? {
+            Some(text) => error(&text),
+            None => Value::Array(table.sequence_values().map(|value| reply(value?)).collect::<Result<_, _>>()?),
+        },
+        _ => Value::Nil,
+    })
+}
+
+fn interpreter() -> mlua::Result<Lua> {
+    let lua = Lua::new();
+    let redis = lua.create_table()?;
+    redis.set("call", lua.create_function(|lua, args: Variadic<Bytes>| command(lua, &args))?)?;
+    redis.set(
+        "error_reply",
+        lua.create_function(|lua, text: Bytes| {
+            let table = lua.create_table()?;
+            table.set("err", text)?;
+            Ok(table)
+        })?,
+    )?;
+    let structs = lua.create_table()?;
+    structs.set("pack", lua.create_function(pack)?)?;
+    structs.set("unpack", lua.create_function(unpack)?)?;
+    let bit = lua.create_table()?;
+    bit.set("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)?;
+    let globals = lua.globals();
+    globals.set("redis", redis)?;
+    globals.set("struct", structs)?;
+    globals.set("bit", bit)?;
+    Ok(lua)
+}
+
+/// `redis.call`.
+fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
+    let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
+    let value = KEYS.with(|cell| {
+        let (data, written) = &mut *cell.borrow_mut();
+        super::commands::simple(&args, data, written)
+    });
+    to_lua(lua, value)
+}
+
+fn to_lua(lua: &Lua, value: Value) -> mlua::Result<LuaValue> {
+    Ok(match value {
+        Value::Nil => LuaValue::Boolean(false),
+        Value::Int(number) => LuaValue::Integer(number),
+        Value::BulkString(bytes) => LuaValue::String(lua.create_string(bytes)?),
+        Value::Okay => LuaValue::Table(ok(lua)?),
+        Value::Array(values) => {
+            let values = values.into_iter().map(|value| to_lua(lua, value)).collect::<Result<Vec<_>, _>>()?;
+            LuaValue::Table(lua.create_sequence_from(values)?)
+        }
+        other => return Err(mlua::Error::runtime(format!("{other:?}"))),
+    })
+}
+
+fn ok(lua: &Lua) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    table.set("ok", "OK")?;
+    Ok(table)
+}
+
+/// The widths in a format of `struct`: big-endian unsigned numbers are all that the scripts use.
+fn widths(format: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    assert_eq!(format.first(), Some(&b'>'), "only big-endian formats");
+    let mut rest = format[1..].iter().peekable();
+    std::iter::from_fn(move || match rest.next()? {
+        b'B' => Some(1),
+        b'I' => {
+            let digit = rest.next().expect("a width");
+            Some(usize::from(digit - b'0'))
+        }
+        other => panic!("struct: {}", char::from(*other)),
+    })
+}
+
+fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
+    let mut args = args.into_iter();
+    let Some(LuaValue::String(format)) = args.next() else { return Err(mlua::Error::runtime("a format")) };
+    let mut out = Vec::with_capacity(16);
+    for (width, number) in widths(&format.as_bytes()).zip(args) {
+        let number = match number {
+            LuaValue::Integer(number) => number,
+            #[expect(clippy::cast_possible_truncation, reason = "as struct does")]
+            LuaValue::Number(number) => number as i64,
+            other => return Err(mlua::Error::runtime(format!("struct.pack of {other:?}"))),
+        };
+        out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
+    }
+    lua.create_string(out)
+}
+
+fn unpack(_: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> mlua::Result<Variadic<LuaValue>> {
+    let bytes = bytes.as_bytes();
+    let mut at = place.unwrap_or(1) - 1;
+    let mut out = Variadic::new();
+    for width in widths(&format.as_bytes()) {
+        let part = bytes.get(at..at + width).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
+        #[expect(clippy::cast_precision_loss, reason = "at most 6 bytes")]
+        out.push(LuaValue::Number(part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64));
+        at += width;
+    }
+    out.push(LuaValue::Integer(i64::try_from(at + 1).unwrap()));
+    Ok(out)
+}

@@ -1,0 +1,104 @@
+//! Many seeds, and what is said of one that fails.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use super::{
+    env::Tracing,
+    run::{Outcome, run},
+    sabotage::Sabotage,
+};
+
+/// Seeds that every change is tested with.
+const SEEDS: u64 = 500;
+/// Within so many a planted bug must be found.
+const FOUND_WITHIN: u64 = 1_000;
+/// Lines of a trace that are shown.
+const SHOWN: usize = 200;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn tell(seed: u64, sabotage: Sabotage) -> String {
+    let Outcome { broken, trace, .. } = run(seed, sabotage, Tracing::On);
+    let from = if number("WEIR_SIM_SEED").is_some() { 0 } else { trace.len().saturating_sub(SHOWN) };
+    format!(
+        "seed {seed} breaks:\n  {}\n\nits end, oldest first (all of it: cargo xtask simulate --seed {seed}):\n{}",
+        broken.join("\n  "),
+        trace[from..].join("\n")
+    )
+}
+
+/// Runs seeds on all cores until one breaks; the lowest such that was found.
+fn first_broken(seeds: std::ops::Range<u64>, sabotage: Sabotage, each: impl Fn(u64, &Outcome) + Sync) -> Option<u64> {
+    let (next, broken) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while broken.load(Relaxed) == u64::MAX {
+                    let seed = next.fetch_add(1, Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let outcome = run(seed, sabotage, Tracing::Off);
+                    each(seed, &outcome);
+                    if !outcome.broken.is_empty() {
+                        broken.fetch_min(seed, Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    Some(broken.into_inner()).filter(|seed| *seed != u64::MAX)
+}
+
+#[test]
+fn nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks() {
+    let from = number("WEIR_SIM_FROM").unwrap_or(0);
+    let seeds = match number("WEIR_SIM_SEED") {
+        Some(seed) => {
+            println!("{}", tell(seed, Sabotage::None));
+            seed..seed + 1
+        }
+        None => from..from + number("WEIR_SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let began = Instant::now();
+    let slowest = AtomicU64::new(0);
+    let said = AtomicU64::new(0);
+    let all = seeds.end - seeds.start;
+    let broken = first_broken(seeds, Sabotage::None, |_, outcome| {
+        slowest.fetch_max(u64::try_from(outcome.recovered_in.as_millis()).unwrap(), Relaxed);
+        let done = said.fetch_add(1, Relaxed) + 1;
+        if done.is_multiple_of(1_000) {
+            let left = began.elapsed().as_secs_f64() / done as f64 * (all - done) as f64;
+            println!("{done} of {all} seeds, {left:.0} s left");
+        }
+    });
+    if let Some(seed) = broken {
+        panic!("{}", tell(seed, Sabotage::None));
+    }
+    let slowest = Duration::from_millis(slowest.into_inner());
+    println!("{all} seeds in {:.1?}; the slowest was done {slowest:.1?} after its last fault", began.elapsed());
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for seed in 0..3 {
+        let [first, second] = [(); 2].map(|()| run(seed, Sabotage::None, Tracing::On).trace);
+        assert!(first.len() > 50, "there is something to compare");
+        assert_eq!(first, second);
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for sabotage in Sabotage::ALL {
+        let found = first_broken(0..FOUND_WITHIN, sabotage, |_, _| {});
+        let seed = found.unwrap_or_else(|| panic!("{sabotage:?} was not found within {FOUND_WITHIN} seeds"));
+        println!("{sabotage:?}: seed {seed}: {}", run(seed, sabotage, Tracing::Off).broken[0]);
+    }
+}

@@ -1,0 +1,249 @@
+//! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `edge/kafka/producer.rs`.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use tokio::{sync::oneshot, task::spawn_local};
+use weir::worker::{
+    ports::{CommitError, CommitTimes, Settled, Sink},
+    record::{Job, Output, Progress},
+};
+
+use super::{
+    broker::{Broker, End, Intent, Refusal, TRANSACTION_TIMEOUT},
+    env::Env,
+    process::{Process, Shared},
+    sabotage::Sabotage,
+    source::Batch,
+};
+
+/// How long one step of a commit may take.
+const STEP: Duration = Duration::from_secs(10);
+/// How long a producer waits for what its predecessor left.
+const INIT: Duration = Duration::from_secs(25);
+/// After so long a commit is left behind.
+const WATCHDOG: Duration = Duration::from_secs(45);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    Open,
+    Spent,
+}
+
+struct Producer {
+    env: Env,
+    broker: Shared,
+    id: String,
+    epoch: u32,
+    state: State,
+    opened: Duration,
+}
+
+type Done = (Producer, Result<CommitTimes, CommitError>);
+
+pub struct SimSink {
+    env: Env,
+    broker: Shared,
+    process: Rc<Process>,
+    id: String,
+    producer: Option<Producer>,
+    in_flight: Option<(oneshot::Receiver<Done>, Duration)>,
+}
+
+/// One request and its reply; `None` where the client waited in vain, and does not know what became of it.
+async fn ask<T: 'static>(env: &Env, broker: &Shared, request: impl FnOnce(&mut Broker) -> T + 'static) -> Option<T> {
+    let away = broker.borrow().down_until.saturating_sub(env.passed());
+    if away >= STEP {
+        env.sleep(STEP).await;
+        return None;
+    }
+    env.sleep(away + env.millis(1, 15)).await;
+    if !env.kafka_fails() {
+        let reply = request(&mut broker.borrow_mut());
+        env.sleep(env.millis(1, 15)).await;
+        return Some(reply);
+    }
+    match env.index(3) {
+        0 => env.note(|| "kafka: a request is lost".to_owned()),
+        1 => {
+            env.note(|| "kafka: a reply is lost".to_owned());
+            request(&mut broker.borrow_mut());
+        }
+        _ => {
+            env.note(|| "kafka: a request is late".to_owned());
+            let (network, broker) = (env.clone(), Rc::clone(broker));
+            spawn_local(async move {
+                network.sleep(network.millis(5_000, 30_000)).await;
+                let mut broker = broker.borrow_mut();
+                broker.late += 1;
+                request(&mut broker);
+            });
+        }
+    }
+    env.sleep(STEP).await;
+    None
+}
+
+impl Producer {
+    async fn begin(env: &Env, broker: &Shared, id: &str) -> Result<Self, CommitError> {
+        let began = env.passed();
+        while env.passed() < began + INIT {
+            let name = id.to_owned();
+            match ask(env, broker, move |broker| broker.init(&name)).await {
+                Some(Ok(epoch)) => {
+                    let (env, broker, id) = (env.clone(), Rc::clone(broker), id.to_owned());
+                    return Ok(Self { env, broker, id, epoch, state: State::Ready, opened: Duration::ZERO });
+                }
+                Some(Err(_)) => env.sleep(Duration::from_millis(50)).await,
+                None => break,
+            }
+        }
+        Err(CommitError::Failed(format!("could not start {id}: no reply (simulated)")))
+    }
+
+    /// A step of a transaction, repeated while the broker still ends the one before.
+    async fn step(
+        &mut self,
+        what: &'static str,
+        request: impl Fn(&mut Broker, &str, u32) -> Result<(), Refusal> + Clone + 'static,
+    ) -> Result<(), CommitError> {
+        let began = self.env.passed();
+        loop {
+            let (id, epoch, request) = (self.id.clone(), self.epoch, request.clone());
+            match ask(&self.env, &self.broker, move |broker| request(broker, &id, epoch)).await {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(Refusal::Later)) if self.env.passed() < began + STEP => {
+                    self.env.sleep(Duration::from_millis(5)).await;
+                }
+                Some(Err(Refusal::Fenced)) => return Err(self.fenced()),
+                Some(Err(refusal @ (Refusal::Generation | Refusal::Later))) => {
+                    return Err(CommitError::Failed(format!("could not {what}: {refusal:?}")));
+                }
+                None => return Err(CommitError::Failed(format!("could not {what}: no reply"))),
+            }
+        }
+    }
+
+    fn fenced(&mut self) -> CommitError {
+        self.state = State::Spent;
+        if self.env.passed() - self.opened >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
+            CommitError::Failed(format!("the transaction of {} timed out", self.id))
+        } else {
+            CommitError::Fenced(format!("another instance took over {}", self.id))
+        }
+    }
+
+    async fn produce(&mut self, outputs: Rc<Vec<(Arc<Intent>, Output)>>) -> Result<(), CommitError> {
+        self.step("produce", move |broker, id, epoch| broker.produce(id, epoch, &outputs)).await
+    }
+
+    async fn offsets(&mut self, offsets: Vec<Progress>, member: (u64, i32)) -> Result<(), CommitError> {
+        let send = move |broker: &mut Broker, id: &str, epoch| broker.send_offsets((id, epoch), member, &offsets);
+        self.step("send the offsets", send).await
+    }
+
+    async fn end(&mut self) -> Result<(), CommitError> {
+        let ended = self.step("commit", |broker, id, epoch| broker.end(id, epoch, End::Commit)).await;
+        self.state = if ended.is_ok() { State::Ready } else { State::Spent };
+        ended
+    }
+
+    async fn commit(&mut self, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
+        self.opened = self.env.passed();
+        self.state = State::Open;
+        let Job { records, outputs, progress, membership } = job;
+        let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
+        if self.env.sabotage() == Sabotage::CommitBeforeProduce {
+            self.offsets(progress, membership).await?;
+            self.end().await?;
+            self.state = State::Open;
+            self.produce(outputs).await?;
+        } else {
+            self.produce(outputs).await?;
+            self.offsets(progress, membership).await?;
+        }
+        self.end().await?;
+        Ok(CommitTimes::default())
+    }
+
+    async fn abort(mut self) -> Option<Self> {
+        match self.state {
+            State::Ready => return Some(self),
+            State::Spent => return None,
+            State::Open => {}
+        }
+        let aborted = self.step("abort", |broker, id, epoch| broker.end(id, epoch, End::Abort)).await;
+        self.state = State::Ready;
+        self.epoch += 1;
+        aborted.is_ok().then_some(self)
+    }
+}
+
+impl SimSink {
+    pub fn new(env: &Env, broker: &Shared, process: &Rc<Process>, lane: usize) -> Self {
+        let id = format!("weir-{}-{lane}", process.instance);
+        let (env, broker, process) = (env.clone(), Rc::clone(broker), Rc::clone(process));
+        Self { env, broker, process, id, producer: None, in_flight: None }
+    }
+}
+
+impl Sink<Batch, (u64, i32)> for SimSink {
+    fn submit(&mut self, job: Job<Batch, (u64, i32)>) {
+        assert!(self.in_flight.is_none(), "one batch at a time");
+        let (told, done) = oneshot::channel();
+        self.in_flight = Some((done, self.env.passed()));
+        // Without a producer nobody tells, and `wait` says so.
+        let Some(mut producer) = self.producer.take() else { return };
+        let committing = self.process.run(async move {
+            let outcome = producer.commit(job).await;
+            let _ = told.send((producer, outcome));
+        });
+        spawn_local(committing);
+    }
+
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        let Some((done, since)) = &mut self.in_flight else { return Settled::Idle };
+        let outcome = tokio::select! {
+            biased;
+            outcome = done => outcome,
+            () = self.env.sleep(wait) => {
+                if self.env.passed() - *since < WATCHDOG {
+                    return Settled::Busy;
+                }
+                self.in_flight = None;
+                return Settled::Failed(CommitError::Failed("a commit hangs".to_owned()));
+            }
+        };
+        self.in_flight = None;
+        let failed = match outcome {
+            Ok((producer, outcome)) => {
+                self.producer = Some(producer);
+                match outcome {
+                    Ok(times) => return Settled::Committed(times),
+                    Err(error) => error,
+                }
+            }
+            Err(_) => CommitError::Failed("the committing thread is gone".to_owned()),
+        };
+        self.env.note(|| format!("{} of process {}: {failed}", self.id, self.process.number));
+        match failed {
+            CommitError::Failed(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
+                Settled::Committed(CommitTimes::default())
+            }
+            error @ (CommitError::Failed(_) | CommitError::Fenced(_) | CommitError::Fatal(_)) => Settled::Failed(error),
+        }
+    }
+
+    async fn recover(&mut self) -> Result<(), CommitError> {
+        self.in_flight = None;
+        let usable = match self.producer.take() {
+            Some(producer) => producer.abort().await,
+            None => None,
+        };
+        self.producer = Some(match usable {
+            Some(producer) => producer,
+            None => Producer::begin(&self.env, &self.broker, &self.id).await?,
+        });
+        Ok(())
+    }
+}

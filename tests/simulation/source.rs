@@ -1,0 +1,210 @@
+//! One member of the fake group, as a lane's source.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+
+use weir::worker::{
+    ports::{GroupEvent, Source, SourceError},
+    record::{Headers, Progress, RecordView, Records},
+};
+
+use super::{broker::Intent, env::Env, group::Look, process::Shared, sabotage::Sabotage};
+
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+/// Consumed intents.
+#[derive(Default)]
+pub struct Batch(pub Vec<Arc<Intent>>);
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let Intent { partition, offset, key, value, .. } = &*self.0[index];
+        let (partition, offset) = (*partition, *offset);
+        let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
+        RecordView { key, value, partition, offset, timestamp: None, headers: &NoHeaders }
+    }
+}
+
+#[derive(Clone)]
+enum Pending {
+    Assign(i32, Vec<i32>),
+    Revoke,
+}
+
+pub struct SimSource {
+    env: Env,
+    broker: Shared,
+    process: u64,
+    /// `None`: it is in no group.
+    member: Option<u64>,
+    /// The generation whose partitions it holds; -1 for none.
+    held: i32,
+    positions: BTreeMap<i32, i64>,
+    starts: Vec<Progress>,
+    pending: Option<Pending>,
+}
+
+impl SimSource {
+    pub fn new(env: &Env, broker: &Shared, process: u64) -> Self {
+        Self {
+            env: env.clone(),
+            broker: Rc::clone(broker),
+            process,
+            member: None,
+            held: -1,
+            positions: BTreeMap::new(),
+            starts: Vec::new(),
+            pending: None,
+        }
+    }
+
+    /// What the heartbeats have told.
+    fn serve(&mut self) -> Option<GroupEvent> {
+        let group = &mut self.broker.borrow_mut().group;
+        let look = self.member.map_or(Look::Unknown, |member| group.look(member, self.held));
+        match look {
+            Look::Nothing => {}
+            Look::Unknown | Look::Rejoin if self.held >= 0 => self.pending = Some(Pending::Revoke),
+            Look::Unknown => {
+                self.pending = None;
+                self.member = Some(group.join(self.process));
+            }
+            Look::Rejoin => {
+                self.pending = None;
+                if let Some(member) = self.member {
+                    group.rejoin(member);
+                }
+            }
+            Look::Assigned(generation, partitions) => self.pending = Some(Pending::Assign(generation, partitions)),
+        }
+        self.pending.as_ref().map(|pending| match pending {
+            Pending::Assign(..) => GroupEvent::Assigned,
+            Pending::Revoke => GroupEvent::Revoked,
+        })
+    }
+
+    /// Starts at the committed offsets.
+    async fn start(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+        self.env.sleep(self.env.millis(1, 20)).await;
+        if self.env.kafka_fails() {
+            self.env.sleep(Duration::from_secs(4)).await;
+            return Err(SourceError::Temporary("the committed offsets cannot be read (simulated)".to_owned()));
+        }
+        let offsets = self.broker.borrow_mut().committed_offsets(partitions).map_err(|refusal| {
+            SourceError::Temporary(format!("a transaction is open on these partitions: {refusal:?}"))
+        })?;
+        self.env.sleep(self.env.millis(1, 20)).await;
+        let known = offsets.iter().filter_map(|(partition, offset)| Some((*partition, (*offset)?)));
+        self.starts = known.map(|(partition, next_offset)| Progress { partition, next_offset }).collect();
+        self.positions = offsets.into_iter().map(|(partition, offset)| (partition, offset.unwrap_or(0))).collect();
+        Ok(())
+    }
+
+    fn fetch(&mut self, batch: &mut Batch, max: usize) {
+        let broker = self.broker.borrow();
+        let now = self.env.passed();
+        // What the client has fetched by now: no more than so many a partition and look.
+        let most = 1 + self.env.index(40);
+        for (partition, position) in &mut self.positions {
+            let log = &broker.intents[usize::try_from(*partition).unwrap()];
+            let from = log.partition_point(|intent| intent.offset < *position);
+            let there = log[from..].iter().take_while(|intent| intent.at <= now);
+            for intent in there.take(most.min(max.saturating_sub(batch.0.len()))) {
+                *position = intent.offset + 1;
+                batch.0.push(Arc::clone(intent));
+            }
+        }
+    }
+}
+
+impl Source for SimSource {
+    type Batch = Batch;
+    type Membership = (u64, i32);
+
+    fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        let deadline = self.env.passed() + wait;
+        loop {
+            if let Some(event) = self.serve() {
+                return Ok(Some(event));
+            }
+            if max > 0 && self.held >= 0 {
+                if self.env.kafka_fails() && self.env.chance(50) {
+                    return Err(SourceError::Temporary("a message took a side way (simulated)".to_owned()));
+                }
+                self.fetch(batch, max);
+            }
+            let left = deadline.saturating_sub(self.env.passed());
+            if batch.0.len() >= max || left.is_zero() {
+                return Ok(None);
+            }
+            self.env.sleep(left.min(Duration::from_millis(50))).await;
+        }
+    }
+
+    async fn settle(&mut self) -> Result<(), SourceError> {
+        match self.pending.clone() {
+            None => {}
+            Some(Pending::Assign(generation, partitions)) => {
+                self.start(&partitions).await?;
+                self.held = generation;
+            }
+            Some(Pending::Revoke) => {
+                self.positions.clear();
+                self.starts.clear();
+                self.held = -1;
+            }
+        }
+        self.pending = None;
+        Ok(())
+    }
+
+    async fn rewind(&mut self) -> Result<(), SourceError> {
+        assert!(self.pending.is_none(), "what is revoked must not be read again");
+        if self.env.sabotage() == Sabotage::ForgetRewind {
+            return Ok(());
+        }
+        let partitions: Vec<i32> = self.positions.keys().copied().collect();
+        self.start(&partitions).await
+    }
+
+    fn membership(&self) -> Result<(u64, i32), SourceError> {
+        match self.member {
+            Some(member) if self.held >= 0 => Ok((member, self.held)),
+            Some(_) | None => Err(SourceError::Temporary("the consumer is in no group yet".to_owned())),
+        }
+    }
+
+    fn partitions(&self) -> usize {
+        self.positions.len()
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.starts
+    }
+
+    fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        Vec::new()
+    }
+}
+
+/// What a lane does that ends in order; one that is killed cannot.
+impl SimSource {
+    pub fn leave(&mut self) {
+        if let Some(member) = self.member.take() {
+            self.broker.borrow_mut().group.leave(member);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
+
+use std::{cell::RefCell, sync::{Arc, Mutex}};
+
+use weir::{
+    domain::{
+        admit::AdmitBatch,
+        decide::{Answer, Verdict},
+        time::Time,
+    },
+    edge::redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
+    worker::ports::{Store, StoreError},
+};
+
+use super::{
+    cluster::Cluster,
+    env::{Env, Tracing, lock},
+    link::{SharedCluster, SimNetwork},
+    sabotage::Sabotage,
+    script::Data,
+    time::Virtual,
+};
+
+const GROUPS: usize = 3;
+const SHARDS: u16 = 6;
+
+/// A keyspace that was made once by the edge itself: all runs of a thread begin with a copy.
+#[derive(Clone)]
+struct Made {
+    opened: Opened,
+    slots: Vec<u16>,
+    keys: Data,
+}
+
+thread_local! {
+    static MADE: RefCell<Option<Made>> = const { RefCell::new(None) };
+}
+
+fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
+    let mut options = RedisOptions::for_urls(&["redis://127.0.0.1:7000", "redis://127.0.0.1:7003"]).unwrap();
+    options.shards = SHARDS;
+    options.users = 24 * 3 * u64::from(SHARDS);
+    options.network = Arc::new(SimNetwork { env: env.clone(), cluster: Arc::clone(cluster) });
+    options
+}
+
+/// Makes the keyspace, in a cluster of its own where nothing breaks.
+async fn make() -> Made {
+    let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
+    env.calm_down();
+    let layout = weir::domain::shard::Layout::for_users(SHARDS, 1);
+    let mut slots: Vec<u16> = (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
+    slots.push(super::cluster::slot_of(b"{weir}"));
+    let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
+    let options = Arc::new(options(&env, &cluster));
+    let birth = Birth { epoch: "the epoch".to_owned(), now: Time::default().plus(env.time().wall_ms()) };
+    let time = Arc::clone(env.time());
+    let stats = Arc::default();
+    let opening = open(&options, &stats, WhenMissing::Create, birth);
+    let ticking = async {
+        loop {
+            time.advance();
+            tokio::task::yield_now().await;
+        }
+    };
+    let opened = tokio::select! {
+        opened = opening => opened.expect("the keyspace is made"),
+        () = ticking => unreachable!("it ticks for ever"),
+    };
+    let keys = lock(&cluster).all_keys();
+    Made { opened, slots, keys }
+}
+
+/// A cluster with a keyspace in it, and what makes stores on it.
+pub struct Keyspace {
+    pub cluster: SharedCluster,
+    pub opened: Opened,
+    options: Arc<RedisOptions>,
+    pub wait_replicas: u32,
+}
+
+impl Keyspace {
+    pub async fn new(env: &Env) -> Self {
+        let known = MADE.with(|made| made.borrow().clone());
+        let Made { opened, slots, keys } = match known {
+            Some(made) => made,
+            None => {
+                let made = make().await;
+                MADE.with(|cell| *cell.borrow_mut() = Some(made.clone()));
+                made
+            }
+        };
+        let mut cluster = Cluster::new(env, GROUPS, slots);
+        cluster.put(keys);
+        let cluster = Arc::new(Mutex::new(cluster));
+        let mut options = options(env, &cluster);
+        let wait_replicas = u32::from(env.chance(500));
+        options.wait_replicas = wait_replicas;
+        Self { cluster, opened, options: Arc::new(options), wait_replicas }
+    }
+
+    pub fn store(&self, env: &Env) -> SimStore {
+        let stats = Arc::new(RedisStats::default());
+        SimStore { store: RedisStore::new(&self.options, &stats, &self.opened), sabotage: env.sabotage() }
+    }
+}
+
+pub struct SimStore {
+    store: RedisStore,
+    sabotage: Sabotage,
+}
+
+impl Store for SimStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let outcome = self.store.admit(batch, answers).await;
+        if outcome.is_err() && self.sabotage == Sabotage::SkipStoreRetry {
+            let through = Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false };
+            answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = Some(through));
+            return Ok(());
+        }
+        outcome
+    }
+}
+
+/// Where a user's history is found: the field in its bucket's hash.
+pub fn field_of(user: &str) -> Vec<u8> {
+    let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
+    layout.place(weir::domain::shard::UserHash::of(user)).field.to_vec()
+}
+
+/// How the checker and the rebuild know an entry again: its time and its intent's id.
+pub fn mark_of(entry: &[u8]) -> (i64, weir::domain::shard::IdHash) {
+    let bytes: &[u8; 20] = entry.try_into().expect("20 bytes");
+    let entry = weir::domain::history::Entry::from_bytes(bytes);
+    (entry.at.millis(), entry.id)
+}
+

@@ -1,0 +1,98 @@
+//! Virtual time: it stands still while anything can run, and then jumps to the next timer.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use weir::{domain::time::Time, worker::ports::Clock};
+
+/// When the simulation begins, in milliseconds since 1970.
+const BEGIN_MS: i64 = 1_795_000_000_000;
+
+/// The one clock of a run.
+#[derive(Debug, Default)]
+pub struct Virtual {
+    now_us: AtomicU64,
+    numbers: AtomicU64,
+    timers: Mutex<BTreeMap<(u64, u64), Waker>>,
+}
+
+impl Virtual {
+    pub fn passed(&self) -> Duration {
+        Duration::from_micros(self.now_us.load(Relaxed))
+    }
+
+    /// Milliseconds since 1970, on a clock that is right.
+    pub fn wall_ms(&self) -> i64 {
+        BEGIN_MS + i64::try_from(self.passed().as_millis()).unwrap()
+    }
+
+    pub fn sleep(self: &Arc<Self>, wait: Duration) -> Sleep {
+        let at = self.now_us.load(Relaxed) + u64::try_from(wait.as_micros()).unwrap();
+        Sleep { time: Arc::clone(self), at, number: self.numbers.fetch_add(1, Relaxed) }
+    }
+
+    /// Jumps to the next timer. For when nothing can run.
+    pub fn advance(&self) {
+        let next = self.timers.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+        if let Some(((at, _), waker)) = next {
+            self.now_us.fetch_max(at, Relaxed);
+            waker.wake();
+        }
+    }
+}
+
+/// Done at its time.
+pub struct Sleep {
+    time: Arc<Virtual>,
+    at: u64,
+    number: u64,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.time.now_us.load(Relaxed) >= self.at {
+            return Poll::Ready(());
+        }
+        let mut timers = self.time.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        timers.insert((self.at, self.number), context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.time.timers.lock().unwrap_or_else(PoisonError::into_inner).remove(&(self.at, self.number));
+    }
+}
+
+/// The clock of one machine, which may be wrong.
+#[derive(Clone)]
+pub struct MachineClock {
+    pub time: Arc<Virtual>,
+    /// How far it is off, in milliseconds.
+    pub off_ms: Arc<std::sync::atomic::AtomicI64>,
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Time {
+        Time::default().plus(self.time.wall_ms() + self.off_ms.load(Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        self.time.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        self.time.sleep(wait)
+    }
+}
