@@ -1,6 +1,10 @@
 //! A Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use weir::worker::record::{Destination, Output, OutputValue, Progress};
 
@@ -202,6 +206,15 @@ impl Broker {
     /// What a reader at read_committed sees, in order.
     pub fn visible(&self) -> impl Iterator<Item = &Out> {
         self.outputs.iter().filter(|out| self.transactions[out.transaction].state == State::Committed)
+    }
+
+    /// Approved records that are visible, and were written before by a transaction that was aborted.
+    pub fn replays(&self) -> usize {
+        let place = |out: &&Out| (out.intent.partition, out.intent.offset);
+        let approved = || self.outputs.iter().filter(|out| out.to == Destination::Approved);
+        let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
+        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| place(&out)).collect();
+        self.visible().filter(|out| out.to == Destination::Approved && aborted.contains(&place(out))).count()
     }
 
     /// Whether all intents are done, and nothing is open.

@@ -4,14 +4,7 @@ use std::{rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use tokio::task::spawn_local;
 
-use super::{
-    check,
-    cluster::Keeps,
-    env::lock,
-    process::Process,
-    run::World,
-    workload::BUSY,
-};
+use super::{check, cluster::Keeps, env::lock, process::Process, run::World, workload::BUSY};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {

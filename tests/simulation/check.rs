@@ -23,9 +23,24 @@ use super::{
 pub struct Tale {
     pub intents: usize,
     pub approved: usize,
+    pub suppressed: usize,
+    /// Approved sends that were recorded by a batch that was not committed.
+    pub replays: usize,
     pub duplicates: usize,
     pub forgotten: usize,
     pub rebalances: u64,
+}
+
+impl Tale {
+    pub fn add(&mut self, other: &Self) {
+        self.intents += other.intents;
+        self.approved += other.approved;
+        self.suppressed += other.suppressed;
+        self.replays += other.replays;
+        self.duplicates += other.duplicates;
+        self.forgotten += other.forgotten;
+        self.rebalances += other.rebalances;
+    }
 }
 
 /// An approved send: user's field, time, id.
@@ -80,13 +95,17 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         let forgotten: BTreeSet<Mark> = cluster.forgotten_by_failover.iter().map(mark).collect();
         for (user, sends) in &approved {
             for (at, id, _) in sends.iter().filter(|(at, id, _)| forgotten.contains(&(field_of(user), *at, *id))) {
-                judge.broken.push(format!("wait_replicas: a failover forgot what was sent to user {user} at {at} ({id:?})"));
+                judge
+                    .broken
+                    .push(format!("wait_replicas: a failover forgot what was sent to user {user} at {at} ({id:?})"));
             }
         }
     }
     Tale {
         intents: asks.len(),
         approved: approved.values().map(Vec::len).sum(),
+        suppressed: outs.iter().filter(|out| out.to == Destination::Suppressed).count(),
+        replays: broker.replays(),
         duplicates: outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == "duplicate")).count(),
         forgotten: judge.forgotten.len(),
         rebalances: broker.group.rebalances,
@@ -168,7 +187,8 @@ impl Judge<'_> {
                 for end in &counted {
                     let used = counted.iter().filter(|at| (end - window + 1..=*end).contains(*at)).count();
                     if used > usize::try_from(limit).unwrap() {
-                        self.broken.push(format!("C: user {user} had {used} of {limit} ({name}) in {window} ms until {end}"));
+                        self.broken
+                            .push(format!("C: user {user} had {used} of {limit} ({name}) in {window} ms until {end}"));
                     }
                 }
             }
@@ -186,7 +206,8 @@ impl Judge<'_> {
                     let cap = CAPS.into_iter().find(|(of, ..)| *of == name);
                     let at = envelope["decided_at"].as_str().and_then(weir::domain::time::Time::from_rfc3339);
                     cap.zip(at).is_some_and(|((_, window, limit, _), at)| {
-                        of_user.filter(|(_, sent, _)| *sent > at.millis() - window).count() >= usize::try_from(limit).unwrap()
+                        of_user.filter(|(_, sent, _)| *sent > at.millis() - window).count()
+                            >= usize::try_from(limit).unwrap()
                     })
                 }
                 "duplicate" => {

@@ -80,7 +80,9 @@ pub fn node_at(port: u16) -> usize {
 fn entries(item: Option<&Item>) -> BTreeSet<Sent> {
     let Some(Item::Hash(hash)) = item else { return BTreeSet::new() };
     let histories = hash.iter().filter(|(field, _)| field.len() == 8);
-    histories.flat_map(|(field, packed)| packed.chunks_exact(ENTRY).map(|entry| (field.clone(), entry.to_vec()))).collect()
+    histories
+        .flat_map(|(field, packed)| packed.chunks_exact(ENTRY).map(|entry| (field.clone(), entry.to_vec())))
+        .collect()
 }
 
 impl Cluster {
@@ -148,7 +150,11 @@ impl Cluster {
             b"PING" => return Value::SimpleString("PONG".to_owned()),
             b"CLUSTER" => return self.cluster_slots(),
             b"INFO" => return Value::BulkString(b"maxmemory_policy:noeviction\r\n".to_vec()),
-            b"CONFIG" => return Value::Array([&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec())).into()),
+            b"CONFIG" => {
+                return Value::Array(
+                    [&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec())).into(),
+                );
+            }
             b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
                 let source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
                 let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
@@ -197,7 +203,13 @@ impl Cluster {
         match self.moving.get(&slot) {
             Some(to) if owner == group && missing == keys.len() => Err(error(&format!("ASK {slot} {}", at(*to)))),
             Some(_) if owner == group && missing > 0 => apart(),
-            Some(to) if *to == group && asking => if keys.len() > 1 && missing > 0 { apart() } else { Ok(()) },
+            Some(to) if *to == group && asking => {
+                if keys.len() > 1 && missing > 0 {
+                    apart()
+                } else {
+                    Ok(())
+                }
+            }
             Some(_) | None if owner == group => Ok(()),
             Some(_) | None => moved(),
         }
@@ -257,7 +269,8 @@ impl Cluster {
                 lost += usize::from(self.forgotten_by_failover.insert(entry.clone()));
             }
         }
-        self.env.note(|| format!("redis group {group} fails over from node {old} to {new}: {lost} entries are forgotten"));
+        self.env
+            .note(|| format!("redis group {group} fails over from node {old} to {new}: {lost} entries are forgotten"));
         let data = self.groups[group].replica_data.clone();
         let incarnation = self.nodes[old].incarnation + 1;
         self.nodes[old] = Node { incarnation, down_until: now + away, ..Node::default() };

@@ -160,9 +160,7 @@ impl Group {
         let turn = self.env.index(members.len().max(1));
         for (place, id) in members.iter().enumerate() {
             let Some(member) = self.members.get_mut(id) else { continue };
-            let mine = |partition: &i32| {
-                (usize::try_from(*partition).unwrap() + turn) % members.len() == place
-            };
+            let mine = |partition: &i32| (usize::try_from(*partition).unwrap() + turn) % members.len() == place;
             member.partitions = (0..self.partitions).filter(mine).collect();
             member.generation = self.generation;
             member.learns_at = now + self.env.millis(1, 100);

@@ -6,6 +6,7 @@ use std::{
     rc::Rc,
     sync::{Arc, atomic::AtomicI64},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use super::{broker::Broker, env::Env, time::MachineClock};
@@ -24,6 +25,8 @@ pub struct Process {
     /// It dies at this await.
     dies_at: Cell<u64>,
     wakers: RefCell<Vec<Waker>>,
+    /// When it went on the last time.
+    pub thawed_at: Cell<Duration>,
     pub clock: MachineClock,
 }
 
@@ -39,6 +42,7 @@ impl Process {
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
             wakers: RefCell::default(),
+            thawed_at: Cell::new(Duration::ZERO),
             clock: MachineClock { time: Arc::clone(env.time()), off_ms },
         })
     }
@@ -71,6 +75,7 @@ impl Process {
     pub fn thaw(&self) {
         if !self.dead.get() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
+            self.thawed_at.set(self.env.passed());
             self.broker.borrow_mut().group.silence(self.number, None);
             self.wake();
         }

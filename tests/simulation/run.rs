@@ -26,7 +26,7 @@ use super::{
     sabotage::Sabotage,
     sink::SimSink,
     source::SimSource,
-    store::Keyspace,
+    store::{self, Keyspace, Made},
     time::Virtual,
     workload,
 };
@@ -70,17 +70,21 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
         .on_thread_park(move || ticking.advance())
         .build()
         .expect("a runtime");
-    let env = Env::new(seed, time, sabotage, tracing);
     let local = LocalSet::new();
-    local.block_on(&runtime, play(env))
+    local.block_on(&runtime, async {
+        let made = store::made().await;
+        // Not before: from here on all chance is the seed's.
+        let env = Env::new(seed, time, sabotage, tracing);
+        play(env, made).await
+    })
 }
 
-async fn play(env: Env) -> Outcome {
+async fn play(env: Env, made: Made) -> Outcome {
     let (intents, asks) = workload::intents(&env);
     let instances = 1 + env.index(3);
     let world = Rc::new(World {
         broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
-        keyspace: Keyspace::new(&env).await,
+        keyspace: Keyspace::new(&env, made),
         desk: workload::desk(),
         processes: RefCell::default(),
         twins: Cell::new(false),
@@ -99,7 +103,10 @@ async fn play(env: Env) -> Outcome {
     while !world.broker.borrow_mut().is_drained() {
         if env.passed() > calm_at + RECOVERED_WITHIN {
             let committed = world.broker.borrow().committed.clone();
-            world.broken.borrow_mut().push(format!("P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}"));
+            world
+                .broken
+                .borrow_mut()
+                .push(format!("P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}"));
             break;
         }
         env.sleep(Duration::from_millis(100)).await;
@@ -147,6 +154,7 @@ impl World {
         for lane in lanes {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
+                // A worker that is fenced ends; so may one whose own late request did it.
                 let fenced = self.twins.get() || self.broker.borrow().late > 0;
                 if !(fenced && message.contains("took over")) {
                     self.broken.borrow_mut().push(format!("a lane ended: {message}"));
@@ -156,6 +164,18 @@ impl World {
             stop.cancel();
         }
         process.kill();
+    }
+
+    /// The time to drain is over; what is frozen cannot end.
+    async fn drained(&self, process: &Process) {
+        let began = self.env.passed();
+        loop {
+            let left = (process.thawed_at.get().max(began) + DRAIN).saturating_sub(self.env.passed());
+            if left.is_zero() {
+                return;
+            }
+            self.env.sleep(left).await;
+        }
     }
 
     async fn lane(self: Rc<Self>, process: Rc<Process>, lane: usize, stop: CancellationToken) -> Result<(), LaneError> {
@@ -182,7 +202,9 @@ impl World {
                 None => tokio::select! {
                     biased;
                     end = &mut running => end,
-                    () = self.env.sleep(DRAIN) => Err(LaneError::Fatal("it did not end within worker.drain".to_owned())),
+                    () = self.drained(&process) => {
+                        Err(LaneError::Fatal("it did not end within worker.drain".to_owned()))
+                    }
                 },
             }
         };

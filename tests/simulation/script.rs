@@ -27,7 +27,8 @@ type Bytes = mlua::LuaString;
 /// Runs a script; gives its reply and the keys it wrote.
 pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) -> (Value, Vec<Vec<u8>>) {
     KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), Vec::new()));
-    let reply = LUA.with(|lua| call(lua, source, keys, args)).unwrap_or_else(|error| self::error(&format!("ERR {error}")));
+    let reply =
+        LUA.with(|lua| call(lua, source, keys, args)).unwrap_or_else(|error| self::error(&format!("ERR {error}")));
     KEYS.with(|cell| {
         let (after, written) = std::mem::take(&mut *cell.borrow_mut());
         *data = after;
@@ -42,7 +43,9 @@ pub fn error(text: &str) -> Value {
 }
 
 fn call(lua: &Lua, source: &str, keys: &[Vec<u8>], args: &[Vec<u8>]) -> mlua::Result<Value> {
-    let list = |items: &[Vec<u8>]| lua.create_sequence_from(items.iter().map(|item| lua.create_string(item)).collect::<Result<Vec<_>, _>>()?);
+    let list = |items: &[Vec<u8>]| {
+        lua.create_sequence_from(items.iter().map(|item| lua.create_string(item)).collect::<Result<Vec<_>, _>>()?)
+    };
     lua.globals().set("KEYS", list(keys)?)?;
     lua.globals().set("ARGV", list(args)?)?;
     let known = COMPILED.with(|cell| cell.borrow().get(source).cloned());

@@ -1,12 +1,16 @@
 //! Many seeds, and what is said of one that fails.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use super::{
-    env::Tracing,
+    check::Tale,
+    env::{Tracing, lock},
     run::{Outcome, run},
     sabotage::Sabotage,
 };
@@ -68,10 +72,12 @@ fn nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks() {
     };
     let began = Instant::now();
     let slowest = AtomicU64::new(0);
+    let tale = Mutex::new(Tale::default());
     let said = AtomicU64::new(0);
     let all = seeds.end - seeds.start;
     let broken = first_broken(seeds, Sabotage::None, |_, outcome| {
         slowest.fetch_max(u64::try_from(outcome.recovered_in.as_millis()).unwrap(), Relaxed);
+        lock(&tale).add(&outcome.tale);
         let done = said.fetch_add(1, Relaxed) + 1;
         if done.is_multiple_of(1_000) {
             let left = began.elapsed().as_secs_f64() / done as f64 * (all - done) as f64;
@@ -82,6 +88,14 @@ fn nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks() {
         panic!("{}", tell(seed, Sabotage::None));
     }
     let slowest = Duration::from_millis(slowest.into_inner());
+    let tale = tale.into_inner().unwrap();
+    println!("{tale:?}");
+    if all >= SEEDS {
+        // Seeds that reach nothing prove nothing.
+        assert!(
+            tale.approved > 0 && tale.suppressed > 0 && tale.duplicates > 0 && tale.replays > 0 && tale.forgotten > 0
+        );
+    }
     println!("{all} seeds in {:.1?}; the slowest was done {slowest:.1?} after its last fault", began.elapsed());
 }
 

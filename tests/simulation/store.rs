@@ -1,6 +1,9 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
-use std::{cell::RefCell, sync::{Arc, Mutex}};
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex},
+};
 
 use weir::{
     domain::{
@@ -26,7 +29,7 @@ const SHARDS: u16 = 6;
 
 /// A keyspace that was made once by the edge itself: all runs of a thread begin with a copy.
 #[derive(Clone)]
-struct Made {
+pub struct Made {
     opened: Opened,
     slots: Vec<u16>,
     keys: Data,
@@ -49,7 +52,8 @@ async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
     let layout = weir::domain::shard::Layout::for_users(SHARDS, 1);
-    let mut slots: Vec<u16> = (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
+    let mut slots: Vec<u16> =
+        (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
     slots.push(super::cluster::slot_of(b"{weir}"));
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
     let options = Arc::new(options(&env, &cluster));
@@ -79,17 +83,18 @@ pub struct Keyspace {
     pub wait_replicas: u32,
 }
 
+/// The keyspace that all runs of this thread begin with.
+pub async fn made() -> Made {
+    if let Some(made) = MADE.with(|made| made.borrow().clone()) {
+        return made;
+    }
+    let made = make().await;
+    MADE.with(|cell| *cell.borrow_mut() = Some(made.clone()));
+    made
+}
+
 impl Keyspace {
-    pub async fn new(env: &Env) -> Self {
-        let known = MADE.with(|made| made.borrow().clone());
-        let Made { opened, slots, keys } = match known {
-            Some(made) => made,
-            None => {
-                let made = make().await;
-                MADE.with(|cell| *cell.borrow_mut() = Some(made.clone()));
-                made
-            }
-        };
+    pub fn new(env: &Env, Made { opened, slots, keys }: Made) -> Self {
         let mut cluster = Cluster::new(env, GROUPS, slots);
         cluster.put(keys);
         let cluster = Arc::new(Mutex::new(cluster));
@@ -134,4 +139,3 @@ pub fn mark_of(entry: &[u8]) -> (i64, weir::domain::shard::IdHash) {
     let entry = weir::domain::history::Entry::from_bytes(bytes);
     (entry.at.millis(), entry.id)
 }
-

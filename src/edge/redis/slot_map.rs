@@ -66,9 +66,14 @@ impl SlotMap {
         match self {
             Self::Single(addr) => vec![addr.clone()],
             Self::Cluster { primaries, owners } => {
-                let owning: std::collections::BTreeSet<u16> = owners.iter().copied().collect();
-                let own = |index: &usize| u16::try_from(*index).is_ok_and(|index| owning.contains(&index));
-                primaries.iter().enumerate().filter(|(index, _)| own(index)).map(|(_, addr)| addr.clone()).collect()
+                let mut owning = vec![false; primaries.len()];
+                for owner in owners {
+                    if let Some(owning) = owning.get_mut(usize::from(*owner)) {
+                        *owning = true;
+                    }
+                }
+                let owning = primaries.iter().zip(owning).filter(|(_, owning)| *owning);
+                owning.map(|(addr, _)| addr.clone()).collect()
             }
         }
     }
