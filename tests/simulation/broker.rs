@@ -8,7 +8,7 @@ use std::{
 
 use weir::worker::record::{Destination, Output, OutputValue, Progress};
 
-use super::{env::Env, group::Group};
+use super::{env::Env, group::Group, sabotage::Sabotage};
 
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -159,7 +159,8 @@ impl Broker {
         offsets: &[Progress],
     ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
-        if !self.group.accepts(member, generation) {
+        let accepted = self.group.accepts(member, generation);
+        if !accepted && self.env.sabotage() != Sabotage::IgnoreMembership {
             return Err(Refusal::Generation);
         }
         self.transactions[transaction].offsets = offsets.to_vec();

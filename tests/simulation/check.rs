@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use weir::{
     domain::shard::IdHash,
+    edge::redis::RetryCause,
     worker::record::{Destination, OutputValue},
 };
 
@@ -29,9 +30,27 @@ pub struct Tale {
     pub duplicates: usize,
     pub forgotten: usize,
     pub rebalances: u64,
+    /// What Redis answered in place of answers.
+    pub troubles: BTreeMap<&'static str, u64>,
 }
 
 impl Tale {
+    /// What these runs did not reach, and so prove nothing about.
+    pub fn unreached(&self) -> Vec<&'static str> {
+        // No user's history is so long that a call is put off; nothing else writes to the keyspace.
+        let beyond = [RetryCause::PutOff, RetryCause::Refused].map(RetryCause::label);
+        let troubles = self.troubles.iter().filter(|(cause, times)| **times == 0 && !beyond.contains(cause));
+        let counts = [
+            ("approved", self.approved),
+            ("suppressed", self.suppressed),
+            ("duplicates", self.duplicates),
+            ("replays", self.replays),
+            ("forgotten", self.forgotten),
+        ];
+        let counts = counts.into_iter().filter(|(_, times)| *times == 0);
+        troubles.map(|(cause, _)| *cause).chain(counts.map(|(what, _)| what)).collect()
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.intents += other.intents;
         self.approved += other.approved;
@@ -40,6 +59,9 @@ impl Tale {
         self.duplicates += other.duplicates;
         self.forgotten += other.forgotten;
         self.rebalances += other.rebalances;
+        for (cause, times) in &other.troubles {
+            *self.troubles.entry(cause).or_default() += times;
+        }
     }
 }
 
@@ -109,6 +131,7 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         duplicates: outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == "duplicate")).count(),
         forgotten: judge.forgotten.len(),
         rebalances: broker.group.rebalances,
+        troubles: RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect(),
     }
 }
 

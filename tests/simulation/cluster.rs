@@ -231,7 +231,12 @@ impl Cluster {
         let now = self.env.passed();
         for key in written {
             let item = self.nodes[node].data.get(&key).cloned();
-            self.ever.extend(entries(item.as_ref()));
+            for entry in entries(item.as_ref()) {
+                // What was forgotten may be recorded again, at the same time even: a batch has one clock.
+                self.forgotten_by_failover.remove(&entry);
+                self.forgotten_by_restore.remove(&entry);
+                self.ever.insert(entry);
+            }
             let group = &mut self.groups[group];
             let before = group.log.back().map_or(Duration::ZERO, |(at, ..)| *at);
             let at = (now + self.env.millis(0, 20)).max(group.deaf_until).max(before);

@@ -18,16 +18,19 @@ pub enum Sabotage {
     CountReplayTwice,
     /// The script does not look at the epoch.
     TrustWipedShard,
+    /// Offsets are committed for partitions that another member has by now.
+    IgnoreMembership,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
         Self::ForgetRewind,
         Self::CountReplayTwice,
         Self::TrustWipedShard,
+        Self::IgnoreMembership,
     ];
 
     /// The script with the bug in it.
@@ -39,7 +42,8 @@ impl Sabotage {
             | Self::SkipStoreRetry
             | Self::SkipCommitRetry
             | Self::CommitBeforeProduce
-            | Self::ForgetRewind => return source.to_owned(),
+            | Self::ForgetRewind
+            | Self::IgnoreMembership => return source.to_owned(),
         };
         source.replace(sound, broken)
     }

@@ -91,10 +91,7 @@ fn nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks() {
     let tale = tale.into_inner().unwrap();
     println!("{tale:?}");
     if all >= SEEDS {
-        // Seeds that reach nothing prove nothing.
-        assert!(
-            tale.approved > 0 && tale.suppressed > 0 && tale.duplicates > 0 && tale.replays > 0 && tale.forgotten > 0
-        );
+        assert_eq!(tale.unreached(), Vec::<&str>::new(), "seeds that do not reach these prove nothing about them");
     }
     println!("{all} seeds in {:.1?}; the slowest was done {slowest:.1?} after its last fault", began.elapsed());
 }

@@ -81,6 +81,8 @@ pub struct Keyspace {
     pub opened: Opened,
     options: Arc<RedisOptions>,
     pub wait_replicas: u32,
+    /// Of all stores together.
+    pub stats: Arc<RedisStats>,
 }
 
 /// The keyspace that all runs of this thread begin with.
@@ -101,12 +103,11 @@ impl Keyspace {
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
         options.wait_replicas = wait_replicas;
-        Self { cluster, opened, options: Arc::new(options), wait_replicas }
+        Self { cluster, opened, options: Arc::new(options), wait_replicas, stats: Arc::default() }
     }
 
     pub fn store(&self, env: &Env) -> SimStore {
-        let stats = Arc::new(RedisStats::default());
-        SimStore { store: RedisStore::new(&self.options, &stats, &self.opened), sabotage: env.sabotage() }
+        SimStore { store: RedisStore::new(&self.options, &self.stats, &self.opened), sabotage: env.sabotage() }
     }
 }
 

@@ -8,6 +8,7 @@ mod fuzz;
 mod servers;
 mod setup;
 mod shell;
+mod simulate;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -52,6 +53,8 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
+    /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster that break as the seed says
+    Simulate(simulate::SimulateArgs),
     /// Check format, lints, dependencies and docs, then test: what CI runs
     Ci,
 }
@@ -63,6 +66,7 @@ fn main() -> Result<()> {
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
+        Chore::Simulate(args) => simulate::run(&args),
         Chore::Ci => ci::run(),
     }
 }

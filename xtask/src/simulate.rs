@@ -1,0 +1,40 @@
+//! `simulate`: many seeds of the simulation, or one with all that happened in it.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::shell::{self, command};
+
+/// Arguments of `cargo xtask simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Run this one alone, and print all that happens in it
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Build with optimization: takes minutes, and pays from some 10,000 seeds on
+    #[arg(long)]
+    release: bool,
+}
+
+/// Runs seeds until one breaks a promise.
+///
+/// # Errors
+/// When it does not build, or a seed breaks.
+pub fn run(args: &SimulateArgs) -> Result<()> {
+    let mut test = command("cargo", &["test", "-q", "-p", "weir", "--test", "simulation"]);
+    if args.release {
+        test.arg("--release");
+    }
+    test.args(["--", "--nocapture", "nothing_is_lost"]);
+    match args.seed {
+        Some(seed) => test.env("WEIR_SIM_SEED", seed.to_string()),
+        None => test.env("WEIR_SIM_SEEDS", args.seeds.to_string()).env("WEIR_SIM_FROM", args.from.to_string()),
+    };
+    shell::run(test)
+}
