@@ -23,6 +23,8 @@ enum Verb {
     Run(cli::run::RunArgs),
     /// Read everything, connect to everything, change nothing; say what is wrong and what to do
     Check(cli::check::CheckArgs),
+    /// Restore lost histories from the approved and refunds topics
+    Rebuild(cli::rebuild::RebuildArgs),
     /// Make, show and ask sets of segments
     #[command(subcommand)]
     Segments(cli::segments::SegmentsCommand),
@@ -53,6 +55,7 @@ async fn act(verb: Verb) -> anyhow::Result<()> {
         Verb::Demo(args) => Box::pin(cli::demo::run(&args, &mut out)).await,
         Verb::Run(args) => Box::pin(cli::run::run(&args)).await,
         Verb::Check(args) => Box::pin(cli::check::run(&args, &mut out)).await,
+        Verb::Rebuild(args) => Box::pin(cli::rebuild::run(&args, &mut out)).await,
         Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
         Verb::Policy(cli::policy::PolicyCommand::Check(args)) => cli::policy::check(&args, &mut out),
     }

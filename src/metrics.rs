@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::worker::ports::CommitTimes;
+use crate::{domain::refund::RefundOutcome, worker::ports::CommitTimes};
 
 /// A stage of a batch's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +73,13 @@ pub struct ReasonLabel {
     pub reason: &'static str,
 }
 
+/// Label of what became of a refund.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabel {
+    /// `taken_back`, `unknown`, `early` or `repeated`.
+    pub outcome: &'static str,
+}
+
 /// Label of what is refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SourceLabel {
@@ -119,6 +126,25 @@ impl Tally {
     }
 }
 
+/// What a batch of refunds came to; added to the metrics when it is committed.
+#[derive(Debug, Clone, Default)]
+pub struct RefundTally {
+    refunds: BTreeMap<&'static str, u64>,
+    dead_letters: BTreeMap<&'static str, u64>,
+}
+
+impl RefundTally {
+    /// One more refund.
+    pub fn refund(&mut self, outcome: RefundOutcome) {
+        *self.refunds.entry(outcome.as_str()).or_default() += 1;
+    }
+
+    /// One more record that is none.
+    pub fn dead_letter(&mut self, reason: &'static str) {
+        *self.dead_letters.entry(reason).or_default() += 1;
+    }
+}
+
 /// A gauge of seconds.
 pub type Seconds = Gauge<f64, AtomicU64>;
 /// A histogram's maker, for families.
@@ -136,6 +162,10 @@ pub struct Metrics {
     batch_intents: Histogram,
     stages: Family<StageLabel, Histogram, MakeHistogram>,
     lag: Family<PartitionLabel, Gauge>,
+    /// Refunds by what became of them.
+    pub refunds: Family<OutcomeLabel, Counter>,
+    /// Refunds that are not yet taken.
+    pub refunds_lag: Gauge,
     /// Commits that failed.
     pub commit_failures: Counter,
     /// Changes of partitions taken up.
@@ -190,6 +220,8 @@ impl Default for Metrics {
             batch_intents: sizes(),
             stages: Family::new_with_constructor(times),
             lag: Family::default(),
+            refunds: Family::default(),
+            refunds_lag: Gauge::default(),
             commit_failures: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
@@ -228,6 +260,8 @@ impl Metrics {
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
             "lag_records", lag, "Records of a partition that are not yet decided and committed";
+            "refunds", refunds, "Refunds taken and committed, by outcome";
+            "refunds_lag_records", refunds_lag, "Refunds that are not yet taken and committed";
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
             "rebalances", rebalances, "Changes of partitions taken up by lanes";
             "store_failures", store_failures, "Times the store did not answer a whole batch and was asked again";
@@ -270,6 +304,16 @@ impl Metrics {
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);
         self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
+    }
+
+    /// A batch of refunds is committed.
+    pub fn refunded(&self, tally: &RefundTally) {
+        for (&outcome, &count) in &tally.refunds {
+            self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+        }
+        for (&reason, &count) in &tally.dead_letters {
+            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
+        }
     }
 
     /// How many records of a partition are not yet done.

@@ -39,6 +39,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         approved: settings.approved.clone(),
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
+        refunds: settings.refunds.clone(),
         delivery: match settings.delivery {
             config::Delivery::ExactlyOnce => Delivery::ExactlyOnce,
             config::Delivery::AtLeastOnce => Delivery::AtLeastOnce,

@@ -7,6 +7,7 @@ pub mod exit;
 pub mod logging;
 pub mod output;
 pub mod policy;
+pub mod rebuild;
 pub mod run;
 pub mod segments;
 pub mod worker;

@@ -5,7 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -19,19 +22,24 @@ use crate::{
     edge::{
         kafka::{
             client::KafkaOptions,
+            sink::KafkaSink,
+            source::KafkaSource,
             topics::{self, TopicError},
         },
         policy_file::source::PolicySource,
-        redis::{self, Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing},
+        redis::{self, Birth, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing},
         segments::SegmentSource,
     },
     metrics::Metrics,
     worker::{
         clock::SystemClock,
         desk::Desk,
-        lane::LaneSettings,
+        lane::{LaneError, LaneSettings},
         ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source, keep_fresh},
+        refunds::Refunds,
+        status::LaneStatus,
+        supervise::LaneWork,
     },
 };
 
@@ -90,8 +98,10 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let desk =
         Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
+    let refunds = refunds(&kafka, RedisWith { options: &redis_options, stats: &stats, opened: &opened }, &metrics, &stop);
     Ok(Worker {
         kafka,
+        refunds,
         stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
         desk,
         lane: LaneSettings { batch: settings.worker.batch, commit_interval: settings.worker.commit_interval },
@@ -102,6 +112,33 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         store_health,
         stop,
     })
+}
+
+/// A Redis that was opened.
+struct RedisWith<'r> {
+    options: &'r Arc<RedisOptions>,
+    stats: &'r Arc<RedisStats>,
+    opened: &'r Opened,
+}
+
+/// The reader of refunds, where there is a topic of them.
+fn refunds(
+    kafka: &KafkaOptions,
+    redis: RedisWith<'_>,
+    metrics: &Arc<Metrics>,
+    stop: &CancellationToken,
+) -> Option<(LaneWork, Arc<LaneStatus>)> {
+    let options = Arc::new(kafka.for_refunds()?);
+    let store = RedisRefunds::new(redis.options, redis.stats, redis.opened, &options.intents);
+    let (metrics, stop, runtime) = (Arc::clone(metrics), stop.clone(), Handle::current());
+    let status = Arc::<LaneStatus>::default();
+    let its_status = Arc::clone(&status);
+    let work: LaneWork = Box::new(move || {
+        let source = KafkaSource::join(&options).map_err(|error| LaneError::Fatal(format!("refunds: {error}")))?;
+        let (topic, sink, clock) = (options.intents.clone(), KafkaSink::new(options, 0), SystemClock);
+        Refunds { topic, source, sink, store, clock, runtime, stop, metrics, status: its_status }.run()
+    });
+    Some((work, status))
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.

@@ -37,6 +37,8 @@ pub struct Worker<D> {
     pub desk: Desk,
     /// Batch size and pace.
     pub lane: LaneSettings,
+    /// The refunds' reader and how it stands, where refunds are read.
+    pub refunds: Option<(LaneWork, Arc<LaneStatus>)>,
     /// Where `/livez`, `/readyz` and `/metrics` answer; nowhere if `None`.
     pub http: Option<SocketAddr>,
     /// How long lanes may take to end.
@@ -65,6 +67,7 @@ impl<D: Store + 'static> Worker<D> {
             policy: Arc::clone(&self.desk.policy),
             redis: self.redis.clone(),
             store: self.store_health.clone(),
+            refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
         });
         let stopped = self.stop.clone();
         let server = match self.http {
@@ -75,7 +78,7 @@ impl<D: Store + 'static> Worker<D> {
                 Some(tokio::spawn(http::serve(listener, health, async move { stopped.cancelled().await })))
             }
         };
-        let work: Vec<LaneWork> = self
+        let mut work: Vec<LaneWork> = self
             .stores
             .into_iter()
             .zip(lanes)
@@ -92,6 +95,7 @@ impl<D: Store + 'static> Worker<D> {
                 work
             })
             .collect();
+        work.extend(self.refunds.map(|(refunds, _)| refunds));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         if let Some(server) = server {
             let _ = server.await;
@@ -126,6 +130,7 @@ impl StoreHealth {
 
 struct WorkerHealth {
     lanes: Vec<Arc<LaneStatus>>,
+    refunds: Option<Arc<LaneStatus>>,
     metrics: Arc<Metrics>,
     redis: Option<Arc<RedisStats>>,
     store: StoreHealth,
@@ -136,7 +141,9 @@ struct WorkerHealth {
 impl Health for WorkerHealth {
     fn stuck(&self) -> Result<(), String> {
         let now = SystemClock.now();
+        let refunds = self.refunds.as_ref().is_some_and(|refunds| refunds.is_stuck(now));
         match self.lanes.iter().position(|lane| lane.is_stuck(now)) {
+            None if refunds => Err("the reader of refunds has not made a turn for a minute".to_owned()),
             None => Ok(()),
             Some(lane) => Err(format!("lane {lane} has not made a turn for a minute")),
         }
@@ -149,6 +156,8 @@ impl Health for WorkerHealth {
             None => Some(format!("lane {number} waits for its partitions")),
         };
         let mut what: Vec<String> = self.lanes.iter().enumerate().filter_map(lane).collect();
+        let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
+        what.extend(refunds.map(|trouble| format!("refunds: {trouble}")));
         what.extend(self.store.0.load().as_ref().map(|trouble| trouble.message.clone()));
         if what.is_empty() { Ok(()) } else { Err(what) }
     }

@@ -72,6 +72,13 @@ pub const SETTINGS: &[Setting] = &[
     setting("kafka.suppressed", Text, Required, "Topic that decisions on suppressed intents are written to."),
     setting("kafka.dead_letters", Text, Required, "Topic for what is not an intent."),
     setting(
+        "kafka.refunds",
+        Text,
+        Unset("none"),
+        "Topic of refunds, sends that count no longer. Read by the group `<kafka.group>-refunds`. A topic made anew \
+         needs a new name.",
+    ),
+    setting(
         "kafka.delivery",
         Text,
         Is("exactly_once"),
@@ -192,13 +199,12 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings that the contract names and this version does not have.
-pub const NOT_YET: [(&str, &str); 3] = [
+pub const NOT_YET: [(&str, &str); 2] = [
     (
         "kafka.deferred",
         "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
          early are suppressed with the time from which on they may be sent",
     ),
-    ("kafka.refunds", "is not available in this version of weir, which does not take refunds: leave it out"),
     (
         "redis.unavailable_after",
         "is not available in this version of weir, in which all intents wait in Kafka while Redis is away: leave it out",

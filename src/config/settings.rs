@@ -51,6 +51,8 @@ pub struct KafkaSettings {
     pub suppressed: String,
     /// Topic of what is no intent.
     pub dead_letters: String,
+    /// Topic of refunds, where there is one.
+    pub refunds: Option<String>,
     /// How outputs become visible.
     pub delivery: Delivery,
     /// Names this instance's transactional ids.

@@ -4,6 +4,7 @@
 //! `tests/tidy.rs` keeps it so.
 
 pub mod admit;
+pub mod approved;
 pub mod class;
 pub mod dead_letter;
 pub mod decide;
@@ -15,6 +16,7 @@ pub mod history;
 pub mod intent;
 pub mod origin;
 pub mod policy;
+pub mod refund;
 pub mod schema;
 pub mod segment;
 pub mod shard;

@@ -111,11 +111,15 @@ impl IdHash {
 pub struct OriginMark(pub u32);
 
 impl OriginMark {
+    /// The mark of a send that was restored from its approved record, which does not tell its origin. No record has it,
+    /// so a restored send is never taken for a replay.
+    pub const RESTORED: Self = Self(0);
+
     /// The mark of a record's origin.
     #[must_use]
     pub fn of(topic: &str, partition: i32, offset: i64) -> Self {
         let base = xxh3_64_with_seed(topic.as_bytes(), u64::from(partition.cast_unsigned()));
         let mark = base.wrapping_add(offset.cast_unsigned()) & 0x00FF_FFFF;
-        Self(u32::try_from(mark).unwrap_or(0))
+        Self(u32::try_from(mark).unwrap_or(1).max(1))
     }
 }

@@ -40,6 +40,9 @@ use crate::metrics::{Metrics, Stage, Tally};
 
 /// How long the lane waits for a commit before it serves the group again.
 const SERVE_EVERY: Duration = Duration::from_millis(250);
+/// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
+/// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
+pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 /// The longest pause between two attempts at something that is away.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -153,12 +156,15 @@ where
 
     /// Decides a batch and hands it over.
     fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let (outputs, tally) = self.decide(&batch, &turn.committed)?;
+        let (outputs, tally, asked_at) = self.decide(&batch, &turn.committed)?;
         while !self.collect(turn, SERVE_EVERY)? {
             self.serve_group()?;
         }
         if self.serve_group()?.is_some() {
             return Err(Interruption::Group);
+        }
+        if asked_at.elapsed() > ANSWERS_HOLD {
+            return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
         let progress = progress_of(&batch);
         let membership = self.source.membership()?;
@@ -205,7 +211,12 @@ where
     }
 
     /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
-    fn decide(&mut self, batch: &S::Batch, done: &BTreeMap<i32, i64>) -> Result<(Vec<Output>, Tally), Interruption> {
+    /// Also gives the moment since when the answers hold.
+    fn decide(
+        &mut self,
+        batch: &S::Batch,
+        done: &BTreeMap<i32, i64>,
+    ) -> Result<(Vec<Output>, Tally, Instant), Interruption> {
         let began = Instant::now();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
@@ -215,15 +226,13 @@ where
 
         let began = Instant::now();
         let mut answers = vec![None; asks.asks.len()];
-        if !answers.is_empty() {
-            admit(self, &asks, &mut answers, done)?;
-        }
+        let asked_at = if answers.is_empty() { began } else { admit(self, &asks, &mut answers, done)? };
         self.metrics.stage(Stage::Admit, began.elapsed());
 
         let began = Instant::now();
-        let outputs = sitting.outputs(batch, &decoded, &drafts, &answers);
+        let (outputs, tally) = sitting.outputs(batch, &decoded, &drafts, &answers);
         self.metrics.stage(Stage::Encode, began.elapsed());
-        Ok(outputs)
+        Ok((outputs, tally, asked_at))
     }
 
     /// Takes up a change of partitions, when nothing is in flight any more.

@@ -7,5 +7,6 @@ pub mod output;
 pub mod ports;
 pub mod record;
 pub mod refresh;
+pub mod refunds;
 pub mod status;
 pub mod supervise;

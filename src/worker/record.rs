@@ -56,6 +56,8 @@ pub enum Destination {
     Suppressed,
     /// The dead-letter topic.
     DeadLetters,
+    /// None: nothing goes out for it.
+    Nowhere,
 }
 
 /// The value of an output record.

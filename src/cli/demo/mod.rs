@@ -66,6 +66,7 @@ impl Broker {
     fn start() -> anyhow::Result<Self> {
         let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
         let options = KafkaOptions {
+            refunds: None,
             brokers: cluster.bootstrap_servers(),
             group: "weir".to_owned(),
             intents: "send-intents".to_owned(),
@@ -128,6 +129,7 @@ async fn worker(kafka: Arc<KafkaOptions>, policy: Policy, stop: CancellationToke
     };
     let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50) };
     let worker = Worker {
+        refunds: None,
         kafka,
         stores: vec![EmbeddedStore::new(HISTORY_MS)],
         desk,

@@ -12,12 +12,16 @@ use crate::{
 
 /// The topics, by setting.
 const TOPICS: [&str; 4] = ["kafka.intents", "kafka.approved", "kafka.suppressed", "kafka.dead_letters"];
+/// All of them: those above, and those that need not be.
+const ALL_TOPICS: [&str; 5] = [TOPICS[0], TOPICS[1], TOPICS[2], TOPICS[3], "kafka.refunds"];
 
 pub(super) fn settings(layers: &Layers<'_>) -> Option<KafkaSettings> {
     let brokers = layers.get("kafka.brokers", brokers);
     let group = layers.get("kafka.group", |node| text(node).map(str::to_owned));
     let topics = TOPICS.map(|key| layers.get(key, topic));
-    distinct(layers, &topics);
+    let refunds = layers.optional("kafka.refunds", topic);
+    let [first, second, third, fourth] = topics.clone();
+    distinct(layers, &[first, second, third, fourth, refunds.clone()]);
     let deliveries = [("exactly_once", Delivery::ExactlyOnce), ("at_least_once", Delivery::AtLeastOnce)];
     let delivery = layers.get("kafka.delivery", |node| one_of(node, &deliveries));
     let instance = layers.optional("kafka.instance", |node| text(node).map(str::to_owned));
@@ -32,6 +36,7 @@ pub(super) fn settings(layers: &Layers<'_>) -> Option<KafkaSettings> {
         approved: approved?,
         suppressed: suppressed?,
         dead_letters: dead_letters?,
+        refunds,
         delivery: delivery?,
         instance: instance.unwrap_or_else(|| gethostname::gethostname().to_string_lossy().into_owned()),
         create_topics: create_topics?,
@@ -63,14 +68,14 @@ fn topic(node: &Node) -> Parsed<String> {
 }
 
 /// What is written to one topic must not be read or taken for what is written to another.
-fn distinct(layers: &Layers<'_>, topics: &[Option<String>; 4]) {
+fn distinct(layers: &Layers<'_>, topics: &[Option<String>; 5]) {
     for (number, topic) in topics.iter().enumerate() {
         let same = topics[..number].iter().position(|before| before.is_some() && before == topic);
         if let Some(before) = same {
             let name = topic.as_deref().unwrap_or_default();
             layers.note(
-                TOPICS[number],
-                &format!("and {} are both {name:?}: each must be a topic of its own", TOPICS[before]),
+                ALL_TOPICS[number],
+                &format!("and {} are both {name:?}: each must be a topic of its own", ALL_TOPICS[before]),
             );
         }
     }

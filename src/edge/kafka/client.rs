@@ -43,6 +43,8 @@ pub struct KafkaOptions {
     pub suppressed: String,
     /// The dead-letter topic.
     pub dead_letters: String,
+    /// The refunds topic, where there is one.
+    pub refunds: Option<String>,
     /// How a batch becomes visible.
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
@@ -73,6 +75,13 @@ impl KafkaOptions {
     #[must_use]
     pub fn topics(&self) -> [&str; 4] {
         [&self.intents, &self.approved, &self.suppressed, &self.dead_letters]
+    }
+
+    /// The options of the refunds' reader: a group of its own, that reads the refunds in place of the intents.
+    #[must_use]
+    pub fn for_refunds(&self) -> Option<Self> {
+        let intents = self.refunds.clone()?;
+        Some(Self { intents, group: format!("{}-refunds", self.group), refunds: None, ..self.clone() })
     }
 
     /// Settings of any client of this instance.

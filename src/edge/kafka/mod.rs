@@ -5,4 +5,5 @@ pub mod native;
 pub mod producer;
 pub mod sink;
 pub mod source;
+pub mod span;
 pub mod topics;

@@ -147,6 +147,8 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
 pub struct PartitionError {
     /// The partition.
     pub partition: i32,
+    /// Where: at the end of a partition, the offset of the record that will come next.
+    pub offset: i64,
     /// What is wrong with it.
     pub code: RDKafkaErrorCode,
 }
@@ -178,7 +180,8 @@ impl<C: ConsumerContext> MessageBatch<C> {
                 self.bytes += message.raw().len + message.raw().key_len;
                 self.messages.push(message);
             } else {
-                errors.push(PartitionError { partition: message.raw().partition, code: code.into() });
+                let (partition, offset) = (message.raw().partition, message.raw().offset);
+                errors.push(PartitionError { partition, offset, code: code.into() });
             }
         }
         errors

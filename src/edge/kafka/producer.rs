@@ -55,11 +55,12 @@ impl OutputTopics {
         })
     }
 
-    fn of(&self, destination: Destination) -> &CStr {
+    fn of(&self, destination: Destination) -> Option<&CStr> {
         match destination {
-            Destination::Approved => &self.approved,
-            Destination::Suppressed => &self.suppressed,
-            Destination::DeadLetters => &self.dead_letters,
+            Destination::Approved => Some(&self.approved),
+            Destination::Suppressed => Some(&self.suppressed),
+            Destination::DeadLetters => Some(&self.dead_letters),
+            Destination::Nowhere => None,
         }
     }
 }
@@ -214,8 +215,8 @@ impl LaneProducer {
     ) -> Result<(), CommitError> {
         let deadline = self.opened + STEP_TIMEOUT;
         for (index, output) in job.outputs.iter().enumerate() {
+            let Some(topic) = topics.of(output.to) else { continue };
             let record = job.records.get(index);
-            let topic = topics.of(output.to);
             let partition = match record.key {
                 Some(_) => Partition::ByKey,
                 None => Partition::Number(record.partition % self.partitions_of(topic)?),

@@ -24,7 +24,7 @@ use crate::worker::{
 /// A commit, or a recovery, that takes longer hangs: its thread is left behind and a new producer takes over.
 /// Three times the transaction's own time-out: by then the broker has aborted what was open, and all steps of either
 /// (abort 10 s and start 25 s; flush, offsets and commit 10 s each) have had their time.
-const WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
+pub const WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
 
 type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 

@@ -125,8 +125,8 @@ impl KafkaSource {
         let topic = &self.topic;
         match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => Err(SourceError::Fatal(format!(
-                "the committed offset of {topic} {what} is gone: retention has deleted intents that were never decided. \
-                 Find out what was lost, then reset the group's offsets (kafka-consumer-groups --reset-offsets) \
+                "the committed offset of {topic} {what} is gone: retention has deleted records that weir had not \
+                 read, or the topic was deleted and made anew (one of refunds then needs another name). Find out what was lost, then reset the group's offsets (kafka-consumer-groups --reset-offsets) \
                  or set auto.offset.reset in [kafka.properties]"
             ))),
             RDKafkaErrorCode::TopicAuthorizationFailed

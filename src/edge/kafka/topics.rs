@@ -66,7 +66,7 @@ pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
     let known: Partitions =
         metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
     let (mut found, mut missing) = (Partitions::new(), Vec::new());
-    for topic in options.topics() {
+    for topic in options.topics().into_iter().chain(options.refunds.as_deref()) {
         match known.get(topic) {
             Some(&partitions) if partitions > 0 => {
                 found.insert(topic.to_owned(), partitions);

@@ -107,6 +107,24 @@ impl Keyspace {
         format!("{}{bucket}", self.stem(shard))
     }
 
+    /// The key of a shard's marks: how far each partition of the refunds is taken.
+    #[must_use]
+    pub fn marks_key(&self, shard: u16) -> String {
+        format!("{}r", self.stem(shard))
+    }
+
+    /// Where a rebuild keeps how far it is, a hash.
+    #[must_use]
+    pub fn rebuild_key(&self) -> String {
+        format!("{}:rebuild", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+    }
+
+    /// Held by the rebuild that is running.
+    #[must_use]
+    pub fn rebuild_lock_key(&self) -> String {
+        format!("{}:rebuilding", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+    }
+
     fn stem(&self, shard: u16) -> &str {
         self.stems.get(usize::from(shard)).map_or("", String::as_str)
     }

@@ -97,22 +97,22 @@ async fn find(
         }
         return Err(StoreError::Fatal(format!(
             "{} is gone, though {present} of {shards} shards have their epoch: the node that held it has lost its data. \
-             Restore it from a backup, or make a new, empty keyspace under another redis.prefix",
+             Restore all from the approved topic with weir rebuild --all, which makes the keyspace anew",
             ours.meta_key()
         )));
     }
     if when_missing == WhenMissing::Refuse {
         return Err(StoreError::Fatal(format!(
             "{}: there is no keyspace here. The first start of a group makes it; where the group has decided intents \
-             before, its histories are lost: restore Redis, or make an empty keyspace with weir check --create (every \
-             user can then be written to as if for the first time)",
+             before, its histories are lost: restore them with weir rebuild --all, or make an empty keyspace with weir check \
+             --create (every user can then be written to as if for the first time)",
             ours.meta_key()
         )));
     }
     Ok(None)
 }
 
-async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
+pub(super) async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
     let mut command = cmd("HGETALL");
     command.arg(keyspace.meta_key());
     match cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await {
@@ -131,7 +131,7 @@ fn parse_meta(keyspace: &Keyspace, value: redis::Value) -> Result<Option<(Meta, 
     Meta::of_fields(&fields).map(Some).map_err(|reason| foreign(keyspace, &reason))
 }
 
-fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
+pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
     StoreError::Fatal(format!(
         "{} is not a keyspace of this weir: {reason}. Give redis.prefix another value, or use the weir that made it",
         keyspace.meta_key()
@@ -148,7 +148,7 @@ async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), 
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }
 
-fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
+pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
     let differs = |setting: &str, ours: String, theirs: String| {
         Err(StoreError::Fatal(format!(
             "redis.{setting} is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to \
@@ -198,7 +198,7 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
 }
 
 /// The epoch of each shard.
-async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
+pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
     let requests = (0..keyspace.meta().layout.shards).map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
     let replies = cluster.ask_all(requests.collect()).await;
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()

@@ -9,10 +9,16 @@ pub(super) enum Script {
     Intern,
     /// `lua/create.lua`
     Create,
+    /// `lua/refund.lua`
+    Refund,
+    /// `lua/rebuild.lua`
+    Rebuild,
+    /// `lua/epoch.lua`
+    Epoch,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 3;
+pub(super) const SCRIPTS: usize = 6;
 
 impl Script {
     /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
@@ -22,6 +28,9 @@ impl Script {
             Self::Admit => include_str!("../../../lua/admit.lua"),
             Self::Intern => include_str!("../../../lua/intern.lua"),
             Self::Create => include_str!("../../../lua/create.lua"),
+            Self::Refund => include_str!("../../../lua/refund.lua"),
+            Self::Rebuild => include_str!("../../../lua/rebuild.lua"),
+            Self::Epoch => include_str!("../../../lua/epoch.lua"),
         }
     }
 

@@ -6,7 +6,7 @@ use redis::cmd;
 
 use super::{
     cluster::Cluster, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions, pass::Pass,
-    stats::RedisStats,
+    renewal::renewed, stats::RedisStats,
 };
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
@@ -63,6 +63,7 @@ impl RedisStore {
             }
         }
         self.lost = lost;
+        self.take_up_new_keyspace().await;
         if !self.lost.is_empty() {
             return Err(lost_history(self.lost.clone(), "their epoch is gone or another"));
         }
@@ -72,13 +73,25 @@ impl RedisStore {
         }
         Ok(())
     }
+
+    /// Where a rebuild has made the keyspace anew, it is this store's from now on; `true` then.
+    async fn take_up_new_keyspace(&mut self) -> bool {
+        if self.lost.is_empty() {
+            return false;
+        }
+        let Some(made_anew) = renewed(&mut self.cluster, &self.keyspace).await else { return false };
+        self.lost = (0..made_anew.meta().layout.shards).collect();
+        self.keyspace = made_anew;
+        self.names = Names::default();
+        true
+    }
 }
 
 /// The error for shards that have lost their history.
 pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
     StoreError::LostHistory {
         shards,
-        message: format!("{found}; their intents wait: restore the node's data from its backup or replica"),
+        message: format!("{found}; their intents wait: restore their history with weir rebuild"),
     }
 }
 
@@ -92,7 +105,11 @@ impl Store for RedisStore {
         lost.extend(pass.lost());
         lost.sort_unstable();
         lost.dedup();
-        pass.result()
+        let result = pass.result();
+        if result.is_err() && self.take_up_new_keyspace().await {
+            return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+        }
+        result
     }
 }
 

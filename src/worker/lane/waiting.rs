@@ -1,11 +1,14 @@
 //! Waiting for what is away, without losing the place in the group.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::time::timeout;
 
-use super::{Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
+use super::{ANSWERS_HOLD, Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer},
     worker::ports::{Clock, Sink, Source, Store, StoreError},
@@ -17,13 +20,17 @@ pub(super) fn backoff() -> impl Iterator<Item = Duration> {
     builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
 }
 
-/// Asks the store until it has answered everything, serving the group meanwhile.
+/// Asks the store until it has answered everything, serving the group meanwhile. Gives the moment since when the answers
+/// hold.
+///
+/// Where a shard has lost its history, or the rest is long in coming, all is asked again: what was recorded before may be
+/// gone by the time when all is answered. What is still there is answered as it was.
 pub(super) fn admit<S, K, D, C>(
     lane: &mut Lane<S, K, D, C>,
     asks: &AdmitBatch<'_>,
     answers: &mut [Option<Answer>],
     done: &BTreeMap<i32, i64>,
-) -> Result<(), Interruption>
+) -> Result<Instant, Interruption>
 where
     S: Source,
     K: Sink<S::Batch, S::Membership>,
@@ -31,7 +38,7 @@ where
     C: Clock,
 {
     let Lane { source, store, clock, runtime, stop, metrics, status, .. } = lane;
-    let mut pauses = backoff();
+    let (mut pauses, mut asked_at) = (backoff(), Instant::now());
     // Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
     let mut serve = || -> Result<(), Interruption> {
         status.turn(clock.now());
@@ -48,15 +55,17 @@ where
     };
     let outcome = runtime.block_on(async {
         loop {
-            let mut asking = std::pin::pin!(store.admit(asks, answers));
-            let answer = loop {
-                match timeout(SERVE_EVERY, &mut asking).await {
-                    Ok(answer) => break answer,
-                    Err(_) => serve()?,
+            let answer = {
+                let mut asking = std::pin::pin!(store.admit(asks, answers));
+                loop {
+                    match timeout(SERVE_EVERY, &mut asking).await {
+                        Ok(answer) => break answer,
+                        Err(_) => serve()?,
+                    }
                 }
             };
             match answer {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(asked_at),
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
                 Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("the store did not answer everything: {error}; asking again");
@@ -65,6 +74,11 @@ where
                         status.set_lost_shards(shards.len());
                     }
                     status.set_trouble(Some(error.to_string()));
+                    let lost = matches!(error, StoreError::LostHistory { .. });
+                    if lost || asked_at.elapsed() > ANSWERS_HOLD / 2 {
+                        answers.fill(None);
+                        asked_at = Instant::now();
+                    }
                     serve()?;
                     // A stop ends the pause; `serve` then sees it.
                     let _ = timeout(pauses.next().unwrap_or(LONGEST_BACKOFF), stop.cancelled()).await;

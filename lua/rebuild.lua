@@ -1,0 +1,94 @@
+#!lua
+-- rebuild: puts sends of some users of one shard back into their histories.
+--
+-- An entry of the same id and time as one that is there is that one; so to do it again changes nothing.
+--
+-- KEYS  [1]     the shard's epoch
+--       [2..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time
+-- ARGV  [1]     what the epoch has to be: the mark of this rebuild
+--       [2]     entries of this time (ms since 2020-01-01, decimal) or before are too old, and left out
+--       [3]     the time to live of the keys, ms, decimal
+--       [4]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (8 bytes each),
+--               then for each user: entries u16, each 20 bytes
+-- Reply: how many entries were not there.
+-- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
+--
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 rebuilding:<epoch>:<run> 216000000000 1468800000
+--            "\0\1" <field> "\0\1" <entry>  ->  1
+
+local byte, sub, unpack_struct = string.byte, string.sub, struct.unpack
+local ENTRY_BYTES, FIELD_BYTES = 20, 8
+
+if #ARGV ~= 4 then
+  return redis.error_reply('ERR rebuild takes 4 arguments, not ' .. #ARGV)
+end
+local epoch = redis.call('GET', KEYS[1])
+if epoch ~= ARGV[1] then
+  return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
+end
+local too_old, items, place, added = tonumber(ARGV[2]), ARGV[4], 1, 0
+
+local function u16()
+  local high, low = byte(items, place, place + 1)
+  place = place + 2
+  return high * 256 + low
+end
+
+-- The history with the entry in its place, behind those of the same time; nothing where it is there already.
+local function insert(history, entry, time)
+  local last = #history - ENTRY_BYTES + 1
+  while last > 0 do
+    local before = unpack_struct('>I5', history, last)
+    if before < time then
+      break
+    end
+    if before == time and sub(history, last + 5, last + 10) == sub(entry, 6, 11) then
+      return nil
+    end
+    last = last - ENTRY_BYTES
+  end
+  -- `last` is the newest entry of an earlier time; those of the same time stay in front.
+  local behind = last + ENTRY_BYTES
+  while behind <= #history and unpack_struct('>I5', history, behind) == time do
+    behind = behind + ENTRY_BYTES
+  end
+  return sub(history, 1, behind - 1) .. entry .. sub(history, behind)
+end
+
+local writes = {}
+for k = 2, #KEYS do
+  local users, fields, changed = u16(), {}, {}
+  for u = 1, users do
+    fields[u] = sub(items, place, place + FIELD_BYTES - 1)
+    place = place + FIELD_BYTES
+  end
+  local histories = redis.call('HMGET', KEYS[k], unpack(fields))
+  for u = 1, users do
+    local history, dirty = histories[u] or '', false
+    if #history % ENTRY_BYTES ~= 0 then
+      return redis.error_reply('ERR ' .. KEYS[k] .. ' holds a history that is not whole entries')
+    end
+    for _ = 1, u16() do
+      local entry = sub(items, place, place + ENTRY_BYTES - 1)
+      place = place + ENTRY_BYTES
+      local time = unpack_struct('>I5', entry)
+      local longer = time > too_old and insert(history, entry, time)
+      if longer then
+        history, dirty, added = longer, true, added + 1
+      end
+    end
+    if dirty then
+      changed[#changed + 1], changed[#changed + 2] = fields[u], history
+    end
+  end
+  writes[k] = changed
+end
+assert(place == #items + 1, 'the items are longer than their counts say')
+
+for k = 2, #KEYS do
+  if #writes[k] > 0 then
+    redis.call('HSET', KEYS[k], unpack(writes[k]))
+    redis.call('PEXPIRE', KEYS[k], ARGV[3])
+  end
+end
+return added

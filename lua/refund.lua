@@ -1,0 +1,97 @@
+#!lua
+-- refund: takes sends of one shard's users back, each once, in the order of one partition of the refunds.
+--
+-- The rule: a refund removes the oldest entry of its id that was decided at or before the refund's own time. What
+-- was taken before (its offset is below the shard's mark) is passed over, so a refund that is read again never
+-- removes a later send of the same id.
+--
+-- KEYS  [1]     the shard's epoch
+--       [2]     the shard's marks, a hash: partition of the refunds -> next offset
+--       [3..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time
+-- ARGV  [1]     what the epoch has to be
+--       [2]     the mark's field: topic and partition of the refunds
+--       [3]     refunds, big-endian, ascending by offset, each 27 bytes: key u16 (0 is KEYS[3]), field 8, id 6,
+--               time u40 (ms since 2020-01-01), offset u48
+-- Reply: one string, a byte a refund: 0 taken back, 1 no such send, 2 the send was decided after the refund,
+--        3 taken before, 4 the history is not whole entries (nothing is done with it).
+-- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
+--
+-- Example: EVALSHA <sha> 3 weir:{12}:e weir:{12}:r weir:{12}:7 <epoch> bounces:0
+--            "\0\0" <field> <id> "\50\134\26\126\0" "\0\0\0\0\0\9"  ->  "\0"
+--
+-- All that is read and decided comes before the first write, so an error leaves the shard as it was.
+
+local find, sub, unpack_struct = string.find, string.sub, struct.unpack
+local ENTRY_BYTES, REFUND_BYTES = 20, 27
+local TAKEN, UNKNOWN, EARLY, BEFORE, TORN = '\0', '\1', '\2', '\3', '\4'
+
+if #ARGV ~= 3 or #ARGV[3] % REFUND_BYTES ~= 0 then
+  return redis.error_reply('ERR refund takes 3 arguments, the last in pieces of 27 bytes')
+end
+local epoch = redis.call('GET', KEYS[1])
+if epoch ~= ARGV[1] then
+  return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
+end
+local mark = tonumber(redis.call('HGET', KEYS[2], ARGV[2]) or 0)
+local items, replies, next_mark = ARGV[3], {}, mark
+-- key -> field -> history, as far as read; and which of them have changed.
+local histories, changed = {}, {}
+
+local function history_of(key, field)
+  local of_key = histories[key]
+  if not of_key then
+    of_key = {}
+    histories[key] = of_key
+  end
+  of_key[field] = of_key[field] or redis.call('HGET', key, field) or ''
+  return of_key[field]
+end
+
+-- The reply to one refund, and the history without what it takes back.
+local function take_back(history, id, time)
+  if #history % ENTRY_BYTES ~= 0 then
+    return TORN
+  end
+  local place = find(history, id, 1, true)
+  while place do
+    if place % ENTRY_BYTES == 6 then
+      -- Entries ascend by time: where the oldest is too young, all are.
+      if unpack_struct('>I5', history, place - 5) > time then
+        return EARLY
+      end
+      return TAKEN, sub(history, 1, place - 6) .. sub(history, place + 15)
+    end
+    place = find(history, id, place + 1, true)
+  end
+  return UNKNOWN
+end
+
+for n = 1, #items / REFUND_BYTES do
+  local at = (n - 1) * REFUND_BYTES + 1
+  local offset = unpack_struct('>I6', items, at + 21)
+  if offset < next_mark then
+    replies[n] = BEFORE
+  else
+    local key, field = KEYS[unpack_struct('>I2', items, at) + 3], sub(items, at + 2, at + 9)
+    local reply, left = take_back(history_of(key, field), sub(items, at + 10, at + 15), unpack_struct('>I5', items, at + 16))
+    if left then
+      histories[key][field] = left
+      changed[#changed + 1] = { key, field }
+    end
+    replies[n], next_mark = reply, offset + 1
+  end
+end
+
+for _, place in ipairs(changed) do
+  local key, field = place[1], place[2]
+  local history = histories[key][field]
+  if history == '' then
+    redis.call('HDEL', key, field)
+  else
+    redis.call('HSET', key, field, history)
+  end
+end
+if next_mark > mark then
+  redis.call('HSET', KEYS[2], ARGV[2], string.format('%.0f', next_mark))
+end
+return table.concat(replies)

@@ -1,0 +1,122 @@
+//! Readers side by side: partitions shared out, reports gathered, progress kept.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::{progress::Progress, read::Reader, summary::Summary};
+use crate::{
+    domain::fields::FieldMap,
+    edge::{
+        kafka::{
+            client::KafkaOptions,
+            span::{Span, SpanReader},
+        },
+        redis::rebuild::Rebuild,
+    },
+};
+
+/// How often progress is kept.
+const SAVE_EVERY: Duration = Duration::from_secs(2);
+/// Reports that wait to be read, at most.
+const REPORTS: usize = 64;
+
+/// What is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Sends, to be put back.
+    Approved,
+    /// Refunds, to be taken.
+    Refunds,
+}
+
+/// What all readers share.
+pub(super) struct Fill {
+    pub(super) kafka: Arc<KafkaOptions>,
+    pub(super) fields: Arc<FieldMap>,
+    pub(super) readers: usize,
+    pub(super) skip_unreadable: bool,
+}
+
+impl Fill {
+    /// Reads spans of a topic to their end.
+    pub(super) async fn run(
+        &self,
+        rebuild: &mut Rebuild,
+        source: Source,
+        topic: &str,
+        spans: Vec<Span>,
+        progress: &mut Progress,
+        summary: &mut Summary,
+    ) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let stop = CancellationToken::new();
+        let _stops_readers = stop.clone().drop_guard();
+        let (reports, mut told) = mpsc::channel(REPORTS);
+        let mut readers = JoinSet::new();
+        progress.more(&spans);
+        for share in shares(&spans, self.readers) {
+            let reader = Reader {
+                source,
+                topic: topic.to_owned(),
+                spans: SpanReader::new(&self.kafka, topic, &share)?,
+                restorer: rebuild.restorer(),
+                fields: Arc::clone(&self.fields),
+                skip_unreadable: self.skip_unreadable,
+                reports: reports.clone(),
+                runtime: Handle::current(),
+                stop: stop.clone(),
+            };
+            readers.spawn_blocking(move || reader.run());
+        }
+        drop(reports);
+        let mut next: BTreeMap<i32, i64> = spans.iter().map(|span| (span.partition, span.from)).collect();
+        let mut tick = tokio::time::interval(SAVE_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                report = told.recv() => match report {
+                    None => break,
+                    Some(report) => {
+                        next.extend(&report.next);
+                        summary.add(source, &report);
+                        progress.at(&spans, &next);
+                    }
+                },
+                _ = tick.tick() => save(rebuild, source, &next).await?,
+            }
+        }
+        while let Some(ended) = readers.join_next().await {
+            ended.context("a reader ended")??;
+        }
+        summary.reading(began.elapsed());
+        save(rebuild, source, &next).await
+    }
+}
+
+/// Keeps how far the sends are. Refunds need no such thing: each shard knows which it has taken.
+async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> anyhow::Result<()> {
+    let none = BTreeMap::new();
+    let next = match source {
+        Source::Approved => next,
+        Source::Refunds => &none,
+    };
+    Ok(rebuild.save(next).await?)
+}
+
+/// Partitions for each reader, as many each.
+fn shares(spans: &[Span], readers: usize) -> Vec<Vec<Span>> {
+    let mut shares = vec![Vec::new(); readers.clamp(1, spans.len().max(1))];
+    let count = shares.len();
+    for (place, span) in spans.iter().filter(|span| span.from < span.to).enumerate() {
+        shares[place % count].push(*span);
+    }
+    shares.retain(|share: &Vec<Span>| !share.is_empty());
+    shares
+}

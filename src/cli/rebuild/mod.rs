@@ -1,0 +1,237 @@
+//! `weir rebuild`: restores lost histories from the approved and the refunds topic.
+//!
+//! The order matters (docs/decisions.md): mark the shards, so that nothing more is decided on them; read the approved
+//! records; wait until all that was decided before is visible, or void; read up to the end that the topic has then; take
+//! the refunds; give the shards their epoch back.
+
+mod args;
+mod fill;
+mod progress;
+mod read;
+mod summary;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use backon::{ConstantBuilder, Retryable};
+use clap::Args;
+
+use self::{
+    fill::{Fill, Source},
+    progress::Progress,
+    summary::Summary,
+};
+use super::{
+    assemble::{self, Misconfigured},
+    output::OutputForm,
+};
+use crate::{
+    domain::time::Time,
+    edge::{
+        kafka::{
+            client::KafkaOptions,
+            sink,
+            span::{Extent, Span, extents},
+        },
+        redis::{
+            Birth, RedisOptions, RedisStats,
+            rebuild::{self, LOCK_MS, Rebuild, Scope},
+        },
+    },
+    worker::{
+        clock::SystemClock,
+        lane::ANSWERS_HOLD,
+        ports::{Clock as _, StoreError},
+    },
+};
+
+/// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
+/// the one that stamped them.
+const CLOCKS_DIFFER_MS: i64 = 24 * 3600 * 1000;
+/// How long a transaction may go on after its worker was last heard of.
+const LAST_TRANSACTION: Duration = crate::edge::kafka::client::TRANSACTION_TIMEOUT;
+/// The session time-out of librdkafka, where the properties do not set another.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Arguments of `weir rebuild`.
+#[derive(Debug, Args)]
+pub struct RebuildArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
+    pub config: PathBuf,
+    /// Restore these shards, whether they have lost their history or not: 1,5-9
+    #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
+    pub shards: Option<args::Shards>,
+    /// Restore all shards; where the keyspace itself is gone, make it anew
+    #[arg(long)]
+    pub all: bool,
+    /// Read from this time on, in place of one history ago: RFC 3339
+    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    pub since: Option<Time>,
+    /// Readers side by side [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub readers: Option<u16>,
+    /// How long what was decided before may take to become visible: only for when no worker runs, or none can have hung
+    /// [default: 80s, or more with a long session.timeout.ms]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub settle: Option<Duration>,
+    /// Pass over approved records that cannot be read, in place of stopping at them: their sends are forgotten
+    #[arg(long)]
+    pub skip_unreadable: bool,
+    /// In which form to print
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub output: OutputForm,
+}
+
+/// Restores and prints what was done.
+///
+/// # Errors
+/// [`Misconfigured`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
+pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let settings = assemble::settings(&args.config)?;
+    let kafka = Arc::new(assemble::kafka(&settings.kafka));
+    let redis = Arc::new(assemble::redis(&settings.redis)?);
+    let fields = assemble::fields(&settings)?;
+    let readers = match args.readers {
+        Some(readers) => usize::from(readers),
+        None => std::thread::available_parallelism().context("the number of cores; give --readers")?.get(),
+    };
+    let begun = Instant::now();
+    let now = SystemClock.now();
+    let since = args.since.unwrap_or_else(|| now.plus(-redis.history_ms - CLOCKS_DIFFER_MS));
+    // Both topics must be there before anything is marked.
+    let approved = extents_of(&kafka, &kafka.approved, since).await?;
+    if let Some(refunds) = &kafka.refunds {
+        extents_of(&kafka, refunds, since).await?;
+    }
+    let mut rebuild = begin(&redis, &scope(args)).await?;
+    let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    if rebuild.shards().is_empty() {
+        rebuild.leave().await;
+        return summary.print(args.output, begun.elapsed(), out);
+    }
+    let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
+    let fill = Fill { kafka: Arc::clone(&kafka), fields, readers, skip_unreadable: args.skip_unreadable };
+    let restored = restore(&mut rebuild, &fill, (approved, since), settle, &mut summary).await;
+    if let Err(error) = restored {
+        rebuild.leave().await;
+        return Err(error.context("not all is restored, and the shards still wait: run weir rebuild again, it goes on"));
+    }
+    let history_begins = now.plus(-redis.history_ms);
+    summary.warn_of_gaps(history_begins, args.since);
+    let lost = rebuild.finish().await?;
+    anyhow::ensure!(lost.is_empty(), "shards {lost:?} lost their history again meanwhile: run weir rebuild again");
+    summary.print(args.output, begun.elapsed(), out)
+}
+
+fn scope(args: &RebuildArgs) -> Scope {
+    match (&args.shards, args.all) {
+        (Some(args::Shards(shards)), _) => Scope::Shards(shards.clone()),
+        (None, true) => Scope::All,
+        (None, false) => Scope::Lost,
+    }
+}
+
+/// Marks the shards; waits for the lock of a run that was killed.
+async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> anyhow::Result<Rebuild> {
+    let stats = Arc::new(RedisStats::default());
+    let patience = ConstantBuilder::default()
+        .with_delay(Duration::from_secs(1))
+        .with_max_times(usize::try_from(LOCK_MS / 1000 + 10).unwrap_or(30));
+    let begun = (|| {
+        let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+        let stats = &stats;
+        async move { rebuild::begin(redis, stats, scope, assemble::new_epoch(), birth).await }
+    })
+    .retry(patience)
+    .when(|error| matches!(error, StoreError::Temporary(_)))
+    .await;
+    begun.map_err(|error| match error {
+        StoreError::Fatal(message) => Misconfigured(message).into(),
+        error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. }) => anyhow::Error::new(error),
+    })
+}
+
+/// How long a decision taken before the shards were marked may take to become visible: its answer holds for a while, its
+/// commit has its time, or its worker hangs until the group has given it up, and wakes to a last transaction.
+fn settle_of(kafka: &KafkaOptions) -> Duration {
+    let session = kafka.properties.get("session.timeout.ms").and_then(|text| text.parse().ok());
+    let session = session.map_or(SESSION_TIMEOUT, Duration::from_millis);
+    ANSWERS_HOLD + session.max(sink::WATCHDOG) + LAST_TRANSACTION
+}
+
+async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyhow::Result<Vec<Extent>> {
+    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
+    Ok(tokio::task::spawn_blocking(move || extents(&kafka, &topic, since)).await??)
+}
+
+fn spans(extents: &[Extent], next: &BTreeMap<i32, i64>) -> Vec<Span> {
+    let span = |extent: &Extent| {
+        let from = next.get(&extent.partition).map_or(extent.since, |next| extent.low.max(*next));
+        Span { partition: extent.partition, from, to: extent.high }
+    };
+    extents.iter().map(span).collect()
+}
+
+/// From the marked shards to all that they have to hold.
+async fn restore(
+    rebuild: &mut Rebuild,
+    fill: &Fill,
+    (approved, since): (Vec<Extent>, Time),
+    settle: Duration,
+    summary: &mut Summary,
+) -> anyhow::Result<()> {
+    let (kafka, topic) = (&fill.kafka, &fill.kafka.approved);
+    summary.begins(&approved, rebuild.progress());
+    let first = spans(&approved, rebuild.progress());
+    let mut progress = Progress::new("sends");
+    fill.run(rebuild, Source::Approved, topic, first, &mut progress, summary).await?;
+
+    wait_until(rebuild, rebuild.marked_at().plus(i64::try_from(settle.as_millis())?), &mut progress).await?;
+    let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
+    fill.run(rebuild, Source::Approved, topic, last, &mut progress, summary).await?;
+    progress.done();
+
+    // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
+    if let Some(refunds) = &kafka.refunds {
+        let mut progress = Progress::new("refunds");
+        let all = spans(&extents_of(kafka, refunds, since).await?, &BTreeMap::new());
+        fill.run(rebuild, Source::Refunds, refunds, all, &mut progress, summary).await?;
+        progress.done();
+    }
+    Ok(())
+}
+
+/// Waits for a time, keeping the lock.
+async fn wait_until(rebuild: &mut Rebuild, time: Time, progress: &mut Progress) -> anyhow::Result<()> {
+    loop {
+        let left_ms = time.millis() - SystemClock.now().millis();
+        if left_ms <= 0 {
+            return Ok(());
+        }
+        progress.waiting(Duration::from_millis(left_ms.unsigned_abs()));
+        rebuild.save(&BTreeMap::new()).await?;
+        tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
+    }
+}
+
+/// Shards in few words: `3, 5-9`.
+fn in_words(shards: &BTreeSet<u16>) -> String {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for &shard in shards {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == shard => *last = shard,
+            Some(_) | None => ranges.push((shard, shard)),
+        }
+    }
+    let range = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,210 @@
+//! One reader of a rebuild: some partitions of one topic, into Redis.
+
+use std::{
+    collections::BTreeMap,
+    ops::AddAssign,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{runtime::Handle, sync::mpsc::Sender};
+use tokio_util::sync::CancellationToken;
+
+use super::fill::Source;
+use crate::{
+    domain::{
+        approved::{self, ApprovedRecord, Sent},
+        decode::Header,
+        fields::FieldMap,
+        refund::{Refund, RefundOutcome, RefundReader},
+        time::Time,
+    },
+    edge::{
+        kafka::span::{SpanBatch, SpanReader},
+        redis::rebuild::{Restorer, Send},
+    },
+    worker::{
+        clock::SystemClock,
+        ports::{Clock as _, StoreError},
+        record::Records,
+    },
+};
+
+/// Records taken together, at most.
+const BATCH: usize = 5_000;
+/// How long a batch may wait to be filled.
+const FILL: Duration = Duration::from_millis(200);
+/// How long Redis may be away before the run stops (and can be run again).
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What readers have counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Records read.
+    pub(super) records: u64,
+    /// Sends of the shards being restored, within the history.
+    pub(super) sends: u64,
+    /// Of them, those that were not there.
+    pub(super) restored: u64,
+    /// Sends that are in no history.
+    pub(super) uncounted: u64,
+    /// Records that weir did not write.
+    pub(super) foreign: u64,
+    /// Records passed over.
+    pub(super) unreadable: u64,
+    /// Refunds that took a send back.
+    pub(super) taken_back: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.records += more.records;
+        self.sends += more.sends;
+        self.restored += more.restored;
+        self.uncounted += more.uncounted;
+        self.foreign += more.foreign;
+        self.unreadable += more.unreadable;
+        self.taken_back += more.taken_back;
+    }
+}
+
+/// What a reader tells after each batch, when it is in Redis.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// The next offset of its partitions.
+    pub(super) next: BTreeMap<i32, i64>,
+    /// What the batch came to.
+    pub(super) counts: Counts,
+    /// The time of each partition's first record in it.
+    pub(super) first: BTreeMap<i32, Time>,
+}
+
+/// One reader.
+pub(super) struct Reader {
+    pub(super) source: Source,
+    pub(super) topic: String,
+    pub(super) spans: SpanReader,
+    pub(super) restorer: Restorer,
+    pub(super) fields: Arc<FieldMap>,
+    pub(super) skip_unreadable: bool,
+    pub(super) reports: Sender<Report>,
+    pub(super) runtime: Handle,
+    pub(super) stop: CancellationToken,
+}
+
+impl Reader {
+    /// Reads its spans to their end.
+    pub(super) fn run(mut self) -> anyhow::Result<()> {
+        while !self.stop.is_cancelled()
+            && let Some(batch) = self.spans.read(BATCH, FILL)?
+        {
+            let mut report = match self.source {
+                Source::Approved => self.approved(&batch)?,
+                Source::Refunds => self.refunds(&batch)?,
+            };
+            report.next.clone_from(self.spans.next());
+            report.counts.records = batch.len() as u64;
+            for index in (0..batch.len()).rev() {
+                let record = batch.get(index);
+                report.first.extend(record.timestamp.map(|time| (record.partition, time)));
+            }
+            if self.reports.blocking_send(report).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn approved(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
+        let (mut report, mut sent) = (Report::default(), Vec::new());
+        let counts = &mut report.counts;
+        for index in 0..batch.len() {
+            let record = batch.get(index);
+            let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
+            match approved::read(record.value, headers, &self.fields) {
+                Ok(ApprovedRecord::Counts(send)) if self.restorer.wants(send.user) => sent.push(send),
+                Ok(ApprovedRecord::Counts(_)) => {}
+                Ok(ApprovedRecord::DoesNotCount) => counts.uncounted += 1,
+                Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
+                Err(_) if self.skip_unreadable => counts.unreadable += 1,
+                Err(error) => {
+                    let (partition, offset) = (record.partition, record.offset);
+                    return Err(anyhow::Error::new(error).context(format!(
+                        "offset {offset} of partition {partition} of {} cannot be read. Was it written under other \
+                         [intent.fields]? --skip-unreadable passes over such records and forgets their sends",
+                        self.topic
+                    )));
+                }
+            }
+        }
+        let sends: Vec<Send<'_>> = sent.iter().map(send_of).collect();
+        counts.sends = sends.len() as u64;
+        // What a try put back that failed half way is not counted by the next one.
+        counts.restored = self.insert(&sends)?;
+        Ok(report)
+    }
+
+    fn insert(&mut self, sends: &[Send<'_>]) -> anyhow::Result<u64> {
+        if sends.is_empty() {
+            return Ok(0);
+        }
+        for pause in patience().build() {
+            match self.runtime.block_on(self.restorer.insert(sends, SystemClock.now())) {
+                Ok(restored) => return Ok(restored),
+                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
+                Err(StoreError::Temporary(reason)) => {
+                    tracing::warn!("sends are not all put back: {reason}; trying again");
+                    self.runtime.block_on(tokio::time::sleep(pause));
+                }
+            }
+        }
+        None.context("Redis was away for too long while sends were put back")
+    }
+
+    fn refunds(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
+        let (mut report, mut refunds, reader) = (Report::default(), Vec::new(), RefundReader::default());
+        for index in 0..batch.len() {
+            let record = batch.get(index);
+            // What is no refund has become a dead letter when it was first read.
+            if let Ok((user, id)) = reader.read(record.value)
+                && self.restorer.wants(user)
+            {
+                let (partition, offset) = (record.partition, record.offset);
+                refunds.push(Refund { user, id, at: record.timestamp, partition, offset });
+            }
+        }
+        let mut outcomes = vec![None; refunds.len()];
+        for pause in patience().build() {
+            let taken = self.restorer.take_back(&self.topic, &refunds, &mut outcomes);
+            match self.runtime.block_on(taken) {
+                Ok(()) => {
+                    let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
+                    report.counts.taken_back = taken.count() as u64;
+                    return Ok(report);
+                }
+                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
+                Err(StoreError::Temporary(reason)) => {
+                    tracing::warn!("refunds are not all taken: {reason}; trying again");
+                    self.runtime.block_on(tokio::time::sleep(pause));
+                }
+            }
+        }
+        None.context("Redis was away for too long while refunds were taken")
+    }
+}
+
+fn send_of(sent: &Sent) -> Send<'_> {
+    let Sent { user, id, at, cost, .. } = *sent;
+    Send { user, id, at, class: sent.class(), cost }
+}
+
+fn patience() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(Duration::from_secs(5))
+        .with_total_delay(Some(PATIENCE))
+        .without_max_times()
+        .with_jitter()
+}

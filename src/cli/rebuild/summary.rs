@@ -1,0 +1,150 @@
+//! What a rebuild has done, for people and programs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use super::{
+    fill::Source,
+    in_words,
+    read::{Counts, Report},
+};
+use crate::{
+    cli::output::OutputForm,
+    domain::time::Time,
+    edge::{kafka::span::Extent, redis::rebuild::Beginning},
+};
+
+/// What was done.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    shards: BTreeSet<u16>,
+    /// `fresh`, `resumed` or `new_keyspace`.
+    beginning: &'static str,
+    approved_records: u64,
+    sends: u64,
+    restored: u64,
+    uncounted: u64,
+    foreign: u64,
+    unreadable: u64,
+    refund_records: u64,
+    taken_back: u64,
+    seconds: f64,
+    sends_per_second: f64,
+    warnings: Vec<String>,
+    /// Partitions read from their very beginning, which is not that of the topic: records before are deleted.
+    #[serde(skip)]
+    cut: BTreeMap<i32, Option<Time>>,
+    #[serde(skip)]
+    reading: Duration,
+}
+
+impl Summary {
+    pub(super) fn new(shards: &BTreeSet<u16>, beginning: Beginning) -> Self {
+        let beginning = match beginning {
+            Beginning::Fresh => "fresh",
+            Beginning::Resumed => "resumed",
+            Beginning::NewKeyspace => "new_keyspace",
+        };
+        Self {
+            shards: shards.clone(),
+            beginning,
+            approved_records: 0,
+            sends: 0,
+            restored: 0,
+            uncounted: 0,
+            foreign: 0,
+            unreadable: 0,
+            refund_records: 0,
+            taken_back: 0,
+            seconds: 0.0,
+            sends_per_second: 0.0,
+            warnings: Vec::new(),
+            cut: BTreeMap::new(),
+            reading: Duration::ZERO,
+        }
+    }
+
+    /// Notes which partitions begin later than they once did.
+    pub(super) fn begins(&mut self, approved: &[Extent], next: &BTreeMap<i32, i64>) {
+        let cut = |extent: &&Extent| extent.low > 0 && extent.since == extent.low && !next.contains_key(&extent.partition);
+        self.cut = approved.iter().filter(cut).map(|extent| (extent.partition, None)).collect();
+    }
+
+    pub(super) fn add(&mut self, source: Source, report: &Report) {
+        let Counts { records, sends, restored, uncounted, foreign, unreadable, taken_back } = report.counts;
+        match source {
+            Source::Approved => {
+                self.approved_records += records;
+                for (partition, time) in &report.first {
+                    self.cut.entry(*partition).and_modify(|first| *first = first.or(Some(*time)));
+                }
+            }
+            Source::Refunds => self.refund_records += records,
+        }
+        self.sends += sends;
+        self.restored += restored;
+        self.uncounted += uncounted;
+        self.foreign += foreign;
+        self.unreadable += unreadable;
+        self.taken_back += taken_back;
+    }
+
+    /// Reading took so long, waiting not counted.
+    pub(super) fn reading(&mut self, time: Duration) {
+        self.reading += time;
+    }
+
+    /// Says where the history is longer than what could be read.
+    pub(super) fn warn_of_gaps(&mut self, history_begins: Time, since: Option<Time>) {
+        if let Some(since) = since.filter(|since| *since > history_begins) {
+            self.warnings.push(format!("sends before {since} were not read (--since): histories begin there"));
+        }
+        let late = self.cut.values().flatten().filter(|first| **first > history_begins).max();
+        if let Some(latest) = late {
+            self.warnings.push(format!(
+                "the approved topic's retention has deleted records that are younger than redis.history: sends before \
+                 {latest} are not restored, and caps that look back further are too generous until then. Set the \
+                 topic's retention.ms above redis.history"
+            ));
+        }
+        if self.unreadable > 0 {
+            self.warnings.push(format!("{} approved records could not be read: their sends are forgotten", self.unreadable));
+        }
+    }
+
+    pub(super) fn print(mut self, form: OutputForm, took: Duration, out: &mut impl Write) -> anyhow::Result<()> {
+        self.seconds = took.as_secs_f64();
+        if !self.reading.is_zero() {
+            #[expect(clippy::cast_precision_loss, reason = "a rate")]
+            let sends = self.sends as f64;
+            self.sends_per_second = (sends / self.reading.as_secs_f64()).round();
+        }
+        match form {
+            OutputForm::Json => writeln!(out, "{}", serde_json::to_string_pretty(&self)?)?,
+            OutputForm::Text => self.text(out)?,
+        }
+        Ok(())
+    }
+
+    fn text(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        if self.shards.is_empty() {
+            writeln!(out, "every shard has its history: nothing to restore")?;
+            return Ok(());
+        }
+        writeln!(out, "shards     {} ({})", self.shards.len(), in_words(&self.shards))?;
+        writeln!(out, "began      {}", self.beginning.replace('_', " "))?;
+        writeln!(out, "approved   {} records read, {} sends of these shards", self.approved_records, self.sends)?;
+        writeln!(out, "restored   {} sends that were not there", self.restored)?;
+        writeln!(out, "refunds    {} read, {} sends taken back", self.refund_records, self.taken_back)?;
+        writeln!(out, "time       {:.1} s, {} sends/s while reading", self.seconds, self.sends_per_second)?;
+        for warning in &self.warnings {
+            writeln!(out, "warning    {warning}")?;
+        }
+        Ok(())
+    }
+}

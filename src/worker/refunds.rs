@@ -1,0 +1,383 @@
+//! Refunds: reads them, takes the sends back, and commits how far it is, with what is no refund as dead letters.
+//!
+//! A turn is like a lane's: poll, take back, wait for the commit before, hand over. What is lost on the way is read
+//! again, and the store passes over what it has taken (each shard keeps how far it is).
+//!
+//! invariant: a refund is committed only when the store has it. One whose shard has lost its history holds the
+//! committed offset of its partition back, but not the refunds behind it; once a shard is back, all is read again from
+//! there.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    lane::LaneError,
+    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError},
+    record::{Destination, Job, Output, OutputValue, Progress, Records},
+    status::LaneStatus,
+};
+use crate::{
+    domain::{
+        dead_letter::DeadLetter,
+        origin::Origin,
+        refund::{Refund, RefundOutcome, RefundReader},
+    },
+    metrics::{Metrics, RefundTally},
+};
+
+/// Refunds taken together, at most.
+const BATCH: usize = 5_000;
+/// How long a batch may wait to be filled. Refunds are not urgent, and a commit costs the brokers.
+const FILL: Duration = Duration::from_millis(200);
+/// How long the group goes unserved.
+const SERVE_EVERY: Duration = Duration::from_millis(250);
+/// The longest pause between two attempts at something that is away.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+/// How often it is looked whether a lost shard is back.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Where sends are taken back.
+pub trait TakeBack: Send {
+    /// Takes the refunds whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
+    /// partition. Safe to call again: what was taken is passed over.
+    ///
+    /// # Errors
+    /// Some places are still empty; the error says why.
+    fn take_back(
+        &mut self,
+        refunds: &[Refund],
+        outcomes: &mut [Option<RefundOutcome>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether one of the shards for which refunds wait since the last call has its history again.
+    fn any_back(&mut self) -> impl Future<Output = bool> + Send;
+}
+
+/// The refunds' reader with its ends.
+pub struct Refunds<S, K, T, C> {
+    /// The refunds topic's name.
+    pub topic: String,
+    /// The group member.
+    pub source: S,
+    /// The producer of dead letters and offsets.
+    pub sink: K,
+    /// The histories.
+    pub store: T,
+    /// The clock.
+    pub clock: C,
+    /// Where the store's futures run.
+    pub runtime: Handle,
+    /// The word to stop.
+    pub stop: CancellationToken,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// For the health endpoints.
+    pub status: Arc<LaneStatus>,
+}
+
+/// Why a run of turns ended.
+enum End {
+    Stop,
+    Fatal(String),
+    Group,
+    Again(String),
+}
+
+impl From<SourceError> for End {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Temporary(reason) => Self::Again(reason),
+            SourceError::Fatal(reason) => Self::Fatal(reason),
+        }
+    }
+}
+
+impl From<CommitError> for End {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Failed(reason) => Self::Again(reason),
+            CommitError::Fenced(reason) | CommitError::Fatal(reason) => Self::Fatal(reason),
+        }
+    }
+}
+
+/// What is being committed.
+#[derive(Default)]
+struct InFlight {
+    progress: Vec<Progress>,
+    /// Up to where what is no refund is written with it.
+    letters: BTreeMap<i32, i64>,
+    tally: RefundTally,
+}
+
+/// What is remembered between turns.
+struct Turn {
+    in_flight: InFlight,
+    /// Pauses between rewinds; starts over with each commit.
+    pauses: Box<dyn Iterator<Item = Duration>>,
+    committed: BTreeMap<i32, i64>,
+    /// The first refund of each partition that waits for a lost shard.
+    held: BTreeMap<i32, i64>,
+    /// Up to where what is no refund has been written, for when it is read again.
+    letters: BTreeMap<i32, i64>,
+    looked: Option<Instant>,
+}
+
+impl Turn {
+    fn new() -> Self {
+        Self {
+            in_flight: InFlight::default(),
+            pauses: Box::new(backoff()),
+            committed: BTreeMap::new(),
+            held: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            looked: None,
+        }
+    }
+}
+
+fn backoff() -> impl Iterator<Item = Duration> {
+    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(50));
+    builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
+}
+
+impl<S, K, T, C> Refunds<S, K, T, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    T: TakeBack,
+    C: Clock,
+{
+    /// Works until it is told to stop; what is taken by then is committed.
+    ///
+    /// # Errors
+    /// Something that only a person can put right.
+    pub fn run(&mut self) -> Result<(), LaneError> {
+        let mut turn = Turn::new();
+        let mut end = Err(End::Again("starting".to_owned()));
+        loop {
+            end = match end {
+                Ok(()) => {
+                    self.status.set_trouble(None);
+                    self.turns(&mut turn)
+                }
+                Err(End::Stop) => return self.drain(&mut turn),
+                Err(End::Fatal(message)) => return Err(LaneError::Fatal(format!("refunds: {message}"))),
+                Err(End::Group) => self.take_up_change(&mut turn),
+                Err(End::Again(reason)) => {
+                    self.status.set_trouble(Some(reason.clone()));
+                    tracing::info!("refunds: back to the committed offsets: {reason}");
+                    self.rewind(&mut turn)
+                }
+            };
+        }
+    }
+
+    fn turns(&mut self, turn: &mut Turn) -> Result<(), End> {
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(End::Stop);
+            }
+            self.status.turn(self.clock.now());
+            let mut batch = self.source.batch();
+            if self.source.poll(&mut batch, BATCH, FILL)?.is_some() {
+                return Err(End::Group);
+            }
+            self.look_for_lost(turn)?;
+            self.note_lag(turn);
+            if batch.is_empty() {
+                self.collect(turn, Duration::ZERO)?;
+                continue;
+            }
+            let (outputs, in_flight) = self.take_batch(turn, &batch)?;
+            while !self.collect(turn, SERVE_EVERY)? {
+                self.serve_group()?;
+            }
+            if self.serve_group()?.is_some() {
+                return Err(End::Group);
+            }
+            let progress = progress_of(&batch, &turn.held, &turn.committed);
+            let membership = self.source.membership()?;
+            turn.in_flight = InFlight { progress: progress.clone(), ..in_flight };
+            self.sink.submit(Job { records: batch, outputs, progress, membership });
+        }
+    }
+
+    /// Takes the refunds of a batch and writes the letters for what is none.
+    fn take_batch(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
+        let (mut tally, mut outputs, mut refunds) = (RefundTally::default(), Vec::new(), Vec::new());
+        let mut letters = BTreeMap::new();
+        let reader = RefundReader::default();
+        for index in 0..batch.len() {
+            let record = batch.get(index);
+            let origin = Origin { topic: &self.topic, partition: record.partition, offset: record.offset };
+            outputs.push(match reader.read(record.value) {
+                Ok((user, id)) => {
+                    let Origin { partition, offset, .. } = origin;
+                    refunds.push(Refund { user, id, at: record.timestamp, partition, offset });
+                    nothing()
+                }
+                Err(_) if turn.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
+                Err(letter) => {
+                    tally.dead_letter(letter.reason.as_str());
+                    letters.insert(record.partition, record.offset + 1);
+                    dead(&letter, &origin)
+                }
+            });
+        }
+        let mut outcomes = vec![None; refunds.len()];
+        if !refunds.is_empty() {
+            self.take_back(&refunds, &mut outcomes)?;
+        }
+        for (refund, outcome) in refunds.iter().zip(outcomes.into_iter().flatten()) {
+            if outcome == RefundOutcome::Waits {
+                turn.held.entry(refund.partition).or_insert(refund.offset);
+            } else {
+                tally.refund(outcome);
+            }
+        }
+        Ok((outputs, InFlight { progress: Vec::new(), letters, tally }))
+    }
+
+    /// Asks the store until it has everything, serving the group meanwhile.
+    fn take_back(&mut self, refunds: &[Refund], outcomes: &mut [Option<RefundOutcome>]) -> Result<(), End> {
+        for pause in backoff() {
+            let taken = self.runtime.block_on(self.store.take_back(refunds, outcomes));
+            match taken {
+                Ok(()) => {
+                    self.status.set_trouble(None);
+                    return Ok(());
+                }
+                Err(StoreError::Fatal(message)) => return Err(End::Fatal(message)),
+                Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
+                    tracing::warn!("refunds are not all taken: {error}; trying again");
+                    self.status.set_trouble(Some(error.to_string()));
+                    if self.serve_group()?.is_some() {
+                        return Err(End::Group);
+                    }
+                    self.pause_or_stop(pause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes back to the refunds that were held, once a shard that they wait for is back.
+    fn look_for_lost(&mut self, turn: &mut Turn) -> Result<(), End> {
+        let due = turn.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY);
+        if turn.held.is_empty() || !due {
+            return Ok(());
+        }
+        turn.looked = Some(Instant::now());
+        if self.runtime.block_on(self.store.any_back()) {
+            return Err(End::Again("a shard has its history again".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
+        let mut none = self.source.batch();
+        self.status.turn(self.clock.now());
+        self.source.poll(&mut none, 0, Duration::ZERO)
+    }
+
+    /// Waits for the batch in flight; `true` when none is any more.
+    fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, End> {
+        match self.sink.wait(wait) {
+            Settled::Idle => Ok(true),
+            Settled::Busy => Ok(false),
+            Settled::Committed(CommitTimes { .. }) => {
+                let InFlight { progress, letters, tally } = std::mem::take(&mut turn.in_flight);
+                self.metrics.refunded(&tally);
+                turn.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
+                turn.letters.extend(letters);
+                turn.pauses = Box::new(backoff());
+                Ok(true)
+            }
+            Settled::Failed(error) => {
+                turn.in_flight = InFlight::default();
+                self.metrics.commit_failures.inc();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn note_lag(&self, turn: &Turn) {
+        let lag = self.source.lag(&turn.committed).into_iter().map(|(_, records)| records).sum();
+        self.metrics.refunds_lag.set(lag);
+    }
+
+    fn take_up_change(&mut self, turn: &mut Turn) -> Result<(), End> {
+        while !self.collect(turn, SERVE_EVERY)? {
+            self.serve_group()?;
+        }
+        *turn = Turn::new();
+        if self.serve_group()?.is_some() {
+            self.source.settle()?;
+            self.status.assigned();
+        }
+        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        Ok(())
+    }
+
+    /// Brings sink and source back to the committed offsets.
+    fn rewind(&mut self, turn: &mut Turn) -> Result<(), End> {
+        while let Ok(false) = self.collect(turn, SERVE_EVERY) {
+            self.status.turn(self.clock.now());
+        }
+        turn.held.clear();
+        let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
+        self.pause_or_stop(pause)?;
+        self.sink.recover()?;
+        if self.serve_group()?.is_some() {
+            return Err(End::Group);
+        }
+        self.source.rewind()?;
+        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        Ok(())
+    }
+
+    fn pause_or_stop(&mut self, pause: Duration) -> Result<(), End> {
+        self.status.turn(self.clock.now());
+        let stopped = self.runtime.block_on(async { timeout(pause, self.stop.cancelled()).await });
+        if stopped.is_ok() { Err(End::Stop) } else { Ok(()) }
+    }
+
+    /// Lets the batch in flight come to its end. A failure loses nothing: it is read again.
+    fn drain(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+        while let Ok(false) = self.collect(turn, SERVE_EVERY) {}
+        Ok(())
+    }
+}
+
+/// No record goes out for a refund.
+fn nothing() -> Output {
+    Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::new([]) }
+}
+
+fn dead(letter: &DeadLetter, origin: &Origin<'_>) -> Output {
+    let headers = letter.headers(origin);
+    let headers = headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect();
+    Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers }
+}
+
+/// How far a batch brings each of its partitions: not beyond what is held, and never back.
+fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
+    let mut next: BTreeMap<i32, i64> = BTreeMap::new();
+    for index in 0..records.len() {
+        let record = records.get(index);
+        next.insert(record.partition, record.offset + 1);
+    }
+    let kept = next.into_iter().map(|(partition, next)| {
+        let next = held.get(&partition).map_or(next, |held| next.min(*held));
+        Progress { partition, next_offset: committed.get(&partition).map_or(next, |before| next.max(*before)) }
+    });
+    kept.collect()
+}
