@@ -98,7 +98,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let desk =
         Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
-    let refunds = refunds(&kafka, RedisWith { options: &redis_options, stats: &stats, opened: &opened }, &metrics, &stop);
+    let refunds =
+        refunds(&kafka, RedisWith { options: &redis_options, stats: &stats, opened: &opened }, &metrics, &stop);
     Ok(Worker {
         kafka,
         refunds,

@@ -142,7 +142,11 @@ mod tests {
 
     #[test]
     fn what_does_not_count_or_is_not_ours_is_told_apart_from_what_is_spoilt() {
-        assert_eq!(read_with(&[("weir-counts", "false")], &[]), Ok(ApprovedRecord::DoesNotCount), "the last one is ours");
+        assert_eq!(
+            read_with(&[("weir-counts", "false")], &[]),
+            Ok(ApprovedRecord::DoesNotCount),
+            "the last one is ours"
+        );
         assert_eq!(read_with(&[], &["weir-decided-at"]), Ok(ApprovedRecord::Foreign));
         assert_eq!(read_with(&[], &["weir-counts"]), Ok(ApprovedRecord::Foreign));
         for (name, value) in

@@ -1,11 +1,6 @@
 //! One reader of a rebuild: some partitions of one topic, into Redis.
 
-use std::{
-    collections::BTreeMap,
-    ops::AddAssign,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::AddAssign, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use backon::{BackoffBuilder, ExponentialBuilder};

@@ -71,7 +71,8 @@ impl Summary {
 
     /// Notes which partitions begin later than they once did.
     pub(super) fn begins(&mut self, approved: &[Extent], next: &BTreeMap<i32, i64>) {
-        let cut = |extent: &&Extent| extent.low > 0 && extent.since == extent.low && !next.contains_key(&extent.partition);
+        let cut =
+            |extent: &&Extent| extent.low > 0 && extent.since == extent.low && !next.contains_key(&extent.partition);
         self.cut = approved.iter().filter(cut).map(|extent| (extent.partition, None)).collect();
     }
 
@@ -113,7 +114,8 @@ impl Summary {
             ));
         }
         if self.unreadable > 0 {
-            self.warnings.push(format!("{} approved records could not be read: their sends are forgotten", self.unreadable));
+            self.warnings
+                .push(format!("{} approved records could not be read: their sends are forgotten", self.unreadable));
         }
     }
 

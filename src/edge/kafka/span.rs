@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     domain::time::Time,
-    worker::record::{Records, RecordView},
+    worker::record::{RecordView, Records},
 };
 
 /// How long one answer of a broker may take.
@@ -109,10 +109,9 @@ pub fn extents(options: &KafkaOptions, topic: &str, since: Time) -> Result<Vec<E
         element.as_ref().map_or(Ok(()), |element| element.error()).map_err(failed)?;
         let since = match element.map(|element| element.offset()) {
             Some(Offset::Offset(offset)) => offset.clamp(low, high),
-            Some(
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_),
-            )
-            | None => high,
+            Some(Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_)) | None => {
+                high
+            }
         };
         extents.push(Extent { partition, low, since, high });
     }

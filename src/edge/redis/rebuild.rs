@@ -20,14 +20,8 @@ pub use self::{
     restorer::{Restorer, Send},
 };
 use super::{
-    cluster::Cluster,
-    keyspace::Keyspace,
-    node::Request,
-    open::startup,
-    options::RedisOptions,
-    script::Script,
-    stats::RedisStats,
-    trouble::Trouble,
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions, script::Script,
+    stats::RedisStats, trouble::Trouble,
 };
 use crate::{domain::time::Time, worker::ports::StoreError};
 

@@ -103,7 +103,8 @@ async fn whole(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -
         (ours.meta_slot(), Request::Plain(command))
     });
     let epochs = ask_all(cluster, tables.into()).await?;
-    let whole = epochs.into_iter().all(|epoch| redis::from_redis_value::<String>(epoch).ok() == Some(meta.epoch.clone()));
+    let whole =
+        epochs.into_iter().all(|epoch| redis::from_redis_value::<String>(epoch).ok() == Some(meta.epoch.clone()));
     Ok(whole.then_some(meta))
 }
 
@@ -152,9 +153,9 @@ async fn left_by(
     let at = fields.get("marked_at_ms").and_then(|at| Time::from_millis(at.parse().ok()?));
     match at {
         Some(at) if shards.iter().all(theirs) => {
-            let progress = fields.iter().filter_map(|(name, next)| {
-                Some((name.strip_prefix("next:")?.parse().ok()?, next.parse().ok()?))
-            });
+            let progress = fields
+                .iter()
+                .filter_map(|(name, next)| Some((name.strip_prefix("next:")?.parse().ok()?, next.parse().ok()?)));
             Ok(Some((progress.collect(), at)))
         }
         Some(_) | None => Ok(None),

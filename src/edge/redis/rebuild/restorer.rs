@@ -1,9 +1,6 @@
 //! Puts sends back into marked shards (`lua/rebuild.lua`), and takes refunds there.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use redis::Value;
 
@@ -123,7 +120,8 @@ impl Restorer {
         outcomes: &mut [Option<RefundOutcome>],
     ) -> Result<(), StoreError> {
         let layout = self.keyspace.meta().layout;
-        let wanted = |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
+        let wanted =
+            |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
         let open: Vec<usize> = (0..refunds.len()).filter(wanted).collect();
         let Self { cluster, keyspace, mark, .. } = self;
         told(refunds::take(cluster, keyspace, mark, topic, refunds, &open, outcomes).await)

@@ -1,0 +1,320 @@
+//! The promise: after a rebuild every verdict is the one that it would have been without the loss.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::{collections::BTreeMap, process::Command};
+
+use serde_json::Value;
+use support::{
+    DEADLINE, Scene,
+    http::{get, metric, wait_ready},
+    model::Sent,
+    weir,
+};
+use testkit::{kafka::Record, redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use weir_domain::{Layout, UserHash, slot_of_shard};
+
+/// The parts of weir that say where a user's history is.
+mod weir_domain {
+    pub use weir::domain::shard::{Layout, UserHash, slot_of_shard};
+}
+
+/// Windows that do not end while the test runs, so that a twin gives the same verdicts at other times.
+const POLICY: &str = r#"
+version = "test-1"
+[segments.new]
+caps = [ { name = "daily", limit = 2, window = "24h" }, { name = "weekly", limit = 5, window = "7d" } ]
+[segments.active]
+caps = [
+  { name = "daily",      limit = 9, window = "24h" },
+  { name = "push",       limit = 3, window = "2d", channel = "push" },
+  { name = "promo-week", limit = 4, window = "7d", category = ["promo", "partner"] },
+  { name = "once",       limit = 2, window = "12h", each = "campaign" },
+]
+[segments.staff]
+caps = "unlimited"
+[default]
+caps = [ { name = "daily", limit = 3, window = "24h" } ]
+[[bypass]]
+category = "transactional"
+counts = false
+"#;
+
+const SHARDS: u16 = 64;
+/// Users of all segments, few enough that most meet their caps.
+const USERS: [u64; 8] = [0, 7, 1000, 1001, 2500, 3000, 5000, 9000];
+
+/// What became of an intent: approved, or the reason, the cap and its use.
+type Told = (String, String, u64);
+
+fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), redis, kafka_name, 4, POLICY);
+    scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
+    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
+    scene
+}
+
+/// A scene whose Redis is going to be lost, its twin, and a worker each.
+struct Pair {
+    cluster: RedisCluster,
+    lossy: Scene,
+    twin: Scene,
+    workers: [Worker; 2],
+    waves: u64,
+    sent: Vec<Sent>,
+}
+
+impl Pair {
+    fn new(name: &str) -> Self {
+        let cluster = RedisCluster::start(3, 0).unwrap();
+        let lossy = scene(&format!("{name}-lossy"), cluster.nodes());
+        let twin = scene(&format!("{name}-twin"), Stack::shared().redis_cluster().to_vec());
+        let workers = [lossy.worker("lossy"), twin.worker("twin")];
+        workers.iter().for_each(wait_ready);
+        Self { cluster, lossy, twin, workers, waves: 0, sent: Vec::new() }
+    }
+
+    fn scenes(&self) -> [&Scene; 2] {
+        [&self.lossy, &self.twin]
+    }
+
+    /// The next intents, the same to both; some carry ids of before.
+    fn publish(&mut self, count: usize) {
+        self.waves += 1;
+        let (mut numbers, wave) = (Numbers(self.waves), self.waves);
+        for index in 0..count {
+            let again = !self.sent.is_empty() && numbers.below(6) == 0;
+            let old = again.then(|| self.sent[numbers.index(self.sent.len())].clone());
+            self.sent.push(old.unwrap_or_else(|| Sent {
+                id: format!("w{wave}-{index}"),
+                user: numbers.pick(&USERS) + numbers.below(25),
+                channel: numbers.pick(&[Some("push"), Some("email"), None]),
+                category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
+                campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
+                cost: numbers.pick(&[1, 1, 1, 2]),
+            }));
+        }
+        let wave = &self.sent[self.sent.len() - count..];
+        for scene in self.scenes() {
+            scene.publish(wave.iter().map(|sent| Record::new(sent.user.to_string(), sent.json())));
+        }
+    }
+
+    /// Takes back every fourth approved send so far, in both; with one that nobody sent, and some twice. Gives the users.
+    fn refund(&self) -> Vec<u64> {
+        let told = told(&self.twin);
+        let approved =
+            |sent: &&Sent| told.get(&sent.id).is_some_and(|told| told.iter().any(|(what, ..)| what == "approved"));
+        let bounced: Vec<&Sent> = self.sent.iter().filter(approved).step_by(4).collect();
+        assert!(bounced.len() > 10, "{}", bounced.len());
+        let twice = || bounced.iter().chain(bounced.iter().step_by(3)).copied();
+        for scene in self.scenes() {
+            let refund = |sent: &Sent| {
+                let value = serde_json::json!({"intent_id": sent.id, "user_id": sent.user}).to_string();
+                Record::new(sent.user.to_string(), value)
+            };
+            let unknown = Record::keyless(r#"{"intent_id":"nobody-sent-it","user_id":"5"}"#);
+            let twice = twice().map(refund);
+            scene.kafka.publish(&scene.topic("refunds"), twice.chain([unknown, Record::keyless("no refund")])).unwrap();
+        }
+        twice().map(|sent| sent.user).chain([5]).collect()
+    }
+
+    /// Intents of the newest wave whose users' histories were on this node, and that are decided.
+    fn decided_on(&self, node: usize) -> Vec<String> {
+        let wave = format!("w{}-", self.waves);
+        let waiting = |sent: &&Sent| sent.id.starts_with(&wave) && self.node_of(sent.user) == node;
+        let told = told(&self.lossy);
+        let decided = |sent: &&Sent| told.contains_key(&sent.id) && sent.category != Some("transactional");
+        self.sent.iter().filter(waiting).filter(decided).map(|sent| sent.id.clone()).collect()
+    }
+
+    fn wait_refunded(&self, scene: &Scene) {
+        let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
+        let ends = scene.kafka.end_offsets(&topic).unwrap();
+        wait_until(DEADLINE, "all refunds are taken", || {
+            let Ok(committed) = scene.kafka.committed(&group, &topic) else { return false };
+            ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
+        });
+    }
+
+    /// Fails unless each intent has the same verdict in both, for the same cap at the same use.
+    fn compare(&self) {
+        self.scenes().iter().for_each(|scene| scene.wait_until_drained());
+        let (lossy, twin) = (told(&self.lossy), told(&self.twin));
+        assert_eq!(lossy.len(), twin.len());
+        let differ: Vec<_> = lossy.iter().filter(|(id, told)| twin.get(*id) != Some(told)).take(10).collect();
+        let expected: Vec<_> = differ.iter().map(|(id, _)| twin.get(*id)).collect();
+        assert!(differ.is_empty(), "{differ:#?}, but without the loss {expected:#?}");
+    }
+
+    fn flush(&self, node: usize) {
+        self.cluster.cli(node, &["FLUSHALL"]).unwrap();
+    }
+
+    /// Nodes of the lossy cluster, the one with the keyspace's tables first.
+    fn nodes(&self) -> Vec<usize> {
+        let slot: u16 = self.cluster.cli(0, &["CLUSTER", "KEYSLOT", &self.lossy.name]).unwrap().trim().parse().unwrap();
+        let tables = self.cluster.owner_of(slot).unwrap();
+        let mut nodes = self.cluster.primaries().unwrap();
+        nodes.sort_by_key(|node| *node != tables);
+        nodes
+    }
+
+    fn node_of(&self, user: u64) -> usize {
+        let place = Layout::for_users(SHARDS, 10_000).place(UserHash::of(&user.to_string()));
+        self.cluster.owner_of(slot_of_shard(place.shard, SHARDS)).unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let config = self.lossy.path("rebuild.toml");
+        std::fs::write(&config, self.lossy.config("rebuild")).unwrap();
+        let mut command = Command::new(weir());
+        command.args(["rebuild", "--config"]).arg(config).args(args);
+        command.envs(self.lossy.env.iter().map(|(name, value)| (*name, value.as_str())));
+        command
+    }
+
+    fn rebuild(&self, args: &[&str]) -> Value {
+        let output = self.command(args).args(["--settle", "3s", "--output", "json"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn wait_lost(&self) {
+        wait_until(DEADLINE, "the loss is noticed", || metric(&self.workers[0], "weir_shards_lost", "").unwrap() > 0.0);
+    }
+}
+
+/// What became of each id, in the order of its topic: an id that was sent again is there more than once.
+fn told(scene: &Scene) -> BTreeMap<String, Vec<Told>> {
+    let mut all: BTreeMap<String, Vec<Told>> = BTreeMap::new();
+    for record in scene.output("approved") {
+        let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let told = ("approved".to_owned(), String::new(), 0);
+        all.entry(intent["id"].as_str().unwrap().to_owned()).or_default().push(told);
+    }
+    for record in scene.output("suppressed") {
+        let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let cap = &envelope["cap"];
+        let told = (
+            envelope["reason"].as_str().unwrap().to_owned(),
+            cap["name"].as_str().unwrap_or_default().to_owned(),
+            cap["used"].as_u64().unwrap_or_default(),
+        );
+        all.entry(envelope["intent_id"].as_str().unwrap().to_owned()).or_default().push(told);
+    }
+    all
+}
+
+/// A small generator of reproducible numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).unwrap()
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.index(of.len())]
+    }
+}
+
+#[test]
+fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
+    let mut pair = Pair::new("rebuild");
+    pair.publish(1500);
+    pair.compare();
+    pair.refund();
+    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+    pair.publish(500);
+    pair.compare();
+
+    // A node comes back empty. Users elsewhere are served, and their refunds are taken; the others wait, and that is told.
+    let lost = pair.nodes()[1];
+    pair.flush(lost);
+    let elsewhere = (100..).find(|user| pair.node_of(*user) != lost).unwrap();
+    let one = Record::new("x", format!(r#"{{"id":"elsewhere","user_id":{elsewhere}}}"#));
+    pair.scenes().iter().for_each(|scene| scene.publish([one.clone()]));
+    pair.scenes().iter().for_each(|scene| scene.wait_until_drained());
+    let taken = || metric(&pair.workers[0], "weir_refunds_total", "").unwrap();
+    let (before, refunded) = (taken(), pair.refund());
+    let theirs = refunded.iter().filter(|user| pair.node_of(**user) != lost).count();
+    wait_until(DEADLINE, "refunds elsewhere are taken", || taken() >= before + theirs as f64);
+    assert!(theirs < refunded.len() && taken() < before + refunded.len() as f64);
+    pair.wait_refunded(&pair.twin);
+    pair.publish(500);
+    pair.wait_lost();
+    let (status, body) = get(&pair.workers[0], "/readyz");
+    assert!(status == 503 && body.contains("weir rebuild"), "{status} {body}");
+    assert_eq!(pair.decided_on(lost), Vec::<String>::new(), "decided without their history");
+
+    let summary = pair.rebuild(&[]);
+    assert_eq!(summary["beginning"], "fresh", "{summary}");
+    assert!(summary["restored"].as_u64().unwrap() > 50 && summary["taken_back"].as_u64().unwrap() > 5, "{summary}");
+    wait_ready(&pair.workers[0]);
+    pair.compare();
+    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+    pair.publish(500);
+    pair.compare();
+
+    // Again, of all shards, while the worker is at work: that changes nothing.
+    pair.publish(1500);
+    let again = pair.rebuild(&["--all"]);
+    assert_eq!((&again["unreadable"], &again["warnings"]), (&Value::from(0), &serde_json::json!([])));
+    wait_ready(&pair.workers[0]);
+    pair.compare();
+    let none = pair.rebuild(&[]);
+    assert_eq!(none["shards"], serde_json::json!([]), "{none}");
+    for scene in pair.scenes() {
+        assert_eq!(scene.output("dead").len(), 2, "what is no refund is told once, also where it was read again");
+    }
+}
+
+#[test]
+fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
+    let mut pair = Pair::new("rebuild-killed");
+    pair.publish(1500);
+    pair.compare();
+    pair.refund();
+    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+
+    // Under load this time; what was admitted and is being committed is read too.
+    pair.publish(2000);
+    let lost = pair.nodes()[1];
+    pair.flush(lost);
+    pair.wait_lost();
+    let mut killed = pair.command(&["--settle", "10m"]).spawn().unwrap();
+    let key = format!("{0}:{{{0}}}:rebuild", pair.lossy.name);
+    let tables = pair.nodes()[0];
+    wait_until(DEADLINE, "it has put sends back", || {
+        pair.cluster.cli(tables, &["HVALS", &key]).unwrap().lines().count() > 4
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(get(&pair.workers[0], "/readyz").0, 503, "half a rebuild is none");
+    let summary = pair.rebuild(&[]);
+    assert_eq!(summary["beginning"], "resumed", "{summary}");
+    wait_ready(&pair.workers[0]);
+    pair.compare();
+
+    // All nodes, the tables too: all of it has to be asked for, and the worker takes the new keyspace up by itself.
+    (0..3).for_each(|node| pair.flush(node));
+    pair.publish(500);
+    pair.wait_lost();
+    let refused = pair.command(&[]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("weir rebuild --all"), "{said}");
+    let summary = pair.rebuild(&["--all"]);
+    assert_eq!(summary["beginning"], "new_keyspace", "{summary}");
+    wait_ready(&pair.workers[0]);
+    pair.publish(500);
+    pair.compare();
+}
