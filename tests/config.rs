@@ -97,6 +97,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("kafka.approved", "other-approved"),
     ("kafka.suppressed", "other_suppressed"),
     ("kafka.dead_letters", "other"),
+    ("kafka.refunds", "bounces"),
     ("kafka.delivery", "at_least_once"),
     ("kafka.instance", "weir-7"),
     ("kafka.create_topics", "true"),
@@ -281,7 +282,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("\"a\"", "\"..\""), "must be a topic's name"),
         (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
         (with("[redis]", "deferred = \"x\"\n[redis]"), "kafka.deferred is not available in this version"),
-        (with("[redis]", "refunds = \"x\"\n[redis]"), "kafka.refunds is not available in this version"),
+        (with("[redis]", "refunds = \"a\"\n[redis]"), "kafka.refunds and kafka.approved are both \"a\""),
         (
             with("[redis]", "delivery = \"exactly-once\"\n[redis]"),
             "must be one of \"exactly_once\", \"at_least_once\", not \"exactly-once\"; did you mean \"exactly_once\"?",

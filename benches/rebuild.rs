@@ -1,0 +1,102 @@
+//! How fast `weir rebuild` is: `cargo bench --bench rebuild -- 1000000` fills an approved topic with so many sends and
+//! restores them into an empty Redis Cluster of three primaries, on servers that it starts and ends itself.
+
+#![allow(clippy::unwrap_used, reason = "a bench that cannot be set up should say so and end")]
+
+use std::{fs, process::Command, time::Instant};
+
+use serde_json::Value;
+use testkit::{
+    kafka::{Kafka, Record},
+    redis::RedisCluster,
+};
+
+/// Sends where none are given.
+const SENDS: u64 = 300_000;
+/// Sends of each user.
+const SENDS_A_USER: u64 = 4;
+const PARTITIONS: i32 = 8;
+/// Ticks of the kernel's CPU times in a second, on Linux for programs.
+const TICKS: f64 = 100.0;
+
+fn main() {
+    let sends = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(SENDS);
+    let kafka = Kafka::start(1).unwrap();
+    let redis = RedisCluster::start(3, 0).unwrap();
+    kafka.create_topic("approved", PARTITIONS).unwrap();
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let records =
+        (0..sends).map(|number| send(number, now_ms - 86_400_000 + i64::try_from(number % 80_000_000).unwrap()));
+    kafka.client().publish("approved", records).unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    fs::write(&file, config(kafka.bootstrap(), &redis.nodes())).unwrap();
+    let (before, began) = (children_cpu_seconds(), Instant::now());
+    let rebuild = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["rebuild", "--settle", "0s", "--config"]).arg(&file).args(args);
+        command
+    };
+    let output = rebuild(&["--all", "--output", "json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu_seconds() - before);
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["restored"], sends, "{summary}");
+    let each = |seconds: f64| seconds * 1e6 / sends as f64;
+    println!("sends restored        {sends}, {SENDS_A_USER} a user");
+    println!("while reading         {} sends/s", summary["sends_per_second"]);
+    println!("whole run             {seconds:.1} s, {:.0} sends/s", sends as f64 / seconds);
+    println!(
+        "CPU of weir rebuild   {cpu:.1} s, {:.1} us a send: {:.0} sends a minute and core",
+        each(cpu),
+        60e6 / each(cpu)
+    );
+    println!("\nthree shards once more, which changes nothing:");
+    assert!(rebuild(&["--shards", "1,5-6"]).status().unwrap().success());
+}
+
+fn send(number: u64, at_ms: i64) -> Record {
+    let user = (number / SENDS_A_USER).wrapping_mul(2_654_435_761) % 1_000_000_000;
+    let value = format!(
+        r#"{{"id":"{number:032x}","user_id":{user},"channel":"push","category":"promo","campaign":"c{}","payload":"{:0100}"}}"#,
+        number % 20,
+        0
+    );
+    Record::new(user.to_string(), value)
+        .header("weir-verdict", "approved")
+        .header("weir-decided-at", at_ms.to_string())
+        .header("weir-policy", "2026-11-20.1")
+        .header("weir-segments", "2026-11-20T00:00:00Z")
+        .header("weir-cost", "1")
+        .header("weir-counts", "true")
+        .header("weir-class", format!(r#"["push","promo","c{}"]"#, number % 20))
+}
+
+fn config(brokers: &str, nodes: &[String]) -> String {
+    format!(
+        r#"
+[kafka]
+brokers = "{brokers}"
+intents = "intents"
+approved = "approved"
+suppressed = "suppressed"
+dead_letters = "dead"
+[redis]
+nodes = {nodes:?}
+users = 1000000
+[segments]
+source = "manifest.json"
+[policy]
+source = "policy.toml"
+"#
+    )
+}
+
+/// CPU time of all children that have ended: fields 16 and 17 of `/proc/self/stat`.
+fn children_cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let behind_name = stat.rsplit_once(')').unwrap().1;
+    let ticks: f64 = behind_name.split_whitespace().skip(13).take(2).map(|field| field.parse::<f64>().unwrap()).sum();
+    ticks / TICKS
+}
