@@ -15,9 +15,10 @@ if #KEYS ~= 2 or #ARGV ~= 3 then
 end
 local found = redis.call('GET', KEYS[1]) or ''
 if ARGV[1] == '*' or ARGV[1] == found then
-  redis.call('SET', KEYS[1], ARGV[2])
+  -- First what a user may not be allowed to do.
   if ARGV[3] == '1' then
     redis.call('DEL', KEYS[2])
   end
+  redis.call('SET', KEYS[1], ARGV[2])
 end
 return found

@@ -20,7 +20,7 @@ use weir::{
         time::Time,
     },
     edge::redis::{
-        Birth, Opened, RedisOptions, RedisRefunds, RedisStats,
+        Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
         rebuild::{Beginning, Rebuild, Scope, Send, begin},
     },
     worker::{ports::StoreError, refunds::TakeBack},
@@ -159,6 +159,34 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     // The refund was taken by the rebuild: the reader of refunds passes over it.
     assert_eq!(take(&mut refunds(&options, &opened), &[refund("u", 6, Some(at(6000)), 0)]).await, [Repeated]);
     assert!(matches!(restorer.insert(&sends, at(0)).await, Err(StoreError::LostHistory { .. })), "the run is over");
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let docs = include_str!("../docs/operations.md");
+    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
+    let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
+    rights.extend(line.split_whitespace());
+    server.query::<()>(&rights).unwrap();
+    let named = RedisOptions {
+        prefix: "weir".to_owned(),
+        username: Some("weir".to_owned()),
+        password: Some(Password("secret".to_owned())),
+        ..options(&[server.url()])
+    };
+    let opened = opened(&named).await.unwrap();
+    assert_eq!(verdict(&named, &opened, "u", 1, 0).await, Verdict::Allowed);
+    assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
+
+    assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
+    assert!(docs.contains("`weir rebuild` needs `+del` besides"));
+    server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
+    server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
+    let mut rebuild = begun(&named, &Scope::All).await.unwrap();
+    assert_eq!(rebuild.restorer().insert(&[sent("u", 1, 0)], at(0)).await.unwrap(), 1);
+    rebuild.save(&[(0, 1)].into()).await.unwrap();
+    assert_eq!(rebuild.finish().await.unwrap(), Vec::<u16>::new());
 }
 
 #[tokio::test]

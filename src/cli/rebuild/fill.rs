@@ -7,10 +7,15 @@ use std::{
 };
 
 use anyhow::Context as _;
+use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{progress::Progress, read::Reader, summary::Summary};
+use super::{
+    progress::Progress,
+    read::{Reader, patience},
+    summary::Summary,
+};
 use crate::{
     domain::fields::FieldMap,
     edge::{
@@ -20,6 +25,7 @@ use crate::{
         },
         redis::rebuild::Rebuild,
     },
+    worker::ports::StoreError,
 };
 
 /// How often progress is kept.
@@ -89,25 +95,33 @@ impl Fill {
                         progress.at(&spans, &next);
                     }
                 },
-                _ = tick.tick() => save(rebuild, source, &next).await?,
+                // What is not kept now is kept later; a run that another has replaced is refused by the shards.
+                _ = tick.tick() => if let Err(error) = save(rebuild, source, &next).await {
+                    tracing::warn!("progress is not kept: {error}");
+                },
             }
         }
         while let Some(ended) = readers.join_next().await {
             ended.context("a reader ended")??;
         }
         summary.reading(began.elapsed());
-        save(rebuild, source, &next).await
+        let mut pauses = patience().build();
+        while let Err(error) = save(rebuild, source, &next).await {
+            let Some(pause) = pauses.next() else { return Err(error.into()) };
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
     }
 }
 
 /// Keeps how far the sends are. Refunds need no such thing: each shard knows which it has taken.
-async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> anyhow::Result<()> {
+async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> Result<(), StoreError> {
     let none = BTreeMap::new();
     let next = match source {
         Source::Approved => next,
         Source::Refunds => &none,
     };
-    Ok(rebuild.save(next).await?)
+    rebuild.save(next).await
 }
 
 /// Partitions for each reader, as many each.

@@ -216,7 +216,9 @@ async fn wait_until(rebuild: &mut Rebuild, time: Time, progress: &mut Progress) 
             return Ok(());
         }
         progress.waiting(Duration::from_millis(left_ms.unsigned_abs()));
-        rebuild.save(&BTreeMap::new()).await?;
+        if let Err(error) = rebuild.save(&BTreeMap::new()).await {
+            tracing::warn!("the lock is not renewed: {error}");
+        }
         tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
     }
 }

@@ -195,7 +195,8 @@ fn send_of(sent: &Sent) -> Send<'_> {
     Send { user, id, at, class: sent.class(), cost }
 }
 
-fn patience() -> ExponentialBuilder {
+/// The pauses between attempts at a Redis that is away.
+pub(super) fn patience() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_secs(5))

@@ -150,3 +150,34 @@ impl Summary {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Time {
+        Time::from_rfc3339(text).unwrap()
+    }
+
+    #[test]
+    fn a_topic_that_begins_later_than_the_history_is_told_with_the_time_from_which_on_all_is_there() {
+        let extent = |partition, low, since| Extent { partition, low, since, high: 100 };
+        let history_begins = at("2026-11-13T00:00:00Z");
+        // The second was cut after the history's begin, the third before it; the others never.
+        let extents = [extent(0, 0, 0), extent(1, 10, 10), extent(2, 10, 10), extent(3, 10, 50)];
+        let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
+        summary.begins(&extents, &BTreeMap::new());
+        let late = [(0, "2026-11-20"), (1, "2026-11-15"), (2, "2026-11-12"), (3, "2026-11-19")];
+        let first = late.map(|(partition, day)| (partition, at(&format!("{day}T00:00:00Z"))));
+        summary.add(Source::Approved, &Report { first: first.into(), ..Report::default() });
+        let later = Report { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..Report::default() };
+        summary.add(Source::Approved, &later);
+        summary.warn_of_gaps(history_begins, None);
+        assert_eq!(summary.warnings.len(), 1);
+        assert!(summary.warnings[0].contains("before 2026-11-15T00:00:00"), "{:?}", summary.warnings);
+
+        let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
+        summary.warn_of_gaps(history_begins, Some(at("2026-11-14T00:00:00Z")));
+        assert!(summary.warnings[0].contains("--since"));
+    }
+}

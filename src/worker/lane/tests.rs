@@ -1,5 +1,7 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
+mod lost;
+
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
@@ -253,13 +255,18 @@ fn desk() -> Desk {
 
 /// Runs a lane in this world until all is committed, or it ends by itself.
 fn run(world: World) -> (Result<(), LaneError>, World) {
+    run_with(FakeStore(world.store_away, 0), world)
+}
+
+/// The same, on this store.
+fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (stop, store_away) = (world.stop.clone(), world.store_away);
+    let stop = world.stop.clone();
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
         sink: FakeSink(Rc::clone(&world), None, false),
-        store: FakeStore(store_away, 0),
+        store,
         clock: Noon,
         desk: desk(),
         settings: LaneSettings { batch: BATCH, commit_interval: Duration::ZERO },
