@@ -1,5 +1,5 @@
 //! The promise: after a rebuild every verdict is the one that it would have been without the loss.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that cannot go on fails; --since needs now")]
 
 mod support;
 

@@ -55,12 +55,15 @@ impl Fill {
     pub(super) async fn run(
         &self,
         rebuild: &mut Rebuild,
-        source: Source,
-        topic: &str,
-        spans: Vec<Span>,
+        (source, spans): (Source, Vec<Span>),
         progress: &mut Progress,
         summary: &mut Summary,
     ) -> anyhow::Result<()> {
+        let topic = match source {
+            Source::Approved => Some(&self.kafka.approved),
+            Source::Refunds => self.kafka.refunds.as_ref(),
+        };
+        let Some(topic) = topic else { return Ok(()) };
         let began = Instant::now();
         let stop = CancellationToken::new();
         let _stops_readers = stop.clone().drop_guard();
@@ -70,7 +73,7 @@ impl Fill {
         for share in shares(&spans, self.readers) {
             let reader = Reader {
                 source,
-                topic: topic.to_owned(),
+                topic: topic.clone(),
                 spans: SpanReader::new(&self.kafka, topic, &share)?,
                 restorer: rebuild.restorer(),
                 fields: Arc::clone(&self.fields),

@@ -191,18 +191,18 @@ async fn restore(
     summary.begins(&approved, rebuild.progress());
     let first = spans(&approved, rebuild.progress());
     let mut progress = Progress::new("sends");
-    fill.run(rebuild, Source::Approved, topic, first, &mut progress, summary).await?;
+    fill.run(rebuild, (Source::Approved, first), &mut progress, summary).await?;
 
     wait_until(rebuild, rebuild.marked_at().plus(i64::try_from(settle.as_millis())?), &mut progress).await?;
     let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
-    fill.run(rebuild, Source::Approved, topic, last, &mut progress, summary).await?;
+    fill.run(rebuild, (Source::Approved, last), &mut progress, summary).await?;
     progress.done();
 
     // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
     if let Some(refunds) = &kafka.refunds {
         let mut progress = Progress::new("refunds");
         let all = spans(&extents_of(kafka, refunds, since).await?, &BTreeMap::new());
-        fill.run(rebuild, Source::Refunds, refunds, all, &mut progress, summary).await?;
+        fill.run(rebuild, (Source::Refunds, all), &mut progress, summary).await?;
         progress.done();
     }
     Ok(())

@@ -180,10 +180,11 @@ impl SpanReader {
                 self.advance(partition, offset + 1);
             }
             for error in errors {
-                match error.code {
+                if error.code == RDKafkaErrorCode::PartitionEOF {
                     // The offset of an end is that of the record that will come next.
-                    RDKafkaErrorCode::PartitionEOF => self.advance(error.partition, error.offset),
-                    code => self.judge(code, error.partition)?,
+                    self.advance(error.partition, error.offset);
+                } else {
+                    self.judge(error.code, error.partition)?;
                 }
             }
             let full = batch.len() >= max || batch.bytes() >= BATCH_BYTES;

@@ -60,7 +60,8 @@ impl TakeBack for RedisRefunds {
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, topic, lost } = self;
         let open: Vec<usize> = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none)).collect();
-        let ended = take(cluster, keyspace, keyspace.epoch(), topic, refunds, &open, outcomes).await;
+        let wanted = Wanted { epoch: keyspace.epoch(), topic, refunds, open: &open };
+        let ended = take(cluster, keyspace, &wanted, outcomes).await;
         lost.clear();
         lost.extend(ended.lost.keys());
         if !lost.is_empty()
@@ -89,17 +90,26 @@ impl TakeBack for RedisRefunds {
     }
 }
 
-/// Takes the refunds at these places, which are in the order of each partition. The epoch is the keyspace's, or
-/// that of a rebuild.
+/// Refunds to take.
+pub(super) struct Wanted<'w> {
+    /// What the epoch of their shards has to be: the keyspace's, or the mark of a rebuild.
+    pub(super) epoch: &'w str,
+    /// The topic they are of.
+    pub(super) topic: &'w str,
+    /// All of a batch, in the order of each partition.
+    pub(super) refunds: &'w [Refund],
+    /// The places of those that are to be taken, ascending.
+    pub(super) open: &'w [usize],
+}
+
+/// Takes refunds; those that are taken have an outcome then.
 pub(super) async fn take(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
-    epoch: &str,
-    topic: &str,
-    refunds: &[Refund],
-    open: &[usize],
+    wanted: &Wanted<'_>,
     outcomes: &mut [Option<RefundOutcome>],
 ) -> sequence::Ended {
+    let Wanted { epoch, topic, refunds, open } = *wanted;
     let layout = keyspace.meta().layout;
     let mut groups: BTreeMap<(u16, i32), Vec<(Place, usize)>> = BTreeMap::new();
     for &at in open {

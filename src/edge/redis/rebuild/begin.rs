@@ -42,7 +42,7 @@ pub async fn begin(
     let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
     let ours = Keyspace::new(&options.prefix, ours);
     lock(&mut cluster, &ours, &run, Hold::Take).await?;
-    let begun = locked(cluster, options, stats, scope, &run, ours.clone()).await;
+    let begun = locked(cluster, (options, stats), scope, &run, ours.clone()).await;
     if begun.is_err() {
         release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats)), &ours).await;
     }
@@ -52,8 +52,7 @@ pub async fn begin(
 /// The begin, under the lock.
 async fn locked(
     mut cluster: Cluster,
-    options: &Arc<RedisOptions>,
-    stats: &Arc<RedisStats>,
+    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
     scope: &Scope,
     run: &str,
     ours: Keyspace,

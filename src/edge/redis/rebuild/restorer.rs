@@ -19,7 +19,7 @@ use crate::{
         node::Request,
         packing::script_time,
         plan::MAX_USERS_A_CALL,
-        refunds,
+        refunds::{self, Wanted},
         script::Script,
         sequence::{self, Ended, Sequences},
     },
@@ -87,7 +87,7 @@ impl Restorer {
             let entry = Entry { at, id, origin: OriginMark::RESTORED, kind, campaign, cost };
             (layout.place(user), entry.to_bytes())
         };
-        let mut entries: Vec<(Place, [u8; ENTRY_BYTES])> = sends.iter().zip(numbers).map(entry).collect();
+        let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
         // By user and within a user by time, which leads the bytes.
         entries.sort_unstable();
         let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
@@ -97,12 +97,10 @@ impl Restorer {
             calls.entry(shard).or_default().push_back((request(keyspace, mark, &args, piece), ()));
         }
         let mut added = 0;
-        let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| match value {
-            Value::Int(count) => {
-                added += u64::try_from(*count).unwrap_or_default();
-                true
-            }
-            _ => false,
+        let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
+            let Value::Int(count) = value else { return false };
+            added += u64::try_from(*count).unwrap_or_default();
+            true
         })
         .await;
         told(ended).map(|()| added)
@@ -124,7 +122,8 @@ impl Restorer {
             |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
         let open: Vec<usize> = (0..refunds.len()).filter(wanted).collect();
         let Self { cluster, keyspace, mark, .. } = self;
-        told(refunds::take(cluster, keyspace, mark, topic, refunds, &open, outcomes).await)
+        let wanted = Wanted { epoch: mark, topic, refunds, open: &open };
+        told(refunds::take(cluster, keyspace, &wanted, outcomes).await)
     }
 }
 
@@ -138,8 +137,11 @@ fn told(ended: Ended) -> Result<(), StoreError> {
     ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(why)))
 }
 
+/// An entry and where it goes.
+type Placed = (Place, [u8; ENTRY_BYTES]);
+
 /// Cuts sorted entries into those of one call each.
-fn pieces(entries: &[(Place, [u8; ENTRY_BYTES])]) -> Vec<(u16, &[(Place, [u8; ENTRY_BYTES])])> {
+fn pieces(entries: &[Placed]) -> Vec<(u16, &[Placed])> {
     let (mut pieces, mut start, mut users) = (Vec::new(), 0, 0);
     for at in 0..entries.len() {
         let place = entries[at].0;
@@ -157,7 +159,7 @@ fn pieces(entries: &[(Place, [u8; ENTRY_BYTES])]) -> Vec<(u16, &[(Place, [u8; EN
     pieces
 }
 
-fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[(Place, [u8; ENTRY_BYTES])]) -> Request {
+fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[Placed]) -> Request {
     let shard = piece.first().map_or(0, |(place, _)| place.shard);
     let mut keys = vec![keyspace.epoch_key(shard)];
     let mut items = Vec::with_capacity(piece.len() * 32);
