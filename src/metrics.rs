@@ -239,6 +239,10 @@ impl Default for Metrics {
             redis_decisions: Counter::default(),
             redis_retries: Family::default(),
         };
+        // From zero on: a refund of some outcome is seen to have come.
+        for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
+            drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
         metrics.register();
         metrics
     }
