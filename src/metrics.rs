@@ -265,6 +265,10 @@ impl Default for Metrics {
             http_connections: Gauge::default(),
             http_evictions: Counter::default(),
         };
+        // From zero on: a refund of some outcome is seen to have come.
+        for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
+            drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
         metrics.register();
         metrics
     }
