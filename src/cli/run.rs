@@ -11,12 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
     logging,
-    worker::{StoreHealth, Worker},
+    worker::{HttpSetup, StoreHealth, Worker},
 };
 use crate::{
     config::Settings,
     domain::{policy::Policy, segment::SegmentSet},
     edge::{
+        http::{self, InquiryPool},
         kafka::{
             client::KafkaOptions,
             topics::{self, TopicError},
@@ -29,6 +30,7 @@ use crate::{
     worker::{
         clock::SystemClock,
         desk::Desk,
+        inquiry::{Door, Inquiry},
         lane::LaneSettings,
         ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source, keep_fresh},
@@ -37,6 +39,12 @@ use crate::{
 
 /// How often Redis is asked how it is, for `/readyz`.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
+
+/// Questions that HTTP asks Redis at the same time, each over connections of its own. One takes a round trip, so that
+/// with 1 ms these are 8,000 a second.
+const INQUIRIES: usize = 8;
+/// How often a question of HTTP is tried: who asks is told rather than kept waiting.
+const INQUIRY_TRIES: usize = 3;
 
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
@@ -90,18 +98,38 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let desk =
         Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
+    let http = HttpSetup {
+        listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
+        options: assemble::http(&settings.http),
+        inquiries: Arc::new(inquiries(&redis_options, &stats, &opened, (&desk, &metrics))),
+    };
     Ok(Worker {
         kafka,
         stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
         desk,
         lane: LaneSettings { batch: settings.worker.batch, commit_interval: settings.worker.commit_interval },
-        http: Some(settings.http.listen),
+        http: Some(http),
         drain: settings.worker.drain,
         metrics,
         redis: Some(stats),
         store_health,
         stop,
     })
+}
+
+/// Answers HTTP over connections of its own: what hangs there holds up no lane.
+fn inquiries(
+    options: &RedisOptions,
+    stats: &Arc<RedisStats>,
+    opened: &Opened,
+    (desk, metrics): (&Desk, &Arc<Metrics>),
+) -> InquiryPool<RedisStore, SystemClock> {
+    let options = Arc::new(RedisOptions { tries: INQUIRY_TRIES, ..options.clone() });
+    let one = || {
+        let store = RedisStore::new(&options, stats, opened);
+        Inquiry::new(desk, Door::Http, store, SystemClock, Arc::clone(metrics))
+    };
+    InquiryPool::new((0..INQUIRIES).map(|_| one()).collect())
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
