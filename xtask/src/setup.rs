@@ -27,13 +27,14 @@ struct Tool {
     needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: [Tool; 9] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
     Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
     Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },
     Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
-    Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker" },
+    Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
+    Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
     Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
 ];
@@ -44,7 +45,9 @@ const TOOLS: [Tool; 8] = [
 /// When something is missing and cannot be installed here; says what to install.
 pub fn run(scope: Scope) -> Result<()> {
     install_tools()?;
-    fetch_kafka()?;
+    fetch_jars("testkit/pom.xml", "kafka-libs")?;
+    fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
+    fetch_python()?;
     match scope {
         Scope::Tests => Ok(()),
         Scope::Everything => CARGO_TOOLS.iter().try_for_each(|(tool, version)| install_cargo_tool(tool, version)),
@@ -75,7 +78,10 @@ fn install_tools() -> Result<()> {
 }
 
 fn is_there(program: &str) -> bool {
-    on_path(program) && (program != "java" || java_version().is_some_and(|version| version >= JAVA))
+    on_path(program)
+        && (program != "java" || java_version().is_some_and(|version| version >= JAVA))
+        // Debian's python3 alone can make no virtual environment.
+        && (program != "python3" || output("python3", &["-c", "import ensurepip, venv"]).is_some())
 }
 
 fn on_path(program: &str) -> bool {
@@ -93,22 +99,39 @@ fn java_version() -> Option<u32> {
     said.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-/// Copies the jars that testkit/pom.xml names to .weir/kafka-libs, unless those of this very pom are there.
-fn fetch_kafka() -> Result<()> {
-    let pom = workspace().join("testkit/pom.xml");
-    let (libs, fresh) = (workspace().join(".weir/kafka-libs"), workspace().join(".weir/kafka-libs.new"));
-    let wanted = fs::read(&pom).with_context(|| format!("cannot read {}", pom.display()))?;
+/// Copies the jars that a pom names to a folder in .weir, unless those of this very pom are there.
+fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
+    let place = workspace().join(".weir");
+    let (libs, fresh) = (place.join(folder), place.join(format!("{folder}.new")));
+    let wanted = fs::read(workspace().join(pom)).with_context(|| format!("cannot read {pom}"))?;
     if fs::read(libs.join("pom.xml")).is_ok_and(|had| had == wanted) {
         return Ok(());
     }
     remove(&fresh)?;
-    let mut copy = command("mvn", &["-q", "-B", "-f", "testkit/pom.xml", "dependency:copy-dependencies"]);
+    let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
     copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", fresh.display()));
     shell::run(copy)?;
     // The pom goes in last and the folder is moved whole: half a download is never taken for a set of jars.
     fs::write(fresh.join("pom.xml"), wanted)?;
     remove(&libs)?;
     fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
+}
+
+/// Installs the packages that testkit/requirements.txt names into .weir/python, unless those of this very list are
+/// there. The list goes in last: half an installation is never taken for a whole one.
+fn fetch_python() -> Result<()> {
+    let list = "testkit/requirements.txt";
+    let python = workspace().join(".weir/python");
+    let wanted = fs::read(workspace().join(list)).with_context(|| format!("cannot read {list}"))?;
+    if fs::read(python.join("requirements.txt")).is_ok_and(|had| had == wanted) {
+        return Ok(());
+    }
+    remove(&python)?;
+    let mut venv = command("python3", &["-m", "venv"]);
+    venv.arg(&python);
+    shell::run(venv)?;
+    shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))?;
+    fs::write(python.join("requirements.txt"), wanted).with_context(|| format!("cannot write {}", python.display()))
 }
 
 fn remove(folder: &Path) -> Result<()> {
