@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::{
@@ -64,7 +65,8 @@ pub(super) async fn decide(
     let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
     let posted = Posted { value: &value, content_type: Some(content_type) };
     let mode = if dry_run { Mode::DryRun } else { Mode::Record };
-    let decided = api.inquiries.decide(posted, mode).await;
+    // The time that the body took is the client's, and not counted.
+    let decided = timeout(api.timeout, api.inquiries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
     // Who looks the user up after this answer must not get what a lookup found before it.
     match (&decided, mode) {
         (_, Mode::DryRun) => {}

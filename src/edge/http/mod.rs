@@ -62,6 +62,7 @@ struct Api {
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     access: Access,
     body_bytes: usize,
+    timeout: Duration,
     read_timeout: Duration,
     /// The OpenAPI document, once the routes are there.
     document: OnceLock<Bytes>,
@@ -104,6 +105,7 @@ pub fn start(
         lookups: SingleFlight::default(),
         access,
         body_bytes: options.body_bytes,
+        timeout: options.timeout,
         read_timeout: options.read_timeout,
         document: OnceLock::new(),
     });

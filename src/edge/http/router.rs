@@ -36,6 +36,9 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
         .routes(routes!(users::user))
         .routes(routes!(segments::member))
         .routes(routes!(segments::members))
+        .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
+    // With a body, whose time has a bound of its own.
+    let posting = OpenApiRouter::new()
         .routes(routes!(decisions::decide))
         .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
     let shed = ServiceBuilder::new()
@@ -45,8 +48,9 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
     // The last layer is the outermost.
     let limited = open
         .merge(guarded)
-        .fallback(nothing)
         .layer(from_fn_with_state(options.timeout, limits::time))
+        .merge(posting)
+        .fallback(nothing)
         .layer(shed)
         .layer(from_fn_with_state(Rate::new(options), limits::rate));
     let header = |name, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
