@@ -50,9 +50,6 @@ impl Load {
 /// What was asked, and how long the answers took.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Asked {
-    /// Milliseconds, ascending.
-    #[serde(skip)]
-    times_ms: Vec<f64>,
     /// Answers that were not 200.
     failed: u32,
     requests: usize,
@@ -69,7 +66,7 @@ impl Asked {
         let at =
             |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
         let (p50_ms, p99_ms, largest_ms) = (at(0.5), at(0.99), at(1.0));
-        Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms, times_ms }
+        Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms }
     }
 }
 

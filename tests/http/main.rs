@@ -9,6 +9,7 @@ mod away;
 mod client;
 mod crowd;
 mod decisions;
+mod demo;
 mod endpoints;
 mod guarded;
 mod in_process;
