@@ -38,7 +38,7 @@ struct Cli {
     #[command(flatten)]
     settings: Settings,
     /// Given by cargo to every bench
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, global = true)]
     bench: bool,
 }
 
