@@ -46,6 +46,7 @@ fn help_and_version_are_everywhere() {
         &["segments", "members"],
         &["policy"],
         &["policy", "check"],
+        &["plan"],
     ];
     for verb in verbs {
         let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
@@ -71,6 +72,7 @@ fn wrong_usage_ends_with_2() {
         &["segments", "build", "--out", "x"],
         &["policy", "check"],
         &["demo", "--intents", "0"],
+        &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
     ];
     for args in cases {
         let (out, err) = says(args, folder.path(), 2);

@@ -16,6 +16,7 @@ pub mod history;
 pub mod intent;
 pub mod named_history;
 pub mod origin;
+pub mod plan;
 pub mod policy;
 pub mod schema;
 pub mod segment;
