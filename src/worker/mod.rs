@@ -10,3 +10,4 @@ pub mod record;
 pub mod refresh;
 pub mod status;
 pub mod supervise;
+pub mod vitals;

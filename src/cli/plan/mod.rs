@@ -82,14 +82,14 @@ fn in_text(plan: &Plan, machine: &Machine) -> String {
          {cpu}, load {load}\n"
     );
     for (number, constant) in notes.iter().enumerate() {
-        text += &format!("  [{}] {}: {}\n", number + 1, constant.meaning(), constant.place());
+        text += &format!("  [{}] {}: {} {}\n", number + 1, constant.meaning(), constant.file(), constant.place());
     }
     text
 }
 
 fn in_json(plan: &Plan, machine: &Machine) -> Value {
     let constant =
-        |constant: &Constant| json!({"meaning": constant.meaning(), "file": FILE, "place": constant.place()});
+        |constant: &Constant| json!({"meaning": constant.meaning(), "file": constant.file(), "place": constant.place()});
     let line = |line: &Line| {
         json!({
             "section": line.section.name(),

@@ -25,10 +25,8 @@ pub struct Measured {
     pub worker_us: f64,
     /// Resident memory of a worker of one lane, in bytes.
     pub worker_bytes: f64,
-    /// CPU of reading a record and passing it on, in microseconds.
-    pub read_us: f64,
-    /// CPU of a client's side of a decision, in microseconds.
-    pub client_us: f64,
+    /// CPU of `weir rebuild` a send, in microseconds.
+    pub rebuild_us: f64,
     /// Bytes that an approved record has more than its intent.
     pub headers_bytes: f64,
     /// Bytes that a suppressed record has more than its intent.
@@ -49,15 +47,14 @@ pub enum Constant {
     LanePerS,
     WorkerUs,
     WorkerBytes,
-    ReadUs,
-    ClientUs,
+    RebuildUs,
     HeadersBytes,
     EnvelopeBytes,
 }
 
 impl Constant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::UserBytes,
         Self::RedisUsBySends,
         Self::RedisUsByCaps,
@@ -68,8 +65,7 @@ impl Constant {
         Self::LanePerS,
         Self::WorkerUs,
         Self::WorkerBytes,
-        Self::ReadUs,
-        Self::ClientUs,
+        Self::RebuildUs,
         Self::HeadersBytes,
         Self::EnvelopeBytes,
     ];
@@ -88,14 +84,33 @@ impl Constant {
             Self::LanePerS => "intents a second of one lane, broker and Redis on the same cores",
             Self::WorkerUs => "worker CPU an intent, the Kafka library's included",
             Self::WorkerBytes => "resident memory of a worker of one lane, at most",
-            Self::ReadUs => "CPU of reading a record and passing it on, caps left out",
-            Self::ClientUs => "CPU of a client's side of a decision",
+            Self::RebuildUs => "CPU of weir rebuild a send, of a build without optimisation",
             Self::HeadersBytes => "what an approved record has more than its intent",
             Self::EnvelopeBytes => "what a suppressed record has more than its intent",
         }
     }
 
-    /// Where it stands in the bench's JSON: as jq would say it.
+    /// Which file it stands in.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::RebuildUs => "benches/measured-rebuild.json",
+            Self::UserBytes
+            | Self::RedisUsBySends
+            | Self::RedisUsByCaps
+            | Self::ResidentRatio
+            | Self::EmptyNodeBytes
+            | Self::RedisInBytes
+            | Self::RedisOutBytes
+            | Self::LanePerS
+            | Self::WorkerUs
+            | Self::WorkerBytes
+            | Self::HeadersBytes
+            | Self::EnvelopeBytes => "benches/measured.json",
+        }
+    }
+
+    /// Where it stands in that file: as jq would say it.
     #[must_use]
     pub fn place(self) -> &'static str {
         match self {
@@ -109,8 +124,7 @@ impl Constant {
             Self::LanePerS => r#".figures[] | select(.name == "intents/s").weir"#,
             Self::WorkerUs => r#".figures[] | select(.name == "worker CPU, us an intent").weir"#,
             Self::WorkerBytes => r#".figures[] | select(.name == "resident memory at most, MiB").weir"#,
-            Self::ReadUs => r#".figures[] | select(.name == "worker CPU, us an intent").bare"#,
-            Self::ClientUs => ".store.client_cpu_us",
+            Self::RebuildUs => ".rebuild.cpu_us",
             Self::HeadersBytes => ".sizes.approved_headers_bytes",
             Self::EnvelopeBytes => ".sizes.envelope_bytes",
         }

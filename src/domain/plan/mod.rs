@@ -9,7 +9,7 @@ mod curve;
 mod given;
 mod kafka;
 mod measured;
-mod redis;
+mod store;
 mod time;
 mod unit;
 mod worker;
@@ -92,7 +92,7 @@ impl Plan {
     pub fn new(given: &Given, measured: &Measured) -> Result<Self, BadGiven> {
         given.check()?;
         let mut plan = Self { lines: Vec::new(), remarks: Vec::new() };
-        let redis = redis::plan(&mut plan, given, measured)?;
+        let redis = store::plan(&mut plan, given, measured)?;
         let workers = worker::plan(&mut plan, given, measured);
         kafka::plan(&mut plan, given, measured, &workers);
         time::plan(&mut plan, given, measured, &redis, &workers)?;

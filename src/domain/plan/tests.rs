@@ -21,8 +21,7 @@ fn measured() -> Measured {
         lane_per_s: 100_000.0,
         worker_us: 5.0,
         worker_bytes: 100e6,
-        read_us: 2.0,
-        client_us: 3.0,
+        rebuild_us: 5.0,
         headers_bytes: 200.0,
         envelope_bytes: 500.0,
     }

@@ -1,6 +1,6 @@
 //! How long a blast, a rebuild and a queue take.
 
-use super::{BadGiven, Constant, Given, Measured, Plan, Section, Unit, Writer, redis::Redis, worker::Workers};
+use super::{BadGiven, Constant, Given, Measured, Plan, Section, Unit, Writer, store::Redis, worker::Workers};
 
 pub(super) fn plan(
     plan: &mut Plan,
@@ -45,11 +45,9 @@ fn blast(out: &mut Writer<'_>, given: &Given, drain: f64) {
 
 fn rebuild(out: &mut Writer<'_>, given: &Given, measured: &Measured, redis: &Redis) {
     let cores = given.rebuild_cores;
-    let send_us = measured.read_us + measured.client_us;
-    let a_core = 1e6 / send_us;
-    let formula =
-        format!("1 s / ({:.1} us to read a record + {:.1} us to record a send)", measured.read_us, measured.client_us);
-    let constants = [Constant::ReadUs, Constant::ClientUs];
+    let a_core = 1e6 / measured.rebuild_us;
+    let formula = format!("1 s / {:.1} us; {} a minute", measured.rebuild_us, Unit::Count.show(a_core * 60.0));
+    let constants = [Constant::RebuildUs];
     let named = ("rebuild_per_s", "sends a core restores");
     out.line(named, (a_core, Unit::PerSecond), formula, &constants);
     let by_redis = redis.primaries * 1e6 / redis.decision_us;
