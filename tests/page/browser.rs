@@ -106,7 +106,9 @@ impl Browser {
         let messages = entries.map(|text| serde_json::from_str::<Value>(text).unwrap()["message"].take());
         let urls: Vec<String> = messages
             .filter(|message| message["method"] == "Network.requestWillBeSent")
-            .filter(|message| message["params"]["documentURL"].as_str().is_some_and(|url| url.starts_with(&self.origin)))
+            .filter(|message| {
+                message["params"]["documentURL"].as_str().is_some_and(|url| url.starts_with(&self.origin))
+            })
             .map(|message| message["params"]["request"]["url"].as_str().unwrap().to_owned())
             .collect();
         assert!(!urls.is_empty(), "the log of requests is empty: the test looks in the wrong place");

@@ -88,8 +88,7 @@ fn in_text(plan: &Plan, machine: &Machine) -> String {
 }
 
 fn in_json(plan: &Plan, machine: &Machine) -> Value {
-    let constant =
-        |constant: &Constant| json!({"meaning": constant.meaning(), "file": constant.file(), "place": constant.place()});
+    let constant = |constant: &Constant| json!({"meaning": constant.meaning(), "file": constant.file(), "place": constant.place()});
     let line = |line: &Line| {
         json!({
             "section": line.section.name(),

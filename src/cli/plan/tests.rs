@@ -69,7 +69,10 @@ fn every_line_has_its_formula_and_every_constant_its_place() {
         assert!(line.contains("  = "), "{line}");
     }
     for constant in Constant::ALL {
-        assert!(text.contains(&format!("] {}: {} {}", constant.meaning(), constant.file(), constant.place())), "{constant:?}:\n{text}");
+        assert!(
+            text.contains(&format!("] {}: {} {}", constant.meaning(), constant.file(), constant.place())),
+            "{constant:?}:\n{text}"
+        );
     }
     let said: Value = serde_json::from_str(&plan(&[&FEW[..], &["--output", "json"]].concat()).unwrap()).unwrap();
     let lines = said["lines"].as_array().unwrap();
