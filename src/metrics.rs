@@ -1,6 +1,13 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
+mod totals;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
@@ -80,6 +87,15 @@ pub struct OutcomeLabel {
     pub outcome: &'static str,
 }
 
+/// Labels of a cap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CapLabels {
+    /// The user's segment; empty for users in none.
+    pub segment: String,
+    /// The cap's name.
+    pub cap: String,
+}
+
 /// Label of what is refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SourceLabel {
@@ -124,6 +140,7 @@ pub struct RequestLabels {
 pub struct Tally {
     decisions: BTreeMap<(&'static str, &'static str), u64>,
     dead_letters: BTreeMap<&'static str, u64>,
+    cap_denials: Vec<(CapLabels, u64)>,
     /// Decisions that the store had made before.
     pub replayed: u64,
     /// Decisions for users with an entry far ahead of the clock.
@@ -134,6 +151,12 @@ impl Tally {
     /// One more decision.
     pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
         *self.decisions.entry((verdict, reason)).or_default() += 1;
+    }
+
+    /// Intents of users in a segment that a cap denied.
+    pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
+        let labels = CapLabels { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
+        self.cap_denials.push((labels, count));
     }
 
     /// One more dead letter.
@@ -173,6 +196,8 @@ pub struct Metrics {
     pub decisions: Family<DecisionLabels, Counter>,
     /// Dead letters by reason.
     pub dead_letters: Family<ReasonLabel, Counter>,
+    /// Denials by segment and cap.
+    pub cap_denials: Family<CapLabels, Counter>,
     /// Decisions that were found in the history: their batch was decided before, and lost.
     pub replays: Counter,
     batch_intents: Histogram,
@@ -182,6 +207,8 @@ pub struct Metrics {
     pub refunds: Family<OutcomeLabel, Counter>,
     /// Refunds that are not yet taken.
     pub refunds_lag: Gauge,
+    /// The highest partition whose lag was ever known, -1 for none: a family cannot be walked.
+    highest_partition: AtomicI32,
     /// Commits that failed.
     pub commit_failures: Counter,
     /// Changes of partitions taken up.
@@ -238,12 +265,14 @@ impl Default for Metrics {
             registry: Registry::with_prefix("weir"),
             decisions: Family::default(),
             dead_letters: Family::default(),
+            cap_denials: Family::default(),
             replays: Counter::default(),
             batch_intents: sizes(),
             stages: Family::new_with_constructor(times),
             lag: Family::default(),
             refunds: Family::default(),
             refunds_lag: Gauge::default(),
+            highest_partition: AtomicI32::new(-1),
             commit_failures: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
@@ -286,6 +315,7 @@ impl Metrics {
         table! {
             "decisions", decisions, "Intents decided and committed, by verdict and reason";
             "dead_letters", dead_letters, "Records that were no intents, by reason";
+            "cap_denials", cap_denials, "Intents that a cap denied, by the user's segment and cap, in shadow mode as well";
             "replays", replays, "Approved intents that had been decided before, in a batch that was not committed";
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
@@ -335,6 +365,9 @@ impl Metrics {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
             intents += count;
         }
+        for (labels, count) in &tally.cap_denials {
+            self.cap_denials.get_or_create(labels).inc_by(*count);
+        }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);
         self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
@@ -352,6 +385,7 @@ impl Metrics {
 
     /// How many records of a partition are not yet done.
     pub fn set_lag(&self, partition: i32, records: i64) {
+        self.highest_partition.fetch_max(partition, Ordering::Relaxed);
         self.lag.get_or_create(&PartitionLabel { partition }).set(records);
     }
 
