@@ -33,7 +33,7 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 12] = [
+    let verbs: [&[&str]; 13] = [
         &[],
         &["demo"],
         &["run"],
@@ -63,7 +63,7 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 8] = [
+    let cases: [&[&str]; 9] = [
         &[],
         &["no-verb"],
         &["explain"],
