@@ -66,7 +66,7 @@ async fn taken(sends: u32) -> f64 {
     (used_memory(&redis) - empty) / f64::from(USERS)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_real_redis_takes_what_the_plan_says() {
     let (measured, _) = measured().unwrap();
     let mut wrong = Vec::new();

@@ -168,7 +168,10 @@ pub struct NodeHealth {
 
 /// The nodes of a store, as somebody last found them; written by who looks, read by the page.
 #[derive(Debug, Clone, Default)]
-pub struct Nodes(Arc<ArcSwap<Option<(Instant, Vec<NodeHealth>)>>>);
+pub struct Nodes(Arc<ArcSwap<Found>>);
+
+/// When the nodes were looked at, and how each was; `None` before the first look.
+type Found = Option<(Instant, Vec<NodeHealth>)>;
 
 impl Nodes {
     /// Whether no node is known.

@@ -13,6 +13,8 @@ const REBUILD: &str = include_str!("../../../benches/measured-rebuild.json");
 /// What the plan reads of the file; the bench writes more.
 #[derive(Debug, Deserialize)]
 struct Report {
+    /// What a reader of the figures should know besides.
+    note: Option<String>,
     machine: Machine,
     figures: Vec<Figure>,
     sizes: Sizes,
@@ -29,6 +31,8 @@ pub struct Machine {
     pub weir: String,
     pub kafka: String,
     pub redis: String,
+    #[serde(skip)]
+    pub note: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -108,7 +112,8 @@ pub fn measured() -> Result<(Measured, Machine), BadMeasured> {
 }
 
 pub(super) fn read(text: &str) -> Result<(Measured, Machine), BadMeasured> {
-    let Report { machine, figures, sizes, store } = serde_json::from_str(text)?;
+    let Report { note, mut machine, figures, sizes, store } = serde_json::from_str(text)?;
+    machine.note = note;
     let figure = |name| figures.iter().find(|figure| figure.name == name).ok_or(BadMeasured::Missing(name));
     let cpu = figure("worker CPU, us an intent")?;
     let Restored { rebuild } = serde_json::from_str(REBUILD)?;

@@ -76,11 +76,12 @@ fn in_text(plan: &Plan, machine: &Machine) -> String {
     for remark in &plan.remarks {
         text += &format!("Note: {remark}\n\n");
     }
-    let Machine { cpu, cores, load, weir, kafka, redis } = machine;
+    let Machine { cpu, cores, load, weir, kafka, redis, note } = machine;
     text += &format!(
         "Measured by `cargo xtask bench` ({FILE}): weir {weir}, Kafka {kafka}, Redis {redis} on {cores} shared cores of \
          {cpu}, load {load}\n"
     );
+    text.extend(note.iter().map(|note| format!("{note}\n")));
     for (number, constant) in notes.iter().enumerate() {
         text += &format!("  [{}] {}: {} {}\n", number + 1, constant.meaning(), constant.file(), constant.place());
     }
@@ -101,11 +102,12 @@ fn in_json(plan: &Plan, machine: &Machine) -> Value {
             "constants": line.constants.iter().map(constant).collect::<Vec<_>>(),
         })
     };
-    let Machine { cpu, cores, load, weir, kafka, redis } = machine;
+    let Machine { cpu, cores, load, weir, kafka, redis, note } = machine;
     json!({
         "lines": plan.lines.iter().map(line).collect::<Vec<_>>(),
         "remarks": plan.remarks,
-        "measured_on": {"cpu": cpu, "cores": cores, "load": load, "weir": weir, "kafka": kafka, "redis": redis},
+        "measured_on": {"cpu": cpu, "cores": cores, "load": load, "weir": weir, "kafka": kafka, "redis": redis,
+            "note": note},
     })
 }
 
