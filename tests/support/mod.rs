@@ -21,6 +21,7 @@ use testkit::{
 pub mod http;
 pub mod model;
 pub mod outcome;
+pub mod workload;
 
 /// Users 0 to 999 are `new`, 1,000 to 2,999 `active`, 3,000 to 3,999 `staff`; all others are in no segment.
 pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] =
@@ -56,6 +57,7 @@ pub fn weir() -> &'static Path {
 /// How long anything may take here; the machines are small.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
+#[derive(Debug)]
 pub struct Scene {
     pub kafka: KafkaClient,
     pub name: String,
@@ -266,21 +268,26 @@ listen = "127.0.0.1:0"
     /// All decisions, by intent id; fails when an id has more than one.
     pub fn decisions(&self) -> BTreeMap<String, Decision> {
         let mut all = BTreeMap::new();
-        let mut add = |id: String, decision| {
+        for (id, decision) in self.every_decision() {
             assert!(all.insert(id.clone(), decision).is_none(), "intent {id} has two records");
-        };
-        for record in self.output("approved") {
-            let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-            let at = header(&record, "weir-decided-at").unwrap().parse().unwrap();
-            add(intent["id"].as_str().unwrap().to_owned(), Decision { at_ms: at, envelope: None, record });
         }
-        for record in self.output("suppressed") {
+        all
+    }
+
+    /// All decisions with their intents' ids, however many an id has.
+    pub fn every_decision(&self) -> Vec<(String, Decision)> {
+        let approved = self.output("approved").into_iter().map(|record| {
+            let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+            let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
+            (intent["id"].as_str().unwrap().to_owned(), Decision { at_ms, envelope: None, record })
+        });
+        let suppressed = self.output("suppressed").into_iter().map(|record| {
             let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
             let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
             let id = envelope["intent_id"].as_str().unwrap().to_owned();
-            add(id, Decision { at_ms: at.as_millisecond(), envelope: Some(envelope), record });
-        }
-        all
+            (id, Decision { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
+        });
+        approved.chain(suppressed).collect()
     }
 }
 

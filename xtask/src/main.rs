@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod faults;
 mod fuzz;
 mod servers;
 mod setup;
@@ -52,7 +53,15 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Check format, lints, dependencies and docs, then test: what CI runs
+    /// Inject every fault of the catalogue into servers of its own, judge what was committed, and write the table of
+    /// docs/reliability.md
+    #[command(disable_help_flag = true)]
+    Faults {
+        /// `--rows 1,4,16c`, `--ci`, `--times N`, `--output json`, ...: see `cargo xtask faults --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check format, lints, dependencies and docs, then test, fuzz and inject some faults: what CI runs
     Ci,
 }
 
@@ -63,6 +72,7 @@ fn main() -> Result<()> {
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
+        Chore::Faults { args } => faults::run(&args),
         Chore::Ci => ci::run(),
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+use super::tap::Tap;
 use crate::{
     ports::Port,
     process::{Exit, Guarded, program},
@@ -35,17 +36,36 @@ pub(super) struct Broker {
     node: usize,
     port: Port,
     controller: Port,
+    tapped: Option<Tapped>,
     folder: PathBuf,
     process: Option<Guarded>,
 }
 
+/// A second listener, and the port of the tap that it advertises.
+#[derive(Debug)]
+struct Tapped {
+    listener: Port,
+    tap: Port,
+}
+
+/// Whether brokers have a tap in front of a second listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taps {
+    None,
+    Each,
+}
+
 /// Makes and formats the folders of a cluster's brokers.
-pub(super) fn prepare(ports: Vec<Port>, scratch: &Scratch) -> Result<Vec<Broker>> {
+pub(super) fn prepare(ports: Vec<Port>, taps: Taps, scratch: &Scratch) -> Result<Vec<Broker>> {
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
         std::fs::create_dir_all(&folder)?;
-        brokers.push(Broker { node: index + 1, port, controller: Port::lease()?, folder, process: None });
+        let tapped = match taps {
+            Taps::None => None,
+            Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
+        };
+        brokers.push(Broker { node: index + 1, port, controller: Port::lease()?, tapped, folder, process: None });
     }
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
@@ -66,6 +86,17 @@ impl Broker {
         format!("127.0.0.1:{}", self.port.number())
     }
 
+    /// A tap in front of the listener that is there for it.
+    pub(super) fn tap(&self) -> Result<Option<Tap>> {
+        let start = |tapped: &Tapped| Tap::start(&tapped.tap, format!("127.0.0.1:{}", tapped.listener.number()));
+        self.tapped.as_ref().map(start).transpose()
+    }
+
+    /// What the broker has said.
+    pub(super) fn log_file(&self) -> PathBuf {
+        self.folder.join("broker.log")
+    }
+
     pub(super) fn start(&mut self) -> Result<()> {
         self.process = None;
         let mut java = java()?;
@@ -73,7 +104,7 @@ impl Broker {
         java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.Kafka"]);
         java.arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
-        self.process = Some(Guarded::spawn(&name, &java, &self.folder.join("broker.log"))?);
+        self.process = Some(Guarded::spawn(&name, &java, &self.log_file())?);
         Ok(())
     }
 
@@ -100,15 +131,19 @@ impl Broker {
         let replicas = voters.len();
         let in_sync = if replicas == 1 { 1 } else { 2 };
         let (own, controller) = (self.address(), self.controller.number());
+        let (listens, advertises) = self.tapped.as_ref().map_or_else(Default::default, |tapped| {
+            let (listener, tap) = (tapped.listener.number(), tapped.tap.number());
+            (format!(",TAPPED://127.0.0.1:{listener}"), format!(",TAPPED://127.0.0.1:{tap}"))
+        });
         let rules: &[(&str, &str)] = &[
             ("process.roles", "broker,controller"),
             ("node.id", &self.node.to_string()),
             ("controller.quorum.voters", &voters.join(",")),
-            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}")),
-            ("advertised.listeners", &format!("PLAINTEXT://{own}")),
+            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}{listens}")),
+            ("advertised.listeners", &format!("PLAINTEXT://{own}{advertises}")),
             ("controller.listener.names", "CONTROLLER"),
             ("inter.broker.listener.name", "PLAINTEXT"),
-            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"),
+            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT"),
             ("log.dirs", &self.folder.join("data").display().to_string()),
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", &replicas.to_string()),

@@ -1,52 +1,26 @@
 //! Publishing, topics and offsets, for tests.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::{Client, DefaultClientContext},
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
-    error::{KafkaError, RDKafkaErrorCode},
-    message::{Header, OwnedHeaders},
-    producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext},
 };
 
-use super::{Consumed, Record, TopicReader};
+use super::{Consumed, Publisher, Record, TopicReader};
 use crate::wait_until;
 
 /// How long one request to the brokers may take.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// How long all of one `publish` may take.
-const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll of the producer's events waits.
-const POLL: Duration = Duration::from_millis(10);
 
 /// A Kafka known by its address alone.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
     bootstrap: String,
-}
-
-/// Counts the records that were not delivered.
-#[derive(Debug, Default)]
-struct Failures(AtomicUsize);
-
-impl ClientContext for Failures {}
-
-impl ProducerContext for Failures {
-    type DeliveryOpaque = ();
-
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if result.is_err() {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl KafkaClient {
@@ -134,20 +108,19 @@ impl KafkaClient {
     /// # Errors
     /// When a record was refused or not delivered in time.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
-        let mut config = self.config();
-        config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
-        config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
-        let producer: BaseProducer<Failures> = config.create_with_context(Failures::default())?;
-        partitions_of(producer.client(), topic)?;
+        let publisher = self.publisher(topic)?;
         for record in records {
-            send(&producer, topic, &record)?;
+            publisher.send(&record)?;
         }
-        // rdkafka's own flush goes in steps of 100 ms.
-        let flushed = wait_for_events(&producer, || producer.in_flight_count() == 0);
-        ensure!(flushed, "{} records are not delivered after {PUBLISH_DEADLINE:?}", producer.in_flight_count());
-        let failed = producer.context().0.load(Ordering::Relaxed);
-        ensure!(failed == 0, "{failed} records to {topic} were not delivered");
-        Ok(())
+        publisher.finish()
+    }
+
+    /// A producer of one topic that stays: for what is published bit by bit.
+    ///
+    /// # Errors
+    /// When there is no such topic.
+    pub fn publisher(&self, topic: &str) -> Result<Publisher> {
+        Publisher::open(self, topic)
     }
 
     /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.
@@ -205,54 +178,4 @@ pub(super) fn partitions_of<C: ClientContext>(client: &Client<C>, topic: &str) -
     ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
     ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");
     Ok(i32::try_from(found.partitions().len())?)
-}
-
-/// Hands one record to the producer, waiting while its queue is full.
-fn send(producer: &BaseProducer<Failures>, topic: &str, record: &Record) -> Result<()> {
-    let mut outcome = Ok(());
-    let queued = wait_for_events(producer, || match producer.send(base_record(topic, record)) {
-        Ok(()) => true,
-        Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => false,
-        Err((error, _)) => {
-            outcome = Err(error);
-            true
-        }
-    });
-    if !queued {
-        bail!("the producer's queue stayed full for {PUBLISH_DEADLINE:?}");
-    }
-    outcome.with_context(|| format!("cannot publish to {topic}"))
-}
-
-fn base_record<'a>(topic: &'a str, record: &'a Record) -> BaseRecord<'a, [u8], [u8]> {
-    let mut base = BaseRecord::to(topic);
-    base.key = record.key.as_deref();
-    base.payload = record.value.as_deref();
-    base.partition = record.partition;
-    base.timestamp = record.timestamp_ms;
-    if !record.headers.is_empty() {
-        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        base.headers = Some(
-            record
-                .headers
-                .iter()
-                .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: value.as_deref() })),
-        );
-    }
-    base
-}
-
-/// Serves the producer's events until `done`, for [`PUBLISH_DEADLINE`] at most.
-fn wait_for_events(producer: &BaseProducer<Failures>, mut done: impl FnMut() -> bool) -> bool {
-    if done() {
-        return true;
-    }
-    let start = std::time::Instant::now();
-    while start.elapsed() < PUBLISH_DEADLINE {
-        producer.poll(POLL);
-        if done() {
-            return true;
-        }
-    }
-    false
 }

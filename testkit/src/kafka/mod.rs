@@ -5,20 +5,24 @@
 
 mod broker;
 mod client;
+mod publisher;
 mod reader;
 mod record;
+mod tap;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
 pub use broker::libs_folder;
 pub use client::KafkaClient;
+pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
+pub use tap::{Api, Fate, Moment, Tap, Trap};
 
 use crate::{ports::Port, process::Signal, scratch::Scratch, wait_for};
-use broker::Broker;
+use broker::{Broker, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -31,6 +35,7 @@ pub struct Kafka {
     // Before `scratch`: brokers end before their folder goes.
     brokers: Vec<Broker>,
     client: KafkaClient,
+    taps: Vec<Tap>,
     _scratch: Scratch,
 }
 
@@ -50,14 +55,28 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
+        Self::start_with(ports, Taps::None)
+    }
+
+    /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_tapped(brokers: usize) -> Result<Self> {
+        let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
+        Self::start_with(ports, Taps::Each)
+    }
+
+    fn start_with(ports: Vec<Port>, taps: Taps) -> Result<Self> {
         ensure!(matches!(ports.len(), 1 | 3), "Kafka runs here with 1 or 3 brokers, not {}", ports.len());
         let scratch = Scratch::new("kafka")?;
-        let mut brokers = broker::prepare(ports, &scratch)?;
+        let mut brokers = broker::prepare(ports, taps, &scratch)?;
         for broker in &mut brokers {
             broker.start()?;
         }
         let bootstrap: Vec<String> = brokers.iter().map(Broker::address).collect();
-        let mut kafka = Self { brokers, client: KafkaClient::new(&bootstrap.join(",")), _scratch: scratch };
+        let taps = brokers.iter().filter_map(|broker| broker.tap().transpose()).collect::<Result<_>>()?;
+        let mut kafka = Self { brokers, client: KafkaClient::new(&bootstrap.join(",")), taps, _scratch: scratch };
         for index in 0..kafka.brokers.len() {
             kafka.wait_serving(index)?;
         }
@@ -74,6 +93,25 @@ impl Kafka {
     #[must_use]
     pub fn client(&self) -> &KafkaClient {
         &self.client
+    }
+
+    /// The tap of a broker that was started with one.
+    #[must_use]
+    pub fn tap(&self, broker: usize) -> &Tap {
+        &self.taps[broker]
+    }
+
+    /// A client that goes through the taps.
+    #[must_use]
+    pub fn tapped_client(&self) -> KafkaClient {
+        let addresses: Vec<String> = self.taps.iter().map(|tap| tap.address().to_string()).collect();
+        KafkaClient::new(&addresses.join(","))
+    }
+
+    /// The files that the brokers write their logs to.
+    #[must_use]
+    pub fn log_files(&self) -> Vec<PathBuf> {
+        self.brokers.iter().map(Broker::log_file).collect()
     }
 
     /// Creates a topic, replicated to all brokers.

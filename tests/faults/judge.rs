@@ -1,0 +1,113 @@
+//! The judge: nothing lost, nothing twice, no cap exceeded, asked of what a `read_committed` reader sees.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+use testkit::kafka::Consumed;
+
+use crate::support::{
+    Decision, Scene, header,
+    model::{self, Sent},
+};
+
+/// How much evidence of one kind is kept.
+const EVIDENCE: usize = 5;
+
+/// A number, and the first few of what it counts.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Found {
+    pub count: usize,
+    pub first: Vec<String>,
+}
+
+impl Found {
+    fn of(all: impl IntoIterator<Item = String>) -> Self {
+        let mut found = Self::default();
+        for one in all {
+            found.count += 1;
+            if found.first.len() < EVIDENCE {
+                found.first.push(one);
+            }
+        }
+        found
+    }
+}
+
+/// What it says.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Verdict {
+    pub intents: usize,
+    pub approved: usize,
+    /// N: records without an output.
+    pub lost: Found,
+    /// O: records with several, and outputs of what was never published.
+    pub twice: Found,
+    /// C: sends over a cap.
+    pub exceeded: Found,
+    /// Verdicts that are not the model's, over a cap or under it.
+    pub different: Found,
+}
+
+impl Verdict {
+    /// Whether there is nothing to say.
+    pub fn is_clean(&self) -> bool {
+        [&self.lost, &self.twice, &self.exceeded, &self.different].iter().all(|found| found.count == 0)
+    }
+}
+
+/// Where a record was.
+type Place = (i32, i64);
+
+/// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load; what is
+/// there and is none of it must be a dead letter, once.
+pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict {
+    let known: HashMap<&str, &Sent> = published.iter().map(|sent| (sent.id.as_str(), sent)).collect();
+    let (mut order, mut strange) = (Vec::new(), HashSet::new());
+    for input in inputs {
+        match id_of(input).and_then(|id| known.get(id.as_str()).copied()) {
+            Some(sent) => order.push(sent.clone()),
+            None => drop(strange.insert((input.partition, input.offset))),
+        }
+    }
+    let (mut decisions, mut twice) = (BTreeMap::new(), Vec::new());
+    let ids: HashSet<&str> = order.iter().map(|sent| sent.id.as_str()).collect();
+    for (id, decision) in scene.every_decision() {
+        if !ids.contains(id.as_str()) {
+            twice.push(format!("{id} was decided and is not there"));
+        } else if let Some(first) = decisions.insert(id.clone(), decision.clone()) {
+            twice.push(format!("{id}: {} and {}", told(&first), told(&decision)));
+        }
+    }
+    let mut dead = HashSet::new();
+    for record in scene.output("dead") {
+        let place = origin(&record);
+        if !strange.contains(&place) || !dead.insert(place) {
+            twice.push(format!("the dead letter of {place:?}"));
+        }
+    }
+    let undecided = order.iter().filter(|sent| !decisions.contains_key(&sent.id)).map(|sent| sent.id.clone());
+    let unburied = strange.difference(&dead).map(|place| format!("the record at {place:?}"));
+    Verdict {
+        intents: inputs.len(),
+        approved: decisions.values().filter(|decision| decision.approved()).count(),
+        lost: Found::of(undecided.chain(unburied)),
+        twice: Found::of(twice),
+        exceeded: Found::of(model::exceeded(&order, &decisions)),
+        different: Found::of(model::differences(&order, &decisions)),
+    }
+}
+
+fn id_of(input: &Consumed) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_slice(input.value.as_deref()?).ok()?;
+    value["id"].as_str().map(str::to_owned)
+}
+
+fn origin(dead: &Consumed) -> Place {
+    let number = |name: &str| header(dead, name).and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
+    (i32::try_from(number("__connect.errors.partition")).unwrap_or(-1), number("__connect.errors.offset"))
+}
+
+fn told(decision: &Decision) -> String {
+    let record = &decision.record;
+    format!("{} at {} in {}/{}", decision.reason(), decision.at_ms, record.partition, record.offset)
+}

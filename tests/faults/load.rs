@@ -1,0 +1,63 @@
+//! The load: a thread that publishes seeded intents at a steady rate, whatever happens to the brokers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+use testkit::kafka::KafkaClient;
+
+use crate::support::{model::Sent, workload};
+
+/// The time between two handfuls of intents.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A running load. Dropped, it ends.
+#[derive(Debug)]
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<Sent>>>>,
+}
+
+impl Load {
+    /// Publishes `a_second` intents a second, after `backlog` at once.
+    pub fn start(kafka: &KafkaClient, topic: &str, seed: u64, backlog: usize, a_second: u32) -> Result<Self> {
+        let publisher = kafka.publisher(topic)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
+            let (mut stream, mut all) = (workload::stream(seed), Vec::new());
+            let start = Instant::now();
+            while !told.load(Ordering::Relaxed) {
+                let due = backlog + (start.elapsed().as_secs_f64() * f64::from(a_second)) as usize;
+                while all.len() < due {
+                    let Some(sent) = stream.next() else { break };
+                    publisher.send(&workload::record(&sent))?;
+                    all.push(sent);
+                }
+                publisher.serve(Instant::now() + TICK);
+            }
+            publisher.finish()?;
+            Ok(all)
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// Ends it; what it has published, in its order, is with the brokers.
+    pub fn stop(mut self) -> Result<Vec<Sent>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().ok_or_else(|| anyhow!("the load was stopped before"))?;
+        thread.join().map_err(|_| anyhow!("the load panicked"))?
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
