@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{process, script},
+    rows::{brokers, clocks, cluster, group, process, script},
     trial::{Findings, Order},
 };
 
@@ -34,8 +34,10 @@ pub struct Case {
     /// Within how many seconds after the fault's end new intents pass again.
     pub within_s: u64,
     pub promise: Promise,
-    pub run: fn(&mut Ground, &Order) -> Result<Findings>,
+    pub run: Run,
 }
+
+type Run = fn(&mut Ground, &Order) -> Result<Findings>;
 
 impl Case {
     /// The row of the catalogue that it belongs to.
@@ -48,41 +50,110 @@ impl Case {
     }
 }
 
-const fn case(key: &'static str, what: &'static str, run: fn(&mut Ground, &Order) -> Result<Findings>) -> Case {
+const fn case(key: &'static str, what: &'static str, run: Run) -> Case {
     Case { key, what, times: 1, in_ci: None, within_s: 30, promise: Promise::Exact, run }
+}
+
+impl Case {
+    const fn times(self, times: usize) -> Self {
+        Self { times, ..self }
+    }
+
+    const fn in_ci(self, times: usize) -> Self {
+        Self { in_ci: Some(times), ..self }
+    }
+
+    const fn within_s(self, within_s: u64) -> Self {
+        Self { within_s, ..self }
+    }
+
+    const fn promises(self, promise: Promise) -> Self {
+        Self { promise, ..self }
+    }
 }
 
 /// All cases, in the catalogue's order.
 pub const CASES: &[Case] = &[
-    Case {
-        times: 10,
-        in_ci: Some(2),
-        ..case(
-            "1a",
-            "worker killed after Redis admitted, before the records reach the broker",
-            process::killed_before_produce,
-        )
-    },
-    Case {
-        times: 10,
-        in_ci: Some(2),
-        ..case("1b", "worker killed between produce and commit", process::killed_before_commit)
-    },
-    Case {
-        times: 10,
-        in_ci: Some(2),
-        ..case("1c", "worker killed after the broker committed, before the worker heard", process::killed_after_commit)
-    },
-    Case {
-        times: 50,
-        in_ci: Some(6),
-        ..case("2", "worker killed at random, again and again, under load", process::killed_at_random)
-    },
-    Case {
-        times: 5,
-        in_ci: Some(2),
-        within_s: 15,
-        ..case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
-    },
-    Case { times: 20, in_ci: Some(5), within_s: 5, ..case("16a", "SCRIPT FLUSH on every node", script::flushed) },
+    case("1a", "worker killed after Redis admitted, before the broker has the records", process::killed_before_produce)
+        .times(10)
+        .in_ci(2),
+    case("1b", "worker killed between produce and commit", process::killed_before_commit).times(10).in_ci(2),
+    case("1c", "worker killed after the broker committed, before the worker heard", process::killed_after_commit)
+        .times(10)
+        .in_ci(2),
+    case("2", "worker killed at random, again and again, under load", process::killed_at_random).times(50).in_ci(6),
+    case("3a", "worker frozen 8 s, past its session, wakes beside its successor", group::frozen_past_its_session)
+        .times(3)
+        .in_ci(1),
+    case("3b", "worker frozen 20 s, past its transaction's time-out", group::frozen_past_its_transaction).times(3),
+    case("4", "rebalance storm: 1, 4, 2, 1 members, two leave by SIGKILL; partitions added", group::storm)
+        .times(3)
+        .in_ci(1),
+    case("5", "Redis paused for 12 s, twice the poll interval", group::stalled_past_the_poll_interval)
+        .times(3)
+        .in_ci(1),
+    case("6", "a second worker with the same transactional id", group::twins).times(3).in_ci(1),
+    case("7a", "one of three brokers killed: leader of the intents or an output", brokers::leader_killed)
+        .times(6)
+        .in_ci(1),
+    case("7b", "one of three brokers killed: coordinator of the group or of transactions", brokers::coordinator_killed)
+        .times(6),
+    case("7c", "two of three brokers killed for 20 s: below `min.insync.replicas`", brokers::below_min_insync).times(2),
+    case("7d", "rolling restart of three brokers", brokers::rolling_restart).times(2),
+    case("8a", "the only broker frozen for 20 s under heavy load: transactions time out", brokers::broker_frozen)
+        .times(3)
+        .in_ci(1)
+        .within_s(60),
+    case("8b", "the broker commits and its answer is lost", brokers::commit_unclear).times(10).in_ci(3),
+    case("8c", "send-offsets hangs for 12 s, longer than weir waits for it", brokers::offsets_hang).times(3).in_ci(1),
+    case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
+        .times(5)
+        .in_ci(2)
+        .within_s(15),
+    case(
+        "14a",
+        "Redis primary killed while its replica is 1.5 s behind; `wait_replicas = 0`",
+        cluster::promoted_at_once,
+    )
+    .times(3)
+    .within_s(20)
+    .promises(Promise::Forgets),
+    case("14b", "the same with `wait_replicas = 1`", cluster::promoted_after_waiting).times(3).in_ci(1).within_s(20),
+    case("15a", "planned failover (CLUSTER FAILOVER)", cluster::failed_over).times(10).in_ci(2).within_s(10),
+    case("15b", "600 slots moved to another node, and back", cluster::resharded).times(3).in_ci(1).within_s(10),
+    case("15c", "a node joins, takes 600 slots, gives them back and leaves", cluster::grown_and_shrunk)
+        .times(2)
+        .in_ci(1)
+        .within_s(10),
+    case("16a", "SCRIPT FLUSH on every node", script::flushed).times(20).in_ci(5).within_s(5),
+    case("16b", "Redis answers LOADING for 3 s", |g, o| script::answers(g, o, &script::LOADING))
+        .times(3)
+        .in_ci(1)
+        .within_s(15),
+    case("16c", "BUSY for 3 s", |g, o| script::answers(g, o, &script::BUSY)).times(3).in_ci(1).within_s(15),
+    case("16d", "OOM for 3 s", |g, o| script::answers(g, o, &script::OUT_OF_MEMORY)).times(3).in_ci(1).within_s(15),
+    case("16e", "READONLY for 3 s", |g, o| script::answers(g, o, &script::READ_ONLY)).times(3).within_s(15),
+    case("16f", "NOREPLICAS for 3 s", |g, o| script::answers(g, o, &script::NO_REPLICAS)).times(3).within_s(15),
+    case("16g", "MISCONF for 3 s", |g, o| script::answers(g, o, &script::CANNOT_SAVE)).times(3).within_s(15),
+    case("16h", "NOPERM for 3 s: the ACL denies the script", |g, o| script::answers(g, o, &script::DENIED))
+        .times(3)
+        .in_ci(1)
+        .within_s(15),
+    case("17a", "reply lost after the script ran: the connection is cut", script::reply_lost)
+        .times(50)
+        .in_ci(10)
+        .within_s(5),
+    case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).in_ci(2).within_s(10),
+    case("19", "start with an evicting Redis, another shard count, a foreign keyspace", script::refused)
+        .times(2)
+        .in_ci(1)
+        .within_s(5),
+    case("20a", "workers one after the other with clocks right, +1 h, right, -1 h", clocks::one_after_the_other)
+        .times(2)
+        .within_s(20)
+        .promises(Promise::Capped),
+    case("20b", "three workers at once, clocks right, +1 h, -1 h; one after the other is killed", clocks::side_by_side)
+        .times(3)
+        .in_ci(2)
+        .promises(Promise::Capped),
 ];

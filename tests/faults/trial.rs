@@ -52,6 +52,8 @@ pub struct Findings {
     pub times: usize,
     /// From each fault's end until new intents pass again.
     pub back: Vec<Duration>,
+    /// Decisions that met a send ahead of the clock.
+    pub seen_ahead: f64,
     /// What else is worth saying.
     pub notes: Vec<String>,
 }
@@ -151,6 +153,20 @@ impl Trial {
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
         wait_for(DEADLINE, || holds().then_some(()))
             .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))
+    }
+
+    /// Freezes a worker while it has a transaction open: tries until it has.
+    pub fn freeze_within_a_transaction(&mut self, number: usize) -> Result<()> {
+        let (worker, scene) = (&mut self.workers[number], &self.scene);
+        let caught = wait_for(DEADLINE, || {
+            worker.freeze();
+            let open = scene.is_open("approved") || scene.is_open("suppressed");
+            if !open {
+                worker.thaw();
+            }
+            open.then_some(())
+        });
+        caught.context("no transaction was open at any of many looks")
     }
 
     /// Lets a worker work for a while, in which it must not end.

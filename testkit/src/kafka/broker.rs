@@ -23,6 +23,9 @@ const FORMAT_DEADLINE: Duration = Duration::from_secs(60);
 /// The largest message accepted: more than any test needs, below librdkafka's own bound on a fetch.
 const MAX_MESSAGE_BYTES: u32 = 10 * 1024 * 1024;
 
+/// Partitions of the topics that groups and transactions are kept in.
+pub(super) const INTERNAL_PARTITIONS: i32 = 8;
+
 /// Where the jars are.
 #[must_use]
 pub fn libs_folder() -> PathBuf {
@@ -152,8 +155,8 @@ impl Broker {
             ("transaction.state.log.replication.factor", &replicas.to_string()),
             ("transaction.state.log.min.isr", &in_sync.to_string()),
             // Fewer files than the default 50 of each: the first group and the first transaction wait for them.
-            ("offsets.topic.num.partitions", "8"),
-            ("transaction.state.log.num.partitions", "8"),
+            ("offsets.topic.num.partitions", &INTERNAL_PARTITIONS.to_string()),
+            ("transaction.state.log.num.partitions", &INTERNAL_PARTITIONS.to_string()),
             ("message.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
             ("replica.fetch.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
             ("log.retention.ms", "-1"),

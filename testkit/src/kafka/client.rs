@@ -5,17 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
-    client::{Client, DefaultClientContext},
+    client::Client,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
 };
 
 use super::{Consumed, Publisher, Record, TopicReader};
-use crate::wait_until;
-
 /// How long one request to the brokers may take.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A Kafka known by its address alone.
 #[derive(Debug, Clone)]
@@ -42,46 +39,6 @@ impl KafkaClient {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.bootstrap).set_log_level(RDKafkaLogLevel::Critical);
         config
-    }
-
-    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
-    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
-        self.create_topic_with(name, partitions, &[])
-    }
-
-    /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
-    pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
-        topic.config.extend_from_slice(settings);
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
-        let results = futures_executor::block_on(admin.create_topics([&topic], &options))?;
-        for result in results {
-            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
-        }
-        wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-            self.partitions(name).is_ok_and(|count| count == partitions)
-        });
-        Ok(())
-    }
-
-    /// Deletes a topic.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or there is no such topic.
-    pub fn delete_topic(&self, name: &str) -> Result<()> {
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
-        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
-            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
-        }
-        Ok(())
     }
 
     /// How many partitions a topic has.

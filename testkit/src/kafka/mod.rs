@@ -3,6 +3,7 @@
 //! Each node is broker and controller. Timings are set so that tests see a rebalance, a dead broker or a timed out
 //! transaction within seconds; nothing that changes what a client may rely on.
 
+mod admin;
 mod broker;
 mod client;
 mod publisher;
@@ -95,6 +96,25 @@ impl Kafka {
         &self.client
     }
 
+    /// The broker that coordinates a group (`topic` `__consumer_offsets`) or a transactional id (`__transaction_state`):
+    /// the leader of the partition that Java's hash of its name gives.
+    ///
+    /// # Errors
+    /// When nobody leads it.
+    pub fn coordinator(&self, topic: &str, name: &str) -> Result<usize> {
+        let hash = name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
+        let partition = (hash & i32::MAX) % broker::INTERNAL_PARTITIONS;
+        self.leader(topic, partition)
+    }
+
+    /// The broker that leads a partition.
+    ///
+    /// # Errors
+    /// When nobody leads it.
+    pub fn leader(&self, topic: &str, partition: i32) -> Result<usize> {
+        Ok(usize::try_from(self.client.leader_of(topic, partition)? - 1)?)
+    }
+
     /// The tap of a broker that was started with one.
     #[must_use]
     pub fn tap(&self, broker: usize) -> &Tap {
@@ -157,6 +177,14 @@ impl Kafka {
     pub fn thaw(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.signal(Signal::Cont);
         Ok(())
+    }
+
+    /// Starts a broker again, with its data, and does not wait: alone it may not be able to serve.
+    ///
+    /// # Errors
+    /// When its process cannot be started.
+    pub fn start_again(&mut self, broker: usize) -> Result<()> {
+        self.brokers[broker].start()
     }
 
     /// Starts a broker again, with its data, and waits until it serves. One that still runs is killed first.

@@ -11,7 +11,7 @@ use crate::{ports::Port, process::program, wait_for};
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
-const NODE_ARGS: [&str; 10] = [
+pub(super) const NODE_ARGS: [&str; 10] = [
     "--cluster-enabled",
     "yes",
     "--cluster-config-file",
@@ -28,7 +28,7 @@ const NODE_ARGS: [&str; 10] = [
 /// changes the roles, never the numbers.
 #[derive(Debug)]
 pub struct RedisCluster {
-    nodes: Vec<RedisServer>,
+    pub(super) nodes: Vec<RedisServer>,
 }
 
 /// A line of CLUSTER NODES.
@@ -162,6 +162,18 @@ impl RedisCluster {
         let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
         let owner = lines.iter().find(serves).with_context(|| format!("nobody serves slot {slot}"))?;
         self.number_of(owner.port).context("the owner is no node of ours")
+    }
+
+    /// The slots that a node serves, ascending.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {
+        let lines = self.lines()?;
+        let own = lines.into_iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
+        let mut slots: Vec<u16> = own.slots.into_iter().flat_map(|(first, last)| first..=last).collect();
+        slots.sort_unstable();
+        Ok(slots)
     }
 
     /// Makes a replica the primary, in an orderly way (CLUSTER FAILOVER), and waits until all nodes know.

@@ -1,27 +1,18 @@
-//! The worker's process: killed, frozen, asked to stop. Rows 1, 2, 3, 13.
+//! The worker's process: killed, asked to stop. Rows 1, 2, 13.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use testkit::kafka::{Api, Fate, Moment, Trap};
 
+use super::tapped;
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene},
-    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+    trial::{Findings, Order, SHORT_SESSION},
 };
 
 /// Intents that are there when a case begins, so that batches are full from the start.
 const BACKLOG: usize = 2_000;
-
-/// A scene on the one broker and the cluster; workers go through the tap.
-fn tapped(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
-    let redis = ground.cluster()?.nodes();
-    let kafka = ground.kafka()?;
-    let mut scene = Scene::on(kafka.client().clone(), redis, name, PARTITIONS, POLICY);
-    scene.kafka = kafka.tapped_client();
-    Ok(Trial::new(order, kafka.client(), scene))
-}
 
 pub fn killed_before_produce(ground: &mut Ground, order: &Order) -> Result<Findings> {
     killed_at(ground, order, Api::Produce, Moment::Request)
