@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{brokers, clocks, cluster, group, process, script},
+    rows::{brokers, clocks, cluster, group, inputs, process, script, sources, topics},
     trial::{Findings, Order},
 };
 
@@ -106,6 +106,13 @@ pub const CASES: &[Case] = &[
         .within_s(60),
     case("8b", "the broker commits and its answer is lost", brokers::commit_unclear).times(10).in_ci(3),
     case("8c", "send-offsets hangs for 12 s, longer than weir waits for it", brokers::offsets_hang).times(3).in_ci(1),
+    case("9a", "an output topic is deleted", topics::output_missing).in_ci(1),
+    case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2).in_ci(1),
+    case("9c", "a record too large for its output topic", topics::output_too_large).times(2).in_ci(1),
+    case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
+        .times(3)
+        .in_ci(1),
+    case("11", "the committed offset is deleted by retention", topics::offset_deleted).in_ci(1),
     case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
         .times(5)
         .in_ci(2)
@@ -118,7 +125,14 @@ pub const CASES: &[Case] = &[
     .times(3)
     .within_s(20)
     .promises(Promise::Forgets),
-    case("14b", "the same with `wait_replicas = 1`", cluster::promoted_after_waiting).times(3).in_ci(1).within_s(20),
+    case(
+        "14b",
+        "the same with `wait_replicas = 1`; P from the dead node's return as a replica",
+        cluster::promoted_after_waiting,
+    )
+    .times(3)
+    .in_ci(1)
+    .within_s(20),
     case("15a", "planned failover (CLUSTER FAILOVER)", cluster::failed_over).times(10).in_ci(2).within_s(10),
     case("15b", "600 slots moved to another node, and back", cluster::resharded).times(3).in_ci(1).within_s(10),
     case("15c", "a node joins, takes 600 slots, gives them back and leaves", cluster::grown_and_shrunk)
@@ -156,4 +170,15 @@ pub const CASES: &[Case] = &[
         .times(3)
         .in_ci(2)
         .promises(Promise::Capped),
+    case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
+        .in_ci(1)
+        .within_s(5),
+    case("22", "policies that cannot be", sources::policy).times(2).in_ci(1).within_s(5),
+    case("23", "every hostile record, and 1,000 garbled intents", inputs::hostile_records)
+        .times(5)
+        .in_ci(1)
+        .within_s(10),
+    case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(3).in_ci(1),
+    case("24b", "one hot shard: 10,000 intents in a batch, all of its users", inputs::one_shard).times(3).in_ci(1),
+    case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(3),
 ];

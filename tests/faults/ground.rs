@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use testkit::{kafka::Kafka, redis::RedisCluster};
 
 /// The servers of a run.
@@ -35,11 +35,6 @@ impl Ground {
         let cluster = self.cluster.insert(cluster);
         cluster.wait_whole()?;
         Ok(cluster)
-    }
-
-    /// The same, in whatever state it is.
-    pub fn cluster_as_it_is(&mut self) -> Result<&mut RedisCluster> {
-        self.cluster.as_mut().context("no cluster was started")
     }
 
     /// Copies what the brokers have said.

@@ -8,6 +8,7 @@ use testkit::kafka::Consumed;
 use crate::support::{
     Decision, Scene, header,
     model::{self, Sent},
+    outcome::CASE,
 };
 
 /// How much evidence of one kind is kept.
@@ -58,12 +59,16 @@ impl Verdict {
 /// Where a record was.
 type Place = (i32, i64);
 
-/// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load; what is
-/// there and is none of it must be a dead letter, once.
+/// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load. A record with
+/// the name of a case must come out once, somewhere; what is neither must be a dead letter, once.
 pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict {
     let known: HashMap<&str, &Sent> = published.iter().map(|sent| (sent.id.as_str(), sent)).collect();
-    let (mut order, mut strange) = (Vec::new(), HashSet::new());
+    let (mut order, mut strange, mut cases) = (Vec::new(), HashSet::new(), HashMap::new());
     for input in inputs {
+        if let Some(case) = header(input, CASE) {
+            cases.insert(case, 0);
+            continue;
+        }
         match id_of(input).and_then(|id| known.get(id.as_str()).copied()) {
             Some(sent) => order.push(sent.clone()),
             None => drop(strange.insert((input.partition, input.offset))),
@@ -71,7 +76,14 @@ pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict 
     }
     let (mut decisions, mut twice) = (BTreeMap::new(), Vec::new());
     let ids: HashSet<&str> = order.iter().map(|sent| sent.id.as_str()).collect();
+    let mut is_case = |record: &Consumed| {
+        let count = header(record, CASE).and_then(|case| cases.get_mut(&case));
+        count.map(|count: &mut usize| *count += 1).is_some()
+    };
     for (id, decision) in scene.every_decision() {
+        if is_case(&decision.record) {
+            continue;
+        }
         if !ids.contains(id.as_str()) {
             twice.push(format!("{id} was decided and is not there"));
         } else if let Some(first) = decisions.insert(id.clone(), decision.clone()) {
@@ -80,6 +92,9 @@ pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict 
     }
     let mut dead = HashSet::new();
     for record in scene.output("dead") {
+        if is_case(&record) {
+            continue;
+        }
         let place = origin(&record);
         if !strange.contains(&place) || !dead.insert(place) {
             twice.push(format!("the dead letter of {place:?}"));
@@ -87,10 +102,13 @@ pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict 
     }
     let undecided = order.iter().filter(|sent| !decisions.contains_key(&sent.id)).map(|sent| sent.id.clone());
     let unburied = strange.difference(&dead).map(|place| format!("the record at {place:?}"));
+    let several = cases.iter().filter(|(_, count)| **count > 1).map(|(case, count)| format!("case {case}: {count}"));
+    twice.extend(several);
+    let nowhere = cases.iter().filter(|(_, count)| **count == 0).map(|(case, _)| format!("case {case}"));
     Verdict {
         intents: inputs.len(),
         approved: decisions.values().filter(|decision| decision.approved()).count(),
-        lost: Found::of(undecided.chain(unburied)),
+        lost: Found::of(undecided.chain(unburied).chain(nowhere)),
         twice: Found::of(twice),
         exceeded: Found::of(model::exceeded(&order, &decisions)),
         different: Found::of(model::differences(&order, &decisions)),

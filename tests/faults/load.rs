@@ -25,13 +25,19 @@ pub struct Load {
 }
 
 impl Load {
-    /// Publishes `a_second` intents a second, after `backlog` at once.
-    pub fn start(kafka: &KafkaClient, topic: &str, seed: u64, backlog: usize, a_second: u32) -> Result<Self> {
+    /// Publishes `a_second` of these intents a second, after `backlog` at once.
+    pub fn start(
+        kafka: &KafkaClient,
+        topic: &str,
+        mut stream: impl Iterator<Item = Sent> + Send + 'static,
+        backlog: usize,
+        a_second: u32,
+    ) -> Result<Self> {
         let publisher = kafka.publisher(topic)?;
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
-            let (mut stream, mut all) = (workload::stream(seed), Vec::new());
+            let mut all = Vec::new();
             let start = Instant::now();
             while !told.load(Ordering::Relaxed) {
                 let due = backlog + (start.elapsed().as_secs_f64() * f64::from(a_second)) as usize;

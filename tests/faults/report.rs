@@ -117,7 +117,11 @@ impl Outcome {
 
     fn row(&self) -> String {
         let Verdict { intents, lost, twice, exceeded, .. } = &self.verdict;
-        let yes = |count: usize| if count == 0 { "yes".to_owned() } else { format!("**{count}**") };
+        let yes = |count: usize| match (&self.failure, count) {
+            (Some(_), _) => "?".to_owned(),
+            (None, 0) => "yes".to_owned(),
+            (None, count) => format!("**{count}**"),
+        };
         let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} s | {} |",

@@ -17,11 +17,15 @@ use testkit::{
 use crate::{
     judge::{Verdict, judge},
     load::Load,
-    support::{Scene, http, model::Sent, workload::Numbers},
+    support::{
+        Scene, http,
+        model::Sent,
+        workload::{self, Numbers},
+    },
 };
 
 /// How long anything may take before a case has failed; what is promised is far less and stands in the catalogue.
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(100);
 /// Intents a second.
 pub const RATE: u32 = 300;
 /// Partitions of each topic.
@@ -104,10 +108,38 @@ impl Trial {
     }
 
     pub fn load_at(&mut self, backlog: usize, a_second: u32) -> Result<()> {
+        let stream = self.stream();
+        self.load_of(stream, backlog, a_second)
+    }
+
+    /// The same of these intents.
+    pub fn load_of(
+        &mut self,
+        stream: impl Iterator<Item = Sent> + Send + 'static,
+        backlog: usize,
+        a_second: u32,
+    ) -> Result<()> {
         ensure!(self.load.is_none(), "there is load already");
-        self.seed += 1;
-        self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), self.seed, backlog, a_second)?);
+        self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, backlog, a_second)?);
         Ok(())
+    }
+
+    /// Intents that no other stream of this trial gives.
+    pub fn stream(&mut self) -> impl Iterator<Item = Sent> + Send + 'static {
+        self.seed += 1;
+        workload::stream(self.seed)
+    }
+
+    /// Publishes these intents beside the load, and waits until the brokers have them.
+    pub fn publish(&mut self, intents: Vec<Sent>) -> Result<()> {
+        self.kafka.publish(&self.scene.topic("intents"), workload::records(&intents))?;
+        self.published.extend(intents);
+        Ok(())
+    }
+
+    /// These were published by other means.
+    pub fn was_published(&mut self, intents: impl IntoIterator<Item = Sent>) {
+        self.published.extend(intents);
     }
 
     /// Ends the load.
@@ -122,6 +154,11 @@ impl Trial {
     pub fn start(&mut self, instance: &str, env: &[(&str, &str)]) -> usize {
         let worker = self.scene.worker_with(instance, env);
         self.workers.push(worker);
+        self.workers.len() - 1
+    }
+
+    /// The number of the worker that was started last.
+    pub fn last(&self) -> usize {
         self.workers.len() - 1
     }
 

@@ -20,11 +20,14 @@ pub struct Sent {
     pub category: Option<&'static str>,
     pub campaign: Option<String>,
     pub cost: u64,
+    /// Bytes that its payload is longer by.
+    pub padding: usize,
 }
 
 impl Sent {
     pub fn json(&self) -> String {
-        let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": "{\"[\""}});
+        let text = format!("{{\"[\"{}", "x".repeat(self.padding));
+        let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": text}});
         let fields = [("channel", self.channel), ("category", self.category), ("campaign", self.campaign.as_deref())];
         for (name, value) in fields {
             if let Some(value) = value {

@@ -138,6 +138,13 @@ impl Broker {
             let (listener, tap) = (tapped.listener.number(), tapped.tap.number());
             (format!(",TAPPED://127.0.0.1:{listener}"), format!(",TAPPED://127.0.0.1:{tap}"))
         });
+        let authorizer: &[(&str, &str)] = match self.tapped {
+            None => &[],
+            Some(_) => &[
+                ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+                ("allow.everyone.if.no.acl.found", "true"),
+            ],
+        };
         let rules: &[(&str, &str)] = &[
             ("process.roles", "broker,controller"),
             ("node.id", &self.node.to_string()),
@@ -161,6 +168,7 @@ impl Broker {
             ("replica.fetch.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
             ("log.retention.ms", "-1"),
             ("log.cleaner.dedupe.buffer.size", "16777216"),
+            ("log.cleaner.backoff.ms", "1000"),
             // What a test would otherwise wait for: a first rebalance, a dead member, a dead broker, a dead producer.
             ("group.initial.rebalance.delay.ms", "0"),
             ("group.min.session.timeout.ms", "500"),
@@ -169,7 +177,7 @@ impl Broker {
             ("transaction.max.timeout.ms", "900000"),
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
         ];
-        rules.iter().fold(String::new(), |mut text, (key, value)| {
+        rules.iter().chain(authorizer).fold(String::new(), |mut text, (key, value)| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{key}={value}");
             text
@@ -178,7 +186,7 @@ impl Broker {
 }
 
 /// `java` with the jars on its class path and warnings on stderr.
-fn java() -> Result<Command> {
+pub(super) fn java() -> Result<Command> {
     let libs = libs_folder();
     ensure!(libs.is_dir(), "no Kafka jars in {}: run `cargo xtask setup`", libs.display());
     let mut java = Command::new(program("java")?);

@@ -3,6 +3,7 @@
 //! Each node is broker and controller. Timings are set so that tests see a rebalance, a dead broker or a timed out
 //! transaction within seconds; nothing that changes what a client may rely on.
 
+mod acl;
 mod admin;
 mod broker;
 mod client;
@@ -15,6 +16,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
+pub use acl::Denial;
 pub use broker::libs_folder;
 pub use client::KafkaClient;
 pub use publisher::Publisher;
@@ -59,7 +61,7 @@ impl Kafka {
         Self::start_with(ports, Taps::None)
     }
 
-    /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener.
+    /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
     ///
     /// # Errors
     /// As [`Kafka::start`].

@@ -4,8 +4,11 @@ pub mod brokers;
 pub mod clocks;
 pub mod cluster;
 pub mod group;
+pub mod inputs;
 pub mod process;
 pub mod script;
+pub mod sources;
+pub mod topics;
 
 use anyhow::Result;
 
