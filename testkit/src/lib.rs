@@ -15,6 +15,7 @@
 //! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
 
 pub mod clock;
+pub mod disk;
 pub mod kafka;
 pub mod ports;
 pub mod process;

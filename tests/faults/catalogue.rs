@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{brokers, clocks, cluster, group, inputs, process, script, sources, topics},
+    rows::{brokers, clocks, cluster, group, inputs, limits, process, script, sources, topics},
     trial::{Findings, Order},
 };
 
@@ -181,4 +181,6 @@ pub const CASES: &[Case] = &[
     case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(3).in_ci(1),
     case("24b", "one hot shard: 10,000 intents in a batch, all of its users", inputs::one_shard).times(3).in_ci(1),
     case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(3),
+    case("25a", "the broker's disk is full", limits::disk_full).times(2).in_ci(1),
+    case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
 ];

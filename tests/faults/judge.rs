@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 use testkit::kafka::Consumed;
 
-use crate::support::{
-    Decision, Scene, header,
-    model::{self, Sent},
-    outcome::CASE,
+use crate::{
+    catalogue::Promise,
+    support::{
+        Decision, Scene, header,
+        model::{self, Sent},
+        outcome::CASE,
+    },
 };
 
 /// How much evidence of one kind is kept.
@@ -50,9 +53,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether there is nothing to say.
-    pub fn is_clean(&self) -> bool {
-        [&self.lost, &self.twice, &self.exceeded, &self.different].iter().all(|found| found.count == 0)
+    /// Whether what was promised is so.
+    pub fn keeps(&self, promise: Promise) -> bool {
+        let asked: &[&Found] = match promise {
+            Promise::Exact => &[&self.lost, &self.twice, &self.exceeded, &self.different],
+            Promise::Capped => &[&self.lost, &self.twice, &self.exceeded],
+            Promise::Forgets => &[&self.lost, &self.twice],
+        };
+        self.intents > 0 && asked.iter().all(|found| found.count == 0)
     }
 }
 

@@ -72,7 +72,7 @@ impl Cli {
     fn order(&self, case: &Case) -> Order {
         let own = if self.ci { case.in_ci.unwrap_or(case.times) } else { case.times };
         let times = self.times.map_or(own, |times| usize::try_from(times).unwrap());
-        Order { times, seed: self.seed, folder: logs_folder().join(case.key) }
+        Order { times, seed: self.seed, promise: case.promise, folder: logs_folder().join(case.key) }
     }
 }
 

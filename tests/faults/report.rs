@@ -62,17 +62,8 @@ impl Outcome {
 
     /// Whether all that was promised is so.
     pub fn holds(&self) -> bool {
-        let verdict = &self.verdict;
-        let capped = verdict.exceeded.count == 0 || self.promise == Promise::Forgets;
-        let exact = verdict.different.count == 0 || self.promise != Promise::Exact;
         let in_time = self.back_ms.iter().all(|back| *back <= self.within_ms);
-        self.failure.is_none()
-            && verdict.lost.count == 0
-            && verdict.twice.count == 0
-            && capped
-            && exact
-            && in_time
-            && verdict.intents > 0
+        self.failure.is_none() && self.verdict.keeps(self.promise) && in_time
     }
 
     /// One line for a person, and the evidence where something does not hold.

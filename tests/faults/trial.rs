@@ -15,6 +15,7 @@ use testkit::{
 };
 
 use crate::{
+    catalogue::Promise,
     judge::{Verdict, judge},
     load::Load,
     support::{
@@ -44,6 +45,8 @@ pub struct Order {
     pub times: usize,
     /// What everything random is drawn from.
     pub seed: u64,
+    /// What has to hold.
+    pub promise: Promise,
     /// Where logs are kept if it fails.
     pub folder: PathBuf,
 }
@@ -81,6 +84,7 @@ pub struct Trial {
     load: Option<Load>,
     published: Vec<Sent>,
     seed: u64,
+    promise: Promise,
     folder: PathBuf,
     judged: bool,
 }
@@ -97,6 +101,7 @@ impl Trial {
             load: None,
             published: Vec::new(),
             seed: order.seed,
+            promise: order.promise,
             folder: order.folder.clone(),
             judged: false,
         }
@@ -275,7 +280,7 @@ impl Trial {
         let inputs: Vec<Consumed> = gone.into_iter().chain(there).collect();
         self.findings.verdict = judge(&self.scene, &self.published, &inputs);
         self.findings.times = times;
-        self.judged = self.findings.verdict.is_clean();
+        self.judged = self.findings.verdict.keeps(self.promise);
         Ok(std::mem::take(&mut self.findings))
     }
 

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::tap::Tap;
 use crate::{
+    disk::SmallDisk,
     ports::Port,
     process::{Exit, Guarded, program},
     scratch::Scratch,
@@ -41,7 +42,9 @@ pub(super) struct Broker {
     controller: Port,
     tapped: Option<Tapped>,
     folder: PathBuf,
+    // The process before its disk: fields are dropped in their order.
     process: Option<Guarded>,
+    disk: Option<SmallDisk>,
 }
 
 /// A second listener, and the port of the tap that it advertises.
@@ -52,23 +55,35 @@ struct Tapped {
 }
 
 /// Whether brokers have a tap in front of a second listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Taps {
+    #[default]
     None,
     Each,
 }
 
+/// What is not usual about brokers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shape {
+    pub(super) taps: Taps,
+    /// The size of each broker's disk, where it is one of its own.
+    pub(super) disk_mib: Option<u32>,
+}
+
 /// Makes and formats the folders of a cluster's brokers.
-pub(super) fn prepare(ports: Vec<Port>, taps: Taps, scratch: &Scratch) -> Result<Vec<Broker>> {
+pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch) -> Result<Vec<Broker>> {
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
         std::fs::create_dir_all(&folder)?;
-        let tapped = match taps {
+        let tapped = match shape.taps {
             Taps::None => None,
             Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
         };
-        brokers.push(Broker { node: index + 1, port, controller: Port::lease()?, tapped, folder, process: None });
+        let (data, said) = (folder.join("data"), folder.join("disk.log"));
+        let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
+        let controller = Port::lease()?;
+        brokers.push(Broker { node: index + 1, port, controller, tapped, folder, process: None, disk });
     }
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
@@ -107,12 +122,16 @@ impl Broker {
         java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.Kafka"]);
         java.arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
-        self.process = Some(Guarded::spawn(&name, &java, &self.log_file())?);
+        self.process = Some(Guarded::spawn(&name, &self.on_disk(java)?, &self.log_file())?);
         Ok(())
     }
 
     pub(super) fn process(&mut self) -> Result<&mut Guarded> {
         self.process.as_mut().context("the broker was never started")
+    }
+
+    pub(super) fn disk(&self) -> Result<&SmallDisk> {
+        self.disk.as_ref().context("the broker has no disk of its own")
     }
 
     pub(super) fn is_running(&mut self) -> bool {
@@ -127,7 +146,14 @@ impl Broker {
         let mut java = java()?;
         java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
         java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
-        Guarded::spawn("Kafka's StorageTool", &java, &self.folder.join("format.log"))
+        Guarded::spawn("Kafka's StorageTool", &self.on_disk(java)?, &self.folder.join("format.log"))
+    }
+
+    fn on_disk(&self, command: Command) -> Result<Command> {
+        match &self.disk {
+            None => Ok(command),
+            Some(disk) => disk.command(&command),
+        }
     }
 
     fn properties(&self, voters: &[String]) -> String {

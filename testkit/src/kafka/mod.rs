@@ -24,8 +24,14 @@ pub use reader::TopicReader;
 pub use record::{Consumed, Record};
 pub use tap::{Api, Fate, Moment, Tap, Trap};
 
-use crate::{ports::Port, process::Signal, scratch::Scratch, wait_for};
-use broker::{Broker, Taps};
+use crate::{
+    disk::SmallDisk,
+    ports::Port,
+    process::{Exit, Signal},
+    scratch::Scratch,
+    wait_for,
+};
+use broker::{Broker, Shape, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -58,7 +64,7 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
-        Self::start_with(ports, Taps::None)
+        Self::start_with(ports, Shape::default())
     }
 
     /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
@@ -67,13 +73,21 @@ impl Kafka {
     /// As [`Kafka::start`].
     pub fn start_tapped(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Self::start_with(ports, Taps::Each)
+        Self::start_with(ports, Shape { taps: Taps::Each, disk_mib: None })
     }
 
-    fn start_with(ports: Vec<Port>, taps: Taps) -> Result<Self> {
+    /// Starts one broker on a disk of its own, so small that [`Kafka::disk`] can fill it.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`], and when we may not mount: this needs root.
+    pub fn start_on_small_disk(mib: u32) -> Result<Self> {
+        Self::start_with(vec![Port::lease()?], Shape { taps: Taps::None, disk_mib: Some(mib) })
+    }
+
+    fn start_with(ports: Vec<Port>, shape: Shape) -> Result<Self> {
         ensure!(matches!(ports.len(), 1 | 3), "Kafka runs here with 1 or 3 brokers, not {}", ports.len());
         let scratch = Scratch::new("kafka")?;
-        let mut brokers = broker::prepare(ports, taps, &scratch)?;
+        let mut brokers = broker::prepare(ports, shape, &scratch)?;
         for broker in &mut brokers {
             broker.start()?;
         }
@@ -152,6 +166,22 @@ impl Kafka {
         let process = self.brokers[broker].process()?;
         process.signal(Signal::Term);
         process.wait_exit(STOP_DEADLINE).map(|_| ())
+    }
+
+    /// The disk of a broker that was started on one of its own.
+    ///
+    /// # Errors
+    /// When it was not.
+    pub fn disk(&self, broker: usize) -> Result<&SmallDisk> {
+        self.brokers[broker].disk()
+    }
+
+    /// Waits until a broker has ended by itself.
+    ///
+    /// # Errors
+    /// When it still runs at the deadline, with the end of its log.
+    pub fn wait_ended(&mut self, broker: usize, deadline: Duration) -> Result<Exit> {
+        self.brokers[broker].process()?.wait_exit(deadline)
     }
 
     /// Kills a broker with SIGKILL.

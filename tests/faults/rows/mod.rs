@@ -5,6 +5,7 @@ pub mod clocks;
 pub mod cluster;
 pub mod group;
 pub mod inputs;
+pub mod limits;
 pub mod process;
 pub mod script;
 pub mod sources;

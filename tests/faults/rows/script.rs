@@ -203,7 +203,7 @@ pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let worker = trial.start("works", &[]);
     trial.ready(worker)?;
     let foreign = ("WEIR__REDIS__PREFIX", "foreign");
-    all(&server, &[&["HSET", "foreign:meta", "format", "another/1", "shards", "64"]])?;
+    all(&server, &[&["HSET", "foreign:{foreign}:meta", "format", "another/1", "shards", "64"]])?;
     for time in 0..order.times {
         all(&server, &[&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]])?;
         let evicting = trial.start(&format!("evicting-{time}"), &[]);
