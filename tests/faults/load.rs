@@ -17,6 +17,16 @@ use crate::support::{model::Sent, workload};
 /// The time between two handfuls of intents.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How a load comes.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// At once, at the start.
+    pub backlog: usize,
+    pub a_second: u32,
+    /// Bytes by which payloads are longer.
+    pub padding: usize,
+}
+
 /// A running load. Dropped, it ends.
 #[derive(Debug)]
 pub struct Load {
@@ -25,13 +35,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Publishes `a_second` of these intents a second, after `backlog` at once.
+    /// Publishes these intents.
     pub fn start(
         kafka: &KafkaClient,
         topic: &str,
         mut stream: impl Iterator<Item = Sent> + Send + 'static,
-        backlog: usize,
-        a_second: u32,
+        pace: Pace,
     ) -> Result<Self> {
         let publisher = kafka.publisher(topic)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -40,10 +49,10 @@ impl Load {
             let mut all = Vec::new();
             let start = Instant::now();
             while !told.load(Ordering::Relaxed) {
-                let due = backlog + (start.elapsed().as_secs_f64() * f64::from(a_second)) as usize;
+                let due = pace.backlog + (start.elapsed().as_secs_f64() * f64::from(pace.a_second)) as usize;
                 while all.len() < due {
                     let Some(sent) = stream.next() else { break };
-                    publisher.send(&workload::record(&sent))?;
+                    publisher.send(&workload::padded(&sent, pace.padding))?;
                     all.push(sent);
                 }
                 publisher.serve(Instant::now() + TICK);

@@ -72,7 +72,13 @@ impl Cli {
     fn order(&self, case: &Case) -> Order {
         let own = if self.ci { case.in_ci.unwrap_or(case.times) } else { case.times };
         let times = self.times.map_or(own, |times| usize::try_from(times).unwrap());
-        Order { times, seed: self.seed, promise: case.promise, folder: logs_folder().join(case.key) }
+        Order {
+            times,
+            seed: self.seed,
+            promise: case.promise,
+            within: case.within(),
+            folder: logs_folder().join(case.key),
+        }
     }
 }
 
@@ -93,6 +99,8 @@ fn main() -> Result<ExitCode> {
     }
     let _ = std::fs::remove_dir_all(logs_folder());
     std::fs::create_dir_all(logs_folder())?;
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
+    let writes = cli.write || (cli.rows.is_empty() && !cli.ci);
     let mut ground = Ground::default();
     let mut report = Report::begin();
     for case in cases {
@@ -100,14 +108,14 @@ fn main() -> Result<ExitCode> {
         eprintln!("{}", outcome.line());
         report.outcomes.push(outcome);
         report.keep(&logs_folder().join("results.json"))?;
+        if writes {
+            report.write(&page)?;
+        }
     }
     drop(ground);
     match cli.output {
         Output::Text => println!("{}", report.markdown()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
-    if cli.write || (cli.rows.is_empty() && !cli.ci) {
-        report.write(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md"))?;
     }
     let good = report.outcomes.iter().all(Outcome::holds);
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -17,7 +17,7 @@ use testkit::{
 use crate::{
     catalogue::Promise,
     judge::{Verdict, judge},
-    load::Load,
+    load::{Load, Pace},
     support::{
         Scene, http,
         model::Sent,
@@ -47,6 +47,8 @@ pub struct Order {
     pub seed: u64,
     /// What has to hold.
     pub promise: Promise,
+    /// How soon new intents have to pass again.
+    pub within: Duration,
     /// Where logs are kept if it fails.
     pub folder: PathBuf,
 }
@@ -85,6 +87,7 @@ pub struct Trial {
     published: Vec<Sent>,
     seed: u64,
     promise: Promise,
+    within: Duration,
     folder: PathBuf,
     judged: bool,
 }
@@ -102,6 +105,7 @@ impl Trial {
             published: Vec::new(),
             seed: order.seed,
             promise: order.promise,
+            within: order.within,
             folder: order.folder.clone(),
             judged: false,
         }
@@ -114,18 +118,13 @@ impl Trial {
 
     pub fn load_at(&mut self, backlog: usize, a_second: u32) -> Result<()> {
         let stream = self.stream();
-        self.load_of(stream, backlog, a_second)
+        self.load_of(stream, Pace { backlog, a_second, padding: 0 })
     }
 
     /// The same of these intents.
-    pub fn load_of(
-        &mut self,
-        stream: impl Iterator<Item = Sent> + Send + 'static,
-        backlog: usize,
-        a_second: u32,
-    ) -> Result<()> {
+    pub fn load_of(&mut self, stream: impl Iterator<Item = Sent> + Send + 'static, pace: Pace) -> Result<()> {
         ensure!(self.load.is_none(), "there is load already");
-        self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, backlog, a_second)?);
+        self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, pace)?);
         Ok(())
     }
 
@@ -137,7 +136,13 @@ impl Trial {
 
     /// Publishes these intents beside the load, and waits until the brokers have them.
     pub fn publish(&mut self, intents: Vec<Sent>) -> Result<()> {
-        self.kafka.publish(&self.scene.topic("intents"), workload::records(&intents))?;
+        self.publish_padded(intents, 0)
+    }
+
+    /// The same with payloads that are so many bytes longer.
+    pub fn publish_padded(&mut self, intents: Vec<Sent>, padding: usize) -> Result<()> {
+        let records = intents.iter().map(|sent| workload::padded(sent, padding));
+        self.kafka.publish(&self.scene.topic("intents"), records)?;
         self.published.extend(intents);
         Ok(())
     }
@@ -242,7 +247,8 @@ impl Trial {
     pub fn over(&self) -> Result<Mark> {
         let at = Instant::now();
         let topic = self.scene.topic("intents");
-        let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).context("the ends of the intents")?;
+        let kafka = self.kafka.impatient();
+        let ends = wait_for(DEADLINE, || kafka.end_offsets(&topic).ok()).context("the ends of the intents")?;
         Ok(Mark { at, ends })
     }
 
@@ -253,7 +259,7 @@ impl Trial {
             committed.len() >= mark.ends.len()
                 && committed.iter().zip(&mark.ends).all(|(done, end)| done.is_some_and(|done| done > *end))
         };
-        let (kafka, group, topic) = (&self.kafka, &self.scene.name, self.scene.topic("intents"));
+        let (kafka, group, topic) = (self.kafka.impatient(), &self.scene.name, self.scene.topic("intents"));
         let back = wait_for(DEADLINE, || kafka.committed(group, &topic).is_ok_and(|done| passed(&done)).then_some(()));
         if back.is_none() {
             let done = kafka.committed(group, &topic);
@@ -275,12 +281,13 @@ impl Trial {
     /// The same where some of the intents that were decided are not in their topic any more.
     pub fn finish_with(mut self, times: usize, gone: Vec<Consumed>) -> Result<Findings> {
         self.unload()?;
-        let there = self.scene.output("intents");
+        let there = self.scene.slim_output("intents");
         self.drained(&there)?;
         let inputs: Vec<Consumed> = gone.into_iter().chain(there).collect();
         self.findings.verdict = judge(&self.scene, &self.published, &inputs);
         self.findings.times = times;
-        self.judged = self.findings.verdict.keeps(self.promise);
+        let in_time = self.findings.back.iter().all(|back| *back <= self.within);
+        self.judged = in_time && self.findings.verdict.keeps(self.promise);
         Ok(std::mem::take(&mut self.findings))
     }
 

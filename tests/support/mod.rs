@@ -265,6 +265,16 @@ listen = "127.0.0.1:0"
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
+    /// The same without the payloads of large records, which need not fit into memory together.
+    pub fn slim_output(&self, which: &str) -> Vec<Consumed> {
+        wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
+        let mut records = Vec::new();
+        let slim = |record| records.push(slim(record));
+        self.kafka.reader(&self.topic(which)).unwrap().visit_to_end(slim).unwrap();
+        records.sort_by_key(|record| (record.partition, record.offset));
+        records
+    }
+
     /// All decisions, by intent id; fails when an id has more than one.
     pub fn decisions(&self) -> BTreeMap<String, Decision> {
         let mut all = BTreeMap::new();
@@ -276,12 +286,12 @@ listen = "127.0.0.1:0"
 
     /// All decisions with their intents' ids, however many an id has.
     pub fn every_decision(&self) -> Vec<(String, Decision)> {
-        let approved = self.output("approved").into_iter().map(|record| {
+        let approved = self.slim_output("approved").into_iter().map(|record| {
             let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
             let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
             (intent["id"].as_str().unwrap().to_owned(), Decision { at_ms, envelope: None, record })
         });
-        let suppressed = self.output("suppressed").into_iter().map(|record| {
+        let suppressed = self.slim_output("suppressed").into_iter().map(|record| {
             let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
             let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
             let id = envelope["intent_id"].as_str().unwrap().to_owned();
@@ -289,6 +299,20 @@ listen = "127.0.0.1:0"
         });
         approved.chain(suppressed).collect()
     }
+}
+
+/// A value longer than this is cut.
+const SLIM_BYTES: usize = 2_000;
+
+/// A record whose JSON ends before the intent of an envelope, or before the payload of an intent.
+fn slim(mut record: Consumed) -> Consumed {
+    let Some(value) = record.value.as_mut().filter(|value| value.len() > SLIM_BYTES) else { return record };
+    let head = String::from_utf8_lossy(&value[..SLIM_BYTES]);
+    if let Some(cut) = head.find(",\"intent\":").or_else(|| head.find(",\"payload\":")) {
+        let head = head[..cut].to_owned();
+        *value = format!("{head}}}").into_bytes();
+    }
+    record
 }
 
 /// What became of an intent: `envelope` is there when it was suppressed.

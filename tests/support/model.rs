@@ -20,13 +20,16 @@ pub struct Sent {
     pub category: Option<&'static str>,
     pub campaign: Option<String>,
     pub cost: u64,
-    /// Bytes that its payload is longer by.
-    pub padding: usize,
 }
 
 impl Sent {
     pub fn json(&self) -> String {
-        let text = format!("{{\"[\"{}", "x".repeat(self.padding));
+        self.json_padded(0)
+    }
+
+    /// The same with a payload that is so many bytes longer.
+    pub fn json_padded(&self, padding: usize) -> String {
+        let text = format!("{{\"[\"{}", "x".repeat(padding));
         let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": text}});
         let fields = [("channel", self.channel), ("category", self.category), ("campaign", self.campaign.as_deref())];
         for (name, value) in fields {

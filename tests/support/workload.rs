@@ -32,7 +32,6 @@ pub fn stream(seed: u64) -> impl Iterator<Item = Sent> + Send {
         category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
         campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
         cost: numbers.pick(&[1, 1, 1, 1, 2, 3]),
-        padding: 0,
     })
 }
 
@@ -41,7 +40,12 @@ pub fn intents(count: usize, seed: u64) -> Vec<Sent> {
 }
 
 pub fn record(sent: &Sent) -> Record {
-    Record::new(sent.user.to_string(), sent.json())
+    padded(sent, 0)
+}
+
+/// A record whose payload is so many bytes longer.
+pub fn padded(sent: &Sent, padding: usize) -> Record {
+    Record::new(sent.user.to_string(), sent.json_padded(padding))
 }
 
 pub fn records(sent: &[Sent]) -> impl Iterator<Item = Record> + '_ {

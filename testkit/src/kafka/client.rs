@@ -13,18 +13,27 @@ use rdkafka::{
 use super::{Consumed, Publisher, Record, TopicReader};
 /// How long one request to the brokers may take.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// The same for those who ask again.
+const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A Kafka known by its address alone.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
     bootstrap: String,
+    patience: Duration,
 }
 
 impl KafkaClient {
     /// A client of the brokers at `bootstrap`. Does not connect.
     #[must_use]
     pub fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned() }
+        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE }
+    }
+
+    /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
+    #[must_use]
+    pub fn impatient(&self) -> Self {
+        Self { bootstrap: self.bootstrap.clone(), patience: SHORT_DEADLINE }
     }
 
     /// What goes into `bootstrap.servers`.
@@ -47,7 +56,7 @@ impl KafkaClient {
     /// When there is no such topic, or a partition has no leader yet.
     pub fn partitions(&self, topic: &str) -> Result<i32> {
         let consumer: BaseConsumer = self.config().create()?;
-        partitions_of(consumer.client(), topic)
+        partitions_within(consumer.client(), topic, self.patience)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
@@ -105,7 +114,7 @@ impl KafkaClient {
     pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         let consumer: BaseConsumer = self.config().set("isolation.level", "read_uncommitted").create()?;
         (0..self.partitions(topic)?)
-            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, REQUEST_DEADLINE)?.1))
+            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, self.patience)?.1))
             .collect()
     }
 
@@ -118,7 +127,7 @@ impl KafkaClient {
         let partitions = self.partitions(topic)?;
         let mut asked = TopicPartitionList::new();
         asked.add_partition_range(topic, 0, partitions - 1);
-        let found = consumer.committed_offsets(asked, REQUEST_DEADLINE)?;
+        let found = consumer.committed_offsets(asked, self.patience)?;
         Ok((0..partitions)
             .map(|partition| match found.find_partition(topic, partition)?.offset() {
                 Offset::Offset(offset) => Some(offset),
@@ -130,7 +139,11 @@ impl KafkaClient {
 
 /// How many partitions a topic has. Also brings a new client up: left to itself it meets its brokers a second later.
 pub(super) fn partitions_of<C: ClientContext>(client: &Client<C>, topic: &str) -> Result<i32> {
-    let metadata = client.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+    partitions_within(client, topic, REQUEST_DEADLINE)
+}
+
+fn partitions_within<C: ClientContext>(client: &Client<C>, topic: &str, patience: Duration) -> Result<i32> {
+    let metadata = client.fetch_metadata(Some(topic), patience)?;
     let found = metadata.topics().first().with_context(|| format!("no topic {topic}"))?;
     ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
     ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");

@@ -9,12 +9,13 @@ use weir::domain::shard::{Layout, UserHash};
 use super::{on, plain};
 use crate::{
     ground::Ground,
+    load::Pace,
     support::{
         header,
         model::Sent,
         outcome::{CASE, case},
     },
-    trial::{Findings, Order, Trial},
+    trial::{Findings, Order, RATE, Trial},
 };
 
 #[path = "../../fixtures/hostile.rs"]
@@ -131,7 +132,7 @@ fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings>
         trial.publish(intents)?;
     }
     let stream = trial.stream().filter_map(move |sent| shape(sent, common));
-    trial.load_of(stream, 0, crate::trial::RATE)?;
+    trial.load_of(stream, Pace { backlog: 0, a_second: RATE, padding: 0 })?;
     let worker = trial.start("only", &[("WEIR__WORKER__BATCH", "10000")]);
     let mark = trial.over()?;
     trial.back(&mark)?;

@@ -1,4 +1,4 @@
-//! What runs full: the broker's disk, the worker's memory. Row 25.
+//! What runs full: the broker's disk, the worker's memory. Rows 12 and 25.
 
 use std::{process::Command, time::Duration};
 
@@ -11,6 +11,7 @@ use testkit::{
 use super::plain;
 use crate::{
     ground::Ground,
+    load::Pace,
     support::{POLICY, Scene, model::Sent},
     trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
@@ -21,6 +22,14 @@ const DISK_MIB: u32 = 200;
 const NOTICE_DEADLINE: Duration = Duration::from_secs(60);
 /// How much more memory a worker may take, in bytes, once it works.
 const MORE_BYTES: u64 = 8 << 20;
+/// Bytes of padding of each intent of the backlog.
+const PADDED_BYTES: usize = 20_000;
+/// Intents published at once.
+const AT_ONCE: usize = 5_000;
+/// How long the backlog may take.
+const BACKLOG_DEADLINE: Duration = Duration::from_secs(1_800);
+/// What a worker of two lanes takes at the most.
+const RSS_MIB: u64 = 600;
 /// SIGABRT: how a Rust program and librdkafka end that get no memory.
 const ABORTED: i32 = 6;
 
@@ -52,15 +61,15 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// The worker gets no more memory, while larger intents come.
 pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "memory-limit")?;
-    let stream = trial.stream().map(|sent| Sent { padding: 4_000, ..sent });
-    trial.load_of(stream, 0, 1_000)?;
+    let stream = trial.stream();
+    trial.load_of(stream, Pace { backlog: 0, a_second: 1_000, padding: 4_000 })?;
     for _ in 0..order.times {
         let worker = trial.start("only", &SHORT_SESSION);
         trial.ready(worker)?;
         trial.decided(500)?;
         squeeze(trial.worker(worker).pid())?;
-        let more: Vec<Sent> = trial.stream().take(2_000).map(|sent| Sent { padding: 20_000, ..sent }).collect();
-        trial.publish(more)?;
+        let more: Vec<Sent> = trial.stream().take(2_000).collect();
+        trial.publish_padded(more, PADDED_BYTES)?;
         let exit = trial.worker(worker).wait_exit(NOTICE_DEADLINE)?;
         ensure!(exit == Exit::Signal(ABORTED), "it ended with {exit:?}, not by SIGABRT");
         let log = trial.worker(worker).log();
@@ -76,14 +85,46 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
+/// A backlog of as many GB as `times` says, with the default batch and two lanes.
+pub fn backlog(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "backlog")?;
+    let count = order.times * (1_000_000_000 / PADDED_BYTES);
+    let mut stream = trial.stream();
+    for _ in 0..count / AT_ONCE {
+        let some: Vec<Sent> = stream.by_ref().take(AT_ONCE).collect();
+        trial.publish_padded(some, PADDED_BYTES)?;
+    }
+    let worker = trial.start("only", &[("WEIR__WORKER__LANES", "2"), ("WEIR__WORKER__BATCH", "10000")]);
+    let start = std::time::Instant::now();
+    let mut done = 0;
+    while done < i64::try_from(count / AT_ONCE * AT_ONCE)? {
+        ensure!(start.elapsed() < BACKLOG_DEADLINE, "{done} of {count} are decided after {BACKLOG_DEADLINE:?}");
+        trial.live(worker, Duration::from_secs(1))?;
+        done = trial.scene.done();
+    }
+    let rss_kib = figure(trial.worker(worker).pid(), "VmHWM:")?;
+    let mib = rss_kib / 1024;
+    ensure!(mib < RSS_MIB, "the worker took {mib} MiB at the most, {RSS_MIB} are promised");
+    trial.note(format!(
+        "{} GB in {:.0} s; resident set {mib} MiB at the most",
+        order.times,
+        start.elapsed().as_secs_f64()
+    ));
+    trial.finish(1)
+}
+
 /// Lets a process have a little more memory than it has.
 fn squeeze(pid: i32) -> Result<()> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).context("no VmData")?;
-    let kib: u64 = line.split_whitespace().next().context("no figure")?.parse()?;
-    let limit = kib * 1024 + MORE_BYTES;
+    let limit = figure(pid, "VmData:")? * 1024 + MORE_BYTES;
     let prlimit =
         Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--data={limit}")]).output()?;
     ensure!(prlimit.status.success(), "prlimit: {}", String::from_utf8_lossy(&prlimit.stderr));
     Ok(())
+}
+
+/// A figure of a process, in KiB.
+fn figure(pid: i32, name: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.split_whitespace().next().context("no figure")?.parse()?)
 }

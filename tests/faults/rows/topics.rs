@@ -79,8 +79,8 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
         let mut large: Vec<_> = trial.stream().take(1).collect();
         // Of a user without caps: it is approved.
-        (large[0].user, large[0].padding) = (3_500, 100_000);
-        trial.publish(large)?;
+        large[0].user = 3_500;
+        trial.publish_padded(large, 100_000)?;
         trial.ends(worker, 1, &["max.message.bytes"])?;
         trial.kafka.configure_topic(&approved, &[SIZES])?;
         resumed(&mut trial)?;
