@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{brokers, clocks, cluster, group, inputs, limits, process, script, sources, topics},
+    rows::{brokers, clocks, cluster, group, http, inputs, limits, lost, process, script, sources, topics},
     trial::{Findings, Order},
 };
 
@@ -109,7 +109,7 @@ pub const CASES: &[Case] = &[
         .in_ci(1)
         .within_s(60),
     case("8b", "the broker commits and its answer is lost", brokers::commit_unclear).times(10).in_ci(3),
-    case("8c", "send-offsets hangs for 12 s, longer than weir waits for it", brokers::offsets_hang).times(2).in_ci(1),
+    case("8c", "send-offsets hangs for 20 s, past the transaction's time-out", brokers::offsets_hang).times(2).in_ci(1),
     case("9a", "an output topic is deleted", topics::output_missing).in_ci(1),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2).in_ci(1),
     case("9c", "a record too large for its output topic", topics::output_too_large).times(2).in_ci(1),
@@ -163,6 +163,8 @@ pub const CASES: &[Case] = &[
         .in_ci(10)
         .within_s(5),
     case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).in_ci(2).within_s(10),
+    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all).times(2).in_ci(1),
+    case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).times(2),
     case("19", "start with an evicting Redis, another shard count, a foreign keyspace", script::refused)
         .times(2)
         .in_ci(1)
@@ -188,4 +190,8 @@ pub const CASES: &[Case] = &[
     case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(2),
     case("25a", "the broker's disk is full", limits::disk_full).times(2).in_ci(1),
     case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
+    case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
+        .times(2)
+        .in_ci(1)
+        .within_s(10),
 ];

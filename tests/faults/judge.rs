@@ -88,10 +88,14 @@ pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict 
         let count = header(record, CASE).and_then(|case| cases.get_mut(&case));
         count.map(|count: &mut usize| *count += 1).is_some()
     };
-    for (id, decision) in scene.every_decision() {
-        if is_case(&decision.record) {
-            continue;
-        }
+    let mut decided = Vec::new();
+    for (topic, read) in
+        [("approved", Decision::approval as fn(Consumed) -> (String, Decision)), ("suppressed", Decision::suppression)]
+    {
+        let records = scene.slim_output(topic).into_iter();
+        decided.extend(records.filter(|record| !is_case(record)).map(read));
+    }
+    for (id, decision) in decided {
         if !ids.contains(id.as_str()) {
             twice.push(format!("{id} was decided and is not there"));
         } else if let Some(first) = decisions.insert(id.clone(), decision.clone()) {

@@ -202,6 +202,12 @@ impl Trial {
             .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))
     }
 
+    /// The same of what a worker says.
+    pub fn until_of(&mut self, number: usize, what: &str, mut holds: impl FnMut(&Worker) -> bool) -> Result<()> {
+        let worker = &self.workers[number];
+        self.until(what, || holds(worker))
+    }
+
     /// Freezes a worker while it has a transaction open: tries until it has.
     pub fn freeze_within_a_transaction(&mut self, number: usize) -> Result<()> {
         let (worker, scene) = (&mut self.workers[number], &self.scene);

@@ -286,18 +286,8 @@ listen = "127.0.0.1:0"
 
     /// All decisions with their intents' ids, however many an id has.
     pub fn every_decision(&self) -> Vec<(String, Decision)> {
-        let approved = self.slim_output("approved").into_iter().map(|record| {
-            let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-            let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
-            (intent["id"].as_str().unwrap().to_owned(), Decision { at_ms, envelope: None, record })
-        });
-        let suppressed = self.slim_output("suppressed").into_iter().map(|record| {
-            let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-            let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
-            let id = envelope["intent_id"].as_str().unwrap().to_owned();
-            (id, Decision { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
-        });
-        approved.chain(suppressed).collect()
+        let approved = self.slim_output("approved").into_iter().map(Decision::approval);
+        approved.chain(self.slim_output("suppressed").into_iter().map(Decision::suppression)).collect()
     }
 }
 
@@ -324,6 +314,21 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The decision that an approved record is, and its intent's id.
+    pub fn approval(record: Consumed) -> (String, Self) {
+        let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
+        (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
+    }
+
+    /// The same of a suppressed record.
+    pub fn suppression(record: Consumed) -> (String, Self) {
+        let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
+        let id = envelope["intent_id"].as_str().unwrap().to_owned();
+        (id, Self { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
+    }
+
     pub fn approved(&self) -> bool {
         self.envelope.is_none()
     }

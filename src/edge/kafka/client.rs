@@ -10,7 +10,7 @@ use std::{
 };
 
 use rdkafka::{
-    ClientConfig, ClientContext, TopicPartitionList,
+    ClientConfig, ClientContext, Message, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
@@ -164,7 +164,16 @@ pub enum Pending {
 pub struct LaneContext {
     pending: arc_swap::ArcSwap<Pending>,
     closing: AtomicBool,
-    failed_delivery: arc_swap::ArcSwapOption<RDKafkaErrorCode>,
+    failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
+}
+
+/// A record that was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDelivery {
+    /// Why.
+    pub code: RDKafkaErrorCode,
+    /// The topic that it was for.
+    pub topic: String,
 }
 
 impl LaneContext {
@@ -184,10 +193,10 @@ impl LaneContext {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Why the first of the records that were not delivered since the last call was not, if there was one.
+    /// The first of the records that were not delivered since the last call, if there was one.
     #[must_use]
-    pub fn take_failed_delivery(&self) -> Option<RDKafkaErrorCode> {
-        self.failed_delivery.swap(None).map(|code| *code)
+    pub fn take_failed_delivery(&self) -> Option<Arc<FailedDelivery>> {
+        self.failed_delivery.swap(None)
     }
 }
 
@@ -229,12 +238,13 @@ impl ProducerContext<NoCustomPartitioner> for LaneContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, _)) = result
+        if let Err((error, message)) = result
             && self.failed_delivery.load().is_none()
         {
-            tracing::warn!(%error, "a record was not taken by the broker");
+            let topic = message.topic().to_owned();
+            tracing::warn!(%error, topic, "a record was not taken by the broker");
             let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-            self.failed_delivery.store(Some(Arc::new(code)));
+            self.failed_delivery.store(Some(Arc::new(FailedDelivery { code, topic })));
         }
     }
 }

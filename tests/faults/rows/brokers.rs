@@ -122,10 +122,10 @@ pub fn commit_unclear(ground: &mut Ground, order: &Order) -> Result<Findings> {
     sprung(ground, order, Trap { api: Api::EndTransaction, moment: Moment::Reply, fate: Fate::Cut }, Duration::ZERO)
 }
 
-/// The broker says nothing to the offsets for longer than weir waits.
+/// The broker says nothing to the offsets for longer than the transaction may take: it has ended it by then.
 pub fn offsets_hang(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let trap = Trap { api: Api::SendOffsets, moment: Moment::Request, fate: Fate::Hold };
-    sprung(ground, order, trap, Duration::from_secs(12))
+    sprung(ground, order, trap, Duration::from_secs(20))
 }
 
 fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> Result<Findings> {

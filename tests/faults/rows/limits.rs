@@ -123,7 +123,7 @@ fn squeeze(pid: i32) -> Result<()> {
 }
 
 /// A figure of a process, in KiB.
-fn figure(pid: i32, name: &str) -> Result<u64> {
+pub fn figure(pid: i32, name: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
     Ok(line.split_whitespace().next().context("no figure")?.parse()?)

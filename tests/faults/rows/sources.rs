@@ -64,12 +64,12 @@ pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut kinds = 0;
     for _ in 0..order.times {
         for fault in [Fault::Forbidden, Fault::NotFound, Fault::SlowDown, Fault::CutBody, Fault::Stall] {
-            // Something new, so that there is a body to be cut.
-            bucket.put("segments/manifest.json", format!("{good} "))?;
             s3.fail_next(1_000, fault);
+            // Something new each time, so that there is a body to be cut.
+            kinds += 1;
+            bucket.put("segments/manifest.json", format!("{good}{}", " ".repeat(kinds)))?;
             refused(&mut trial, worker, "segments", "test-set", &format!("{fault:?}"))?;
             s3.fail_next(0, fault);
-            kinds += 1;
         }
         for (what, object, says) in broken(&good, &trial)? {
             if let Some(bytes) = object {
