@@ -6,6 +6,7 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -49,9 +50,13 @@ category = "transactional"
 counts = false
 "#;
 
-/// The built `weir`.
+/// Names another `weir` than the one that was built with the tests: a released one.
+pub const ENV_BINARY: &str = "WEIR_TEST_BINARY";
+
+/// The built `weir`, or the one that [`ENV_BINARY`] names.
 pub fn weir() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_weir"))
+    static NAMED: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os(ENV_BINARY).map(PathBuf::from));
+    NAMED.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_weir")))
 }
 
 /// How long anything may take here; the machines are small.
