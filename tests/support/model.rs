@@ -105,10 +105,10 @@ impl Cap {
 }
 
 /// What the model says: approved, or the denying cap with its use and the time at which it lets go.
-type Verdict = Option<(&'static str, u64, Option<i64>)>;
+type Verdict<'n> = Option<(&'n str, u64, Option<i64>)>;
 
-fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict {
-    let mut worst: Verdict = None;
+fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict<'static> {
+    let mut worst: Verdict<'static> = None;
     for cap in caps(sent.segment()).iter().filter(|cap| cap.speaks_of(sent)) {
         let counted: Vec<(i64, u64)> = history
             .iter()
@@ -238,7 +238,7 @@ pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<St
 }
 
 /// What weir says; an error where it held back for another reason than a cap.
-fn told(decision: &Decision) -> Result<Option<(&str, u64, Option<i64>)>, &str> {
+fn told(decision: &Decision) -> Result<Verdict<'_>, &str> {
     let Some(envelope) = &decision.envelope else { return Ok(None) };
     if envelope["reason"] != "cap" {
         return Err(decision.reason());

@@ -54,9 +54,13 @@ fn lost(ground: &mut Ground, order: &Order, lose: fn(&mut RedisCluster, usize) -
     trial.finish(order.times)
 }
 
+/// How long what was decided before may take to become visible: a session of 6 s and a transaction of 15.
+const SETTLE: &str = "25s";
+
 /// Runs `weir rebuild` with a worker's configuration.
 fn rebuild(folder: &std::path::Path) -> Result<()> {
-    let output = Command::new(weir()).args(["rebuild", "--config"]).arg(folder.join("weir.toml")).output();
+    let output =
+        Command::new(weir()).args(["rebuild", "--settle", SETTLE, "--config"]).arg(folder.join("weir.toml")).output();
     let output = output.context("weir rebuild cannot be started")?;
     ensure!(output.status.success(), "weir rebuild: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
