@@ -56,6 +56,9 @@ pub struct KafkaOptions {
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most of fetched but unread messages a lane holds, in kB.
 const QUEUED_MAX_KBYTES: &str = "8192";
+/// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
+/// that were not there while brokers were in trouble, would be read by nobody.
+const METADATA_REFRESH_MS: &str = "10000";
 /// The most of a batch's output a lane holds, in kB: above the largest batch of the largest intents in practice;
 /// beyond it producing waits for the broker.
 const OUTPUT_MAX_KBYTES: &str = "131072";
@@ -90,6 +93,7 @@ impl KafkaOptions {
             ("fetch.wait.max.ms", "100"),
             ("partition.assignment.strategy", "range"),
             ("queued.max.messages.kbytes", QUEUED_MAX_KBYTES),
+            ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
         config
             .set("group.id", &self.group)
