@@ -102,7 +102,7 @@ pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// The only broker answers nobody for longer than a transaction may take, while there is more to do than can be done.
 pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "broker-frozen")?;
-    trial.load_at(30_000, 2_000)?;
+    trial.load_at(20_000, 600)?;
     let worker = trial.start("frozen-out", &SMALL);
     trial.ready(worker)?;
     for _ in 0..order.times {

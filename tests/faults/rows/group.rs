@@ -52,7 +52,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut steady = trial.start("steady", &env);
     trial.ready(steady)?;
     for time in 0..order.times {
-        let more: Vec<usize> = ["b", "c", "d"].into_iter().map(|name| trial.start(name, &env)).collect();
+        let more: Vec<usize> = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env)).into();
         for worker in &more {
             trial.ready(*worker)?;
         }

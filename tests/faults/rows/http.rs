@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use testkit::process::program;
+use tokio::io::AsyncWriteExt as _;
 
 use super::{limits::figure, plain};
 use crate::{
@@ -23,6 +24,8 @@ const CONNECTIONS: usize = 10_000;
 const SLOW: usize = 500;
 /// Requests with a token that is none.
 const BAD_TOKENS: usize = 500;
+/// How long a client waits for its connection.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How much more memory all of it may take.
 const MORE_MIB: u64 = 100;
 
@@ -62,7 +65,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
         ensure!(met.refused_tokens == BAD_TOKENS, "{met:?}: bad tokens were not refused");
         ensure!(met.huge.contains(" 413 ") || met.huge.contains(" 401 "), "a huge body is answered {:?}", met.huge);
         trial.note(format!(
-            "{} of {CONNECTIONS} connections were taken or queued, {} of {BAD_TOKENS} bad tokens refused, {more} MiB more",
+            "{} of {CONNECTIONS} connections at once, {} of {BAD_TOKENS} bad tokens refused, {more} MiB more",
             met.open, met.refused_tokens
         ));
     }
@@ -70,7 +73,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// Bad tokens and a huge body first, while somebody is listened to; then all connections, the first of them slow.
+/// Bad tokens and a huge body first, while there is room; then all connections, the first of them slow.
 fn attack(address: &str) -> (Vec<TcpStream>, Met) {
     let mut met = Met::default();
     for _ in 0..BAD_TOKENS {
@@ -84,22 +87,29 @@ fn attack(address: &str) -> (Vec<TcpStream>, Met) {
     let head = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\ncontent-type: application/json\r\n\
                 content-length: 10000000000\r\n\r\n";
     met.huge = ask(address, head, 4 << 20);
-    let mut open = Vec::with_capacity(CONNECTIONS);
-    for number in 0..CONNECTIONS {
-        let Ok(mut stream) = address.parse().map_or_else(
-            |_| TcpStream::connect(address),
-            |address| TcpStream::connect_timeout(&address, Duration::from_millis(200)),
-        ) else {
-            // The queue of the listener is full: the kernel turns the others away.
-            break;
-        };
-        if number < SLOW {
-            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ");
-        }
-        open.push(stream);
-    }
+    let open = crowd(address);
     met.open = open.len();
     (open, met)
+}
+
+/// Opens all connections at once; the kernel queues some and turns others away.
+fn crowd(address: &str) -> Vec<TcpStream> {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    runtime.block_on(async {
+        let mut tries = tokio::task::JoinSet::new();
+        for number in 0..CONNECTIONS {
+            let address = address.to_owned();
+            tries.spawn(async move {
+                let connecting = tokio::net::TcpStream::connect(address);
+                let mut stream = tokio::time::timeout(PATIENCE, connecting).await.ok()?.ok()?;
+                if number < SLOW {
+                    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ").await;
+                }
+                stream.into_std().ok()
+            });
+        }
+        tries.join_all().await.into_iter().flatten().collect()
+    })
 }
 
 /// Sends a head and so many bytes; gives the first line of the answer.
