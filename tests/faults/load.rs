@@ -63,6 +63,11 @@ impl Load {
         Ok(Self { stop, thread: Some(thread) })
     }
 
+    /// Whether it still publishes.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Ends it; what it has published, in its order, is with the brokers.
     pub fn stop(mut self) -> Result<Vec<Sent>> {
         self.stop.store(true, Ordering::Relaxed);

@@ -266,9 +266,14 @@ impl Trial {
                 && committed.iter().zip(&mark.ends).all(|(done, end)| done.is_some_and(|done| done > *end))
         };
         let (kafka, group, topic) = (self.kafka.impatient(), &self.scene.name, self.scene.topic("intents"));
-        let back = wait_for(DEADLINE, || kafka.committed(group, &topic).is_ok_and(|done| passed(&done)).then_some(()));
-        if back.is_none() {
+        let load = self.load.as_ref();
+        let back = wait_for(DEADLINE, || {
+            let there = kafka.committed(group, &topic).is_ok_and(|done| passed(&done));
+            (there || load.is_some_and(|load| !load.is_running())).then_some(there)
+        });
+        if back != Some(true) {
             let done = kafka.committed(group, &topic);
+            self.unload().context("the load")?;
             bail!("no intents pass {DEADLINE:?} after the fault's end: {done:?} of {:?}", mark.ends);
         }
         self.findings.back.push(mark.at.elapsed());
