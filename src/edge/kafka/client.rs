@@ -192,6 +192,11 @@ impl LaneContext {
         self.pending.store(Arc::new(Pending::Nothing));
     }
 
+    /// All partitions are to be given up, though the group has not said so.
+    pub fn revoke(&self) {
+        self.pending.store(Arc::new(Pending::Revoke));
+    }
+
     /// From now on every rebalance gives all partitions up at once: the consumer is being closed.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);

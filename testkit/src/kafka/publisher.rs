@@ -58,8 +58,6 @@ impl Publisher {
         let mut config = client.config();
         config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
         config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
-        // Partitions that are added are soon used.
-        config.set("topic.metadata.refresh.interval.ms", "1000");
         if let Some(id) = transactional_id {
             config.set("transactional.id", id);
         }

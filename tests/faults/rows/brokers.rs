@@ -99,21 +99,46 @@ pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
+/// Freezes the only broker. The load pauses meanwhile: its own client, too, may lose its broker for good.
+fn freeze(trial: &mut Trial, ground: &mut Ground, worker: usize, length: Duration) -> Result<()> {
+    trial.unload()?;
+    ground.kafka()?.freeze(0)?;
+    trial.live(worker, length)?;
+    ground.kafka()?.thaw(0)?;
+    let mark = trial.over()?;
+    trial.load(0)?;
+    trial.back(&mark)
+}
+
 /// The only broker answers nobody for longer than a transaction may take, while there is more to do than can be done.
 pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "broker-frozen")?;
-    trial.load_at(20_000, 600)?;
+    trial.load(20_000)?;
     let worker = trial.start("frozen-out", &SMALL);
     trial.ready(worker)?;
     for _ in 0..order.times {
         trial.decided(500)?;
-        ground.kafka()?.freeze(0)?;
-        trial.live(worker, Duration::from_secs(20))?;
-        ground.kafka()?.thaw(0)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        freeze(&mut trial, ground, worker, Duration::from_secs(20))?;
         trial.live(worker, Duration::ZERO)?;
     }
+    trial.finish(order.times)
+}
+
+/// The same with a consumer that asks for metadata so often that it meets the broker while its controller has fenced it:
+/// the response lists no broker, and librdkafka forgets the one it had.
+pub fn brokers_forgotten(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "brokers-forgotten")?;
+    trial.load(0)?;
+    let often = ("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "100");
+    let worker = trial.start("forgetful", &[SMALL[0], often]);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(300)?;
+        freeze(&mut trial, ground, worker, Duration::from_secs(15))?;
+        trial.live(worker, Duration::ZERO)?;
+    }
+    let rejoined = trial.worker(worker).log().matches("joining the group with a new one").count();
+    trial.note(format!("{rejoined} of {} made the consumer lose all brokers", order.times));
     trial.finish(order.times)
 }
 

@@ -58,6 +58,9 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
         }
         if time == 0 {
             trial.kafka.grow_topic(&trial.scene.topic("intents"), PARTITIONS + 2)?;
+            // A new publisher knows of them at once.
+            trial.unload()?;
+            trial.load(0)?;
         }
         let mark = trial.over()?;
         trial.back(&mark)?;
