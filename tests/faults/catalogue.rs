@@ -111,11 +111,11 @@ pub const CASES: &[Case] = &[
     case("8a", "the only broker frozen for 20 s under heavy load: transactions time out", brokers::broker_frozen)
         .times(2)
         .within_s(60),
-    case("8d", "the only broker frozen for 15 s, and fenced by its controller after it", brokers::brokers_forgotten)
-        .times(2)
-        .within_s(90),
     case("8b", "the broker commits and its answer is lost", brokers::commit_unclear).times(10).in_ci(2),
     case("8c", "send-offsets hangs for 20 s, past the transaction's time-out", brokers::offsets_hang).times(2),
+    case("8d", "the only broker frozen for 50 s: the consumer counts as lost and is replaced", brokers::consumer_lost)
+        .times(2)
+        .within_s(60),
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
     case("9c", "a record too large for its output topic", topics::output_too_large).times(2).in_ci(1),
