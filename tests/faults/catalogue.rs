@@ -100,14 +100,14 @@ pub const CASES: &[Case] = &[
     case("7a", "one of three brokers killed: leader of the intents or an output", brokers::leader_killed)
         .times(3)
         .in_ci(1)
-        .within_s(60),
+        .within_s(90),
     case("7b", "one of three brokers killed: coordinator of the group or of transactions", brokers::coordinator_killed)
         .times(2)
-        .within_s(60),
+        .within_s(90),
     case("7c", "two of three brokers killed for 20 s: below `min.insync.replicas`", brokers::below_min_insync)
         .times(1)
-        .within_s(60),
-    case("7d", "rolling restart of three brokers", brokers::rolling_restart).times(1).within_s(60),
+        .within_s(90),
+    case("7d", "rolling restart of three brokers", brokers::rolling_restart).times(1).within_s(90),
     case("8a", "the only broker frozen for 20 s under heavy load: transactions time out", brokers::broker_frozen)
         .times(2)
         .within_s(60),

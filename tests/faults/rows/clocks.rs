@@ -19,6 +19,11 @@ fn start(trial: &mut Trial, clock: &MovedClock, instance: &str, ahead_s: i64) ->
     trial.start(instance, &SHORT_SESSION.into_iter().chain(moved).collect::<Vec<_>>())
 }
 
+/// Decisions of a worker that met a send ahead of its clock.
+fn seen_ahead(trial: &mut Trial, worker: usize) -> f64 {
+    metric(trial.worker(worker), "weir_clock_ahead_total", "").unwrap_or(0.0)
+}
+
 /// One worker after the other, each with a clock of its own, takes over all partitions.
 pub fn one_after_the_other(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let clock = MovedClock::build()?;
@@ -31,7 +36,7 @@ pub fn one_after_the_other(ground: &mut Ground, order: &Order) -> Result<Finding
             trial.back(&mark)?;
             trial.decided(600)?;
             if ahead_s == 0 {
-                trial.findings.seen_ahead += metric(trial.worker(worker), "weir_clock_ahead_total", "").unwrap_or(0.0);
+                trial.findings.seen_ahead += seen_ahead(&mut trial, worker);
             }
             trial.worker(worker).terminate();
             trial.ends(worker, 0, &[])?;
@@ -54,6 +59,9 @@ pub fn side_by_side(ground: &mut Ground, order: &Order) -> Result<Findings> {
     for time in 0..order.times {
         trial.decided(600)?;
         let place = (time + 1) % 3;
+        if place == 0 {
+            trial.findings.seen_ahead += seen_ahead(&mut trial, workers[0]);
+        }
         trial.worker(workers[place]).kill();
         let mark = trial.over()?;
         trial.back(&mark)?;
@@ -61,7 +69,8 @@ pub fn side_by_side(ground: &mut Ground, order: &Order) -> Result<Findings> {
         workers[place] = start(&mut trial, &clock, instance, ahead_s);
         trial.ready(workers[place])?;
     }
-    trial.findings.seen_ahead = metric(trial.worker(workers[0]), "weir_clock_ahead_total", "").unwrap_or(0.0);
+    trial.decided(600)?;
+    trial.findings.seen_ahead += seen_ahead(&mut trial, workers[0]);
     finish(trial, order)
 }
 
