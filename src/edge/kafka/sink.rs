@@ -21,10 +21,11 @@ use crate::worker::{
     record::Job,
 };
 
-/// A commit, or a recovery, that takes longer hangs: its thread is left behind and a new producer takes over.
-/// Three times the transaction's own time-out: by then the broker has aborted what was open, and all steps of either
-/// (abort 10 s and start 25 s; flush, offsets and commit 10 s each) have had their time.
-const WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
+/// A commit that takes longer hangs: librdkafka's send-offsets does not keep to its time-out while a coordinator moves. By
+/// then the broker has aborted the transaction. Its thread is left behind and a new producer takes over.
+const COMMIT_WATCHDOG: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() + 5);
+/// The same of a recovery: its steps (abort 10 s, start 25 s) have had their time.
+const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
 
 type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
@@ -97,11 +98,14 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
                 self.committer = None;
                 Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
             }
-            Err(RecvTimeoutError::Timeout) if since.elapsed() < WATCHDOG => return Settled::Busy,
+            Err(RecvTimeoutError::Timeout) if since.elapsed() < COMMIT_WATCHDOG => return Settled::Busy,
             Err(RecvTimeoutError::Timeout) => {
                 // The thread keeps its producer; the next one has the same transactional id and fences it.
                 self.committer = None;
-                Settled::Failed(CommitError::Failed(format!("a commit did not return within {} s", WATCHDOG.as_secs())))
+                Settled::Failed(CommitError::Failed(format!(
+                    "a commit did not return within {} s",
+                    COMMIT_WATCHDOG.as_secs()
+                )))
             }
         };
         self.since = None;
@@ -117,7 +121,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
         if committer.commands.send(Command::Recover).is_err() {
             return Err(CommitError::Failed("the committing thread is gone".to_owned()));
         }
-        match committer.replies.recv_timeout(WATCHDOG) {
+        match committer.replies.recv_timeout(RECOVERY_WATCHDOG) {
             Ok(Reply::Recovered(Err(error))) => {
                 self.committer = Some(committer);
                 Err(error)
@@ -126,9 +130,10 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
                 self.committer = Some(committer);
                 Ok(())
             }
-            Ok(Reply::Done(_)) | Err(_) => {
-                Err(CommitError::Failed(format!("the producer did not recover within {} s", WATCHDOG.as_secs())))
-            }
+            Ok(Reply::Done(_)) | Err(_) => Err(CommitError::Failed(format!(
+                "the producer did not recover within {} s",
+                RECOVERY_WATCHDOG.as_secs()
+            ))),
         }
     }
 }
