@@ -16,6 +16,8 @@
 //! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
 
 pub mod browser;
+pub mod clock;
+pub mod disk;
 pub mod kafka;
 pub mod ports;
 pub mod process;
