@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::{
+    authorities::Authorities,
     domain::segment::SegmentSet,
     edge::{
         object_store::{Location, S3Credentials, S3Options, StoredObject},
@@ -53,6 +54,14 @@ pub struct S3Args {
     /// Name the bucket in the path rather than in the host name
     #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE")]
     s3_path_style: bool,
+    /// Certificate authority of the store, a PEM file
+    #[arg(long, env = "WEIR__S3__CA_FILE", value_name = "FILE", value_parser = authorities)]
+    s3_ca_file: Option<Authorities>,
+}
+
+fn authorities(path: &str) -> Result<Authorities, String> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
+    Authorities::parse(pem).map_err(|error| format!("the file {error}"))
 }
 
 impl S3Args {
@@ -61,6 +70,7 @@ impl S3Args {
             endpoint: self.s3_endpoint.clone(),
             region: self.s3_region.clone(),
             force_path_style: self.s3_path_style,
+            authorities: self.s3_ca_file.clone(),
             credentials: S3Credentials::DefaultChain,
         }
     }

@@ -3,6 +3,8 @@
 pub mod client;
 pub mod native;
 pub mod producer;
+pub mod rights;
 pub mod sink;
 pub mod source;
 pub mod topics;
+pub mod witness;

@@ -16,8 +16,9 @@ use aws_sdk_s3::{
 
 use super::{
     CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem,
-    Opened, READ_TIMEOUT, Upload, Version, body::Pieces,
+    Opened, READ_TIMEOUT, Upload, Version, body::Pieces, trust,
 };
+use crate::authorities::Authorities;
 
 /// How long a write may take whatever its size.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,6 +36,8 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Whether the bucket is named in the path rather than in the host name.
     pub force_path_style: bool,
+    /// Who vouches for the store's certificate; the system's authorities where there is none.
+    pub authorities: Option<Authorities>,
     /// Who asks.
     pub credentials: S3Credentials,
 }
@@ -95,7 +98,11 @@ impl S3Object {
         if let S3Credentials::Keys { id, secret } = &options.credentials {
             loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
         }
-        let config = Builder::from(&loader.load().await)
+        let mut config = Builder::from(&loader.load().await);
+        if let Some(authorities) = &options.authorities {
+            config.set_http_client(Some(trust::client(authorities)));
+        }
+        let config = config
             .force_path_style(options.force_path_style)
             // What weir reads is checked by SHA-256, and many stores do not know the SDK's own checksums.
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
@@ -124,7 +131,7 @@ impl S3Object {
         match request.send().await {
             Ok(response) => self.body(response, limit_bytes),
             Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),
-            Err(error) => Err(ObjectError::read(self.location(), problem(&error))),
+            Err(error) => Err(ObjectError::read(self.location(), self.problem(&error, "s3:GetObject"))),
         }
     }
 
@@ -158,7 +165,20 @@ impl S3Object {
             .build();
         let request = self.client.put_object().bucket(&self.bucket).key(&self.key).body(body);
         let request = request.customize().config_override(Builder::new().timeout_config(timeouts));
-        request.send().await.map(|_| ()).map_err(|error| failed(problem(&error)))
+        request.send().await.map(|_| ()).map_err(|error| failed(self.problem(&error, "s3:PutObject")))
+    }
+
+    /// What an SDK error comes down to, with the right that the request takes where it was denied.
+    fn problem<E>(&self, error: &SdkError<E>, action: &str) -> ObjectProblem
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let mut found = problem(error);
+        if let ObjectProblem::Denied(message) = &mut found {
+            let (bucket, key) = (&self.bucket, &self.key);
+            message.push_str(&format!("; it takes {action} on arn:aws:s3:::{bucket}/{key}"));
+        }
+        found
     }
 }
 

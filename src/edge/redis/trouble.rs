@@ -116,7 +116,7 @@ impl Trouble {
             return Self::Away { node, cause: RetryCause::Timeout, message: "no reply in time".to_owned() };
         }
         // A certificate that is not trusted comes as an I/O error, and does not get better.
-        if message.contains("certificate") {
+        if message.to_lowercase().contains("certificate") {
             return Self::Refused { node, message };
         }
         if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {

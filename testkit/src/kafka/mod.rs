@@ -3,22 +3,26 @@
 //! Each node is broker and controller. Timings are set so that tests see a rebalance, a dead broker or a timed out
 //! transaction within seconds; nothing that changes what a client may rely on.
 
+mod acl;
 mod broker;
 mod client;
 mod reader;
 mod record;
+mod secured;
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+pub use acl::Grant;
 pub use broker::libs_folder;
 pub use client::KafkaClient;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
+pub use secured::SecuredKafka;
 
 use crate::{ports::Port, process::Signal, scratch::Scratch, wait_for};
-use broker::Broker;
+use broker::{Additions, Broker};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -50,9 +54,13 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
+        Self::start_with(ports, &Additions::default())
+    }
+
+    fn start_with(ports: Vec<Port>, additions: &Additions) -> Result<Self> {
         ensure!(matches!(ports.len(), 1 | 3), "Kafka runs here with 1 or 3 brokers, not {}", ports.len());
         let scratch = Scratch::new("kafka")?;
-        let mut brokers = broker::prepare(ports, &scratch)?;
+        let mut brokers = broker::prepare(ports, &scratch, additions)?;
         for broker in &mut brokers {
             broker.start()?;
         }
