@@ -73,7 +73,7 @@ fn who_is_not_let_in_is_told_what_to_look_at() {
                 ("WEIR__KAFKA__PROPERTIES__SSL_CERTIFICATE_LOCATION", &foreign_cert),
                 ("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", &foreign_key),
             ],
-            &["kafka:", "certificate", "ssl.certificate.location"],
+            &["kafka:", "ssl.certificate.location"],
         ),
         (&scene, property("WEIR__REDIS__PASSWORD", "wrong"), &["redis:", "redis.username and redis.password"]),
         (&scene, property("WEIR__REDIS__CA_FILE", &foreign_ca), &["redis:", "certificate", "redis.ca_file"]),

@@ -2,6 +2,7 @@
 
 use testkit::redis::RedisServer;
 use weir::{
+    domain::{admit::Ask, class::ClassNames},
     edge::redis::{Password, RedisOptions, Tuning},
     worker::ports::{Store, StoreError},
 };
@@ -16,6 +17,9 @@ use redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store};
 /// Commands that only a cluster whose slots move is asked, or a keyspace that others made half.
 const ELSEWHERE: [&str; 1] = ["+asking"];
 
+/// Commands that scripts alone use.
+const IN_SCRIPTS: [&str; 7] = ["+hget", "+hset", "+hsetnx", "+hlen", "+hmget", "+exists", "+pexpire"];
+
 /// All that a worker asks of Redis; what it was told.
 async fn everything(options: &RedisOptions) -> String {
     let opened = match opened(options).await {
@@ -24,7 +28,7 @@ async fn everything(options: &RedisOptions) -> String {
     };
     let mut said = opened.warnings.join("; ");
     let mut store = store(options, &opened);
-    let batch = batch(at(0), &[cap(1, DAY_MS)], vec![ask("somebody", 1), ask("somebody", 2)]);
+    let batch = batch(at(0), &[cap(1, DAY_MS)], vec![of_a_class(1), of_a_class(2)]);
     let mut answers = vec![None; 2];
     let mut note = |result: Result<(), StoreError>| {
         if let Err(error) = result {
@@ -34,6 +38,12 @@ async fn everything(options: &RedisOptions) -> String {
     note(store.admit(&batch, &mut answers).await);
     note(store.health().await);
     said
+}
+
+/// A send whose class Redis gives numbers to.
+fn of_a_class(number: u32) -> Ask<'static> {
+    let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") };
+    Ask { class, ..ask("somebody", number) }
 }
 
 #[tokio::test]
@@ -55,13 +65,15 @@ async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
         options.password = Some(Password("secret".to_owned()));
         options.tuning = Tuning::Set;
         options.tries = 1;
+        options.wait_replicas = u32::from(left_out == Some("+wait"));
         let said = everything(&options).await;
         match left_out {
             None => assert_eq!(said, "", "with all of them there is nothing to say"),
             Some(word) if ELSEWHERE.contains(&word) => assert_eq!(said, ""),
             Some(word) => {
-                // As Redis names it: 'config|set'.
-                let named = said.to_lowercase().contains(&format!("'{}'", &word[1..]));
+                // As Redis names it: 'config|set'. Of a script's commands Redis 7.0 gives the line only.
+                let named = said.to_lowercase().contains(&format!("'{}'", &word[1..]))
+                    || IN_SCRIPTS.contains(&word) && said.contains("docs/security.md");
                 if !named {
                     unneeded.push(format!("{word}: {said:?}"));
                 }

@@ -19,6 +19,9 @@ use super::{
 /// How long one answer of a broker may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How many lines of its log a client that failed is asked for.
+const MAX_EVENTS: usize = 128;
+
 /// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
 const OUTPUT_MAX_BYTES: &str = "2097152";
 
@@ -143,6 +146,10 @@ fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> T
     if let Some(right) = error.rdkafka_error_code().and_then(|code| Rights::of(options, 0).to_read(code)) {
         return TopicError::NotAllowed { brokers, rights: vec![right] };
     }
+    // What librdkafka logs waits in a queue until somebody polls.
+    for _ in 0..MAX_EVENTS {
+        let _ = consumer.poll(Duration::ZERO);
+    }
     let witness = consumer.context();
     match witness.refusal() {
         Some(cause) => TopicError::NotLetIn { brokers, cause },
@@ -226,7 +233,8 @@ pub async fn max_message_bytes(options: &KafkaOptions) -> Result<BTreeMap<String
         .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), error, cause: None })?;
     let (mut sizes, mut hidden) = (BTreeMap::new(), Vec::new());
     for (topic, answer) in topics.iter().zip(answers) {
-        if let Err(RDKafkaErrorCode::TopicAuthorizationFailed) = answer {
+        // A refusal comes as a topic without settings.
+        if answer.as_ref().map_or(true, |config| config.entries.is_empty()) {
             hidden.push(Right::DescribeConfigs((*topic).to_owned()));
         }
         let value = answer.ok().and_then(|config| {

@@ -222,7 +222,7 @@ async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u
 fn advice(message: &str) -> &'static str {
     let lower = message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    if says(&["certificate", "tls", "handshake"]) {
+    if says(&["certificate", "alert", "handshake"]) {
         "Check redis.ca_file, and redis.cert_file and redis.key_file where the server asks for a certificate"
     } else if says(&["password", "wrongpass", "noauth", "authentication"]) {
         "Check redis.username and redis.password"
