@@ -142,15 +142,15 @@ fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
 
 /// Why there is no answer.
 fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
-    let brokers = options.brokers.clone();
-    if let Some(right) = error.rdkafka_error_code().and_then(|code| Rights::of(options, 0).to_read(code)) {
-        return TopicError::NotAllowed { brokers, rights: vec![right] };
-    }
     // What librdkafka logs waits in a queue until somebody polls.
     for _ in 0..MAX_EVENTS {
         let _ = consumer.poll(Duration::ZERO);
     }
-    let witness = consumer.context();
+    let (brokers, witness) = (options.brokers.clone(), consumer.context());
+    let denied = [error.rdkafka_error_code(), witness.denied()].into_iter().flatten();
+    if let Some(right) = denied.into_iter().find_map(|code| Rights::of(options, 0).to_read(code)) {
+        return TopicError::NotAllowed { brokers, rights: vec![right] };
+    }
     match witness.refusal() {
         Some(cause) => TopicError::NotLetIn { brokers, cause },
         None => TopicError::Unreachable { brokers, error, cause: witness.cause() },

@@ -1,6 +1,8 @@
 //! A context for clients that ask once: it remembers why brokers could not be talked to, which librdkafka tells its
 //! log alone. (A call that waits for a broker only says that its time is up.)
 
+use std::sync::Arc;
+
 use arc_swap::ArcSwapOption;
 use rdkafka::{
     ClientContext,
@@ -11,15 +13,18 @@ use rdkafka::{
 
 use super::client;
 
-/// Remembers the last failure of a connection.
+/// Remembers the last failure of a connection, and the last thing that was not allowed.
 #[derive(Debug, Default)]
-pub struct Witness(ArcSwapOption<String>);
+pub struct Witness {
+    cause: ArcSwapOption<String>,
+    denied: ArcSwapOption<RDKafkaErrorCode>,
+}
 
 impl Witness {
     /// Why the last connection that failed did, in librdkafka's words.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
-        self.0.load().as_deref().cloned()
+        self.cause.load().as_deref().cloned()
     }
 
     /// The same, where waiting cannot mend it: a wrong password, or a certificate that one of the two does not trust.
@@ -33,11 +38,17 @@ impl Witness {
         })
     }
 
+    /// The refusal that librdkafka tries to overcome by asking again, as that of a group's coordinator.
+    #[must_use]
+    pub fn denied(&self) -> Option<RDKafkaErrorCode> {
+        self.denied.load().as_deref().copied()
+    }
+
     fn note(&self, cause: &str) {
         // "[thrd:sasl_ssl://...]: sasl_ssl://host:port/bootstrap: ...": the thread is of no use to anybody.
         let cause =
             cause.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")).map_or(cause, |(_, rest)| rest);
-        self.0.store(Some(std::sync::Arc::new(cause.to_owned())));
+        self.cause.store(Some(Arc::new(cause.to_owned())));
     }
 }
 
@@ -49,13 +60,15 @@ impl ClientContext for Witness {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, "kafka: {reason}");
-        if matches!(
-            error.rdkafka_error_code(),
-            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL | RDKafkaErrorCode::BrokerTransportFailure)
-        ) {
-            self.note(reason);
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => self.note(reason),
+            Some(code @ (RDKafkaErrorCode::GroupAuthorizationFailed | RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+                self.denied.store(Some(Arc::new(code)))
+            }
+            _ => {}
         }
     }
 }
