@@ -30,16 +30,13 @@ const OUTPUT_MAX_BYTES: &str = "2097152";
 pub enum TopicError {
     /// No broker answered.
     #[error(
-        "no answer from Kafka at {brokers}: {error}{}. Check kafka.brokers, the network, and TLS and SASL in [kafka.properties]",
-        .cause.as_ref().map_or_else(String::new, |cause| format!(" ({cause})"))
+        "no answer from Kafka at {brokers}: {reason}. Check kafka.brokers, the network, and TLS and SASL in [kafka.properties]"
     )]
     Unreachable {
         /// Where.
         brokers: String,
-        /// What the client says.
-        error: KafkaError,
-        /// Why the last connection failed, if one did.
-        cause: Option<String>,
+        /// What the client says, and why the last connection failed.
+        reason: String,
     },
     /// The broker does not know who asks, or one of the two does not trust the other.
     #[error(
@@ -153,7 +150,10 @@ fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> T
     }
     match witness.refusal() {
         Some(cause) => TopicError::NotLetIn { brokers, cause },
-        None => TopicError::Unreachable { brokers, error, cause: witness.cause() },
+        None => {
+            let cause = witness.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            TopicError::Unreachable { brokers, reason: format!("{error}{cause}") }
+        }
     }
 }
 
@@ -202,11 +202,10 @@ pub async fn create(options: &KafkaOptions, topics: &[String], partitions: i32) 
         })
         .collect();
     let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
-    let results = admin(options)?.create_topics(&wanted, &settings).await.map_err(|error| TopicError::Unreachable {
-        brokers: options.brokers.clone(),
-        error,
-        cause: None,
-    })?;
+    let results = admin(options)?
+        .create_topics(&wanted, &settings)
+        .await
+        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
     for result in results {
         match result {
             Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
@@ -230,7 +229,7 @@ pub async fn max_message_bytes(options: &KafkaOptions) -> Result<BTreeMap<String
     let answers = admin(options)?
         .describe_configs(&resources, &settings)
         .await
-        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), error, cause: None })?;
+        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
     let (mut sizes, mut hidden) = (BTreeMap::new(), Vec::new());
     for (topic, answer) in topics.iter().zip(answers) {
         // A refusal comes as a topic without settings.

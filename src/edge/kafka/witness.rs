@@ -60,7 +60,6 @@ impl ClientContext for Witness {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, "kafka: {reason}");
         match error.rdkafka_error_code() {

@@ -26,9 +26,10 @@ impl Rights {
     pub(super) fn allow(&mut self, access_key: &str, document: &str) -> Result<()> {
         let document: Value = serde_json::from_str(document).context("the policy is not JSON")?;
         let statements = document["Statement"].as_array().context("the policy has no statements")?;
-        let texts = |value: &Value| match value {
-            Value::Array(texts) => texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
-            other => other.as_str().map(str::to_owned).into_iter().collect(),
+        // One may stand alone, or several in a list.
+        let texts = |value: &Value| {
+            let several = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+            several.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
         };
         let read = statements.iter().map(|statement| {
             anyhow::ensure!(statement["Effect"] == "Allow", "a statement that allows nothing is not known here");
