@@ -74,7 +74,7 @@ impl Stage {
         let mut scene = Scene::on(self.kafka.admin().clone(), vec![self.redis.url()], name, 1, POLICY);
         self.come_by(&mut scene, door);
         self.redis_user(&mut scene);
-        self.from_s3(&mut scene);
+        self.put_into_s3(&mut scene);
         scene
     }
 
@@ -116,7 +116,7 @@ impl Stage {
     }
 
     /// Policy and segments in the bucket, read over https.
-    fn from_s3(&self, scene: &mut Scene) {
+    fn put_into_s3(&self, scene: &mut Scene) {
         let folder = format!("{S3_PREFIX}{}", scene.name);
         for file in std::fs::read_dir(scene.path("segments")).unwrap().map(Result::unwrap) {
             let key = format!("{folder}/{}", file.file_name().to_string_lossy());
