@@ -4,6 +4,7 @@
 //! See ARCHITECTURE.md for the walk of one intent.
 #![recursion_limit = "256"]
 
+pub mod authorities;
 pub mod cli;
 pub mod config;
 pub mod document;

@@ -2,10 +2,10 @@
 
 #![recursion_limit = "256"]
 
-use std::{io, process::ExitCode};
+use std::io::{self, Write as _};
 
 use clap::{Parser, Subcommand};
-use weir::cli;
+use weir::{cli, edge::kafka::native};
 
 /// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out
 #[derive(Debug, Parser)]
@@ -37,19 +37,24 @@ enum Verb {
     Plan(Box<cli::plan::PlanArgs>),
 }
 
-fn main() -> ExitCode {
+fn main() {
     let verb = Cli::parse().verb;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return cli::exit::report(&anyhow::Error::new(error).context("the runtime does not start")),
+        Err(error) => {
+            native::leave(cli::exit::report(&anyhow::Error::new(error).context("the runtime does not start")));
+        }
     };
     let outcome = runtime.block_on(act(verb));
     // What still hangs in a blocking call must not keep the process.
     runtime.shutdown_background();
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match outcome {
+        Ok(()) => cli::exit::DONE,
         Err(error) => cli::exit::report(&error),
-    }
+    };
+    // Whoever read it is gone, or has it all.
+    let _ = io::stdout().flush();
+    native::leave(code);
 }
 
 // Each verb's future is boxed: nested in one another, the SDK's are too deep for the compiler to lay out.

@@ -151,8 +151,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// These take files, and kafka.properties takes many names: each has a test of its own.
-const ELSEWHERE: [&str; 5] =
-    ["kafka.properties", "redis.password_file", "redis.cert_file", "redis.key_file", "http.token_file"];
+const ELSEWHERE: [&str; 6] =
+    ["kafka.properties", "redis.password_file", "redis.cert_file", "redis.key_file", "s3.ca_file", "http.token_file"];
 
 /// A setting's value as it is written in the file.
 fn in_file(setting: &Setting, value: &str) -> String {

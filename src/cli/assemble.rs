@@ -124,6 +124,7 @@ pub async fn object(source: &Source, s3: &S3Settings) -> StoredObject {
         endpoint: s3.endpoint.clone(),
         region: s3.region.clone(),
         force_path_style: s3.force_path_style,
+        authorities: s3.authorities.clone(),
         credentials: S3Credentials::DefaultChain,
     };
     StoredObject::connect(&location, &options).await

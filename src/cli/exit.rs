@@ -1,12 +1,11 @@
 //! From an error to a paragraph on stderr and an exit code: 1 failed at run time, 2 wrong usage or configuration.
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::io::{self, Write as _};
 
 use super::{assemble::Misconfigured, plan::InvalidPlan, policy::InvalidPolicy, segments::InvalidInput};
 
+/// Done.
+pub const DONE: u8 = 0;
 /// Failed at run time.
 const FAILED: u8 = 1;
 /// Wrong usage or configuration.
@@ -14,13 +13,13 @@ const WRONG: u8 = 2;
 
 /// Says what went wrong, and gives the exit code for it.
 #[must_use]
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub fn report(error: &anyhow::Error) -> u8 {
     // Nobody reads on (`weir segments members ... | head`): that is no error of ours.
     if error
         .chain()
         .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
     {
-        return ExitCode::SUCCESS;
+        return DONE;
     }
     // Where stderr is closed, the exit code has to do.
     let _ = writeln!(io::stderr(), "weir: {error:#}");
@@ -28,5 +27,5 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         || error.is::<InvalidPolicy>()
         || error.is::<InvalidInput>()
         || error.is::<InvalidPlan>();
-    ExitCode::from(if wrong { WRONG } else { FAILED })
+    if wrong { WRONG } else { FAILED }
 }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::assemble::Misconfigured;
 use crate::{
+    authorities::Authorities,
     config::{self, S3Settings},
     domain::segment::{Members, SegmentSet},
     edge::{
@@ -78,6 +79,14 @@ pub struct S3Args {
     /// Name the bucket in the path rather than in the host name
     #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE")]
     s3_path_style: bool,
+    /// Certificate authority of the store, a PEM file
+    #[arg(long, env = "WEIR__S3__CA_FILE", value_name = "FILE", value_parser = authorities)]
+    s3_ca_file: Option<Authorities>,
+}
+
+fn authorities(path: &str) -> Result<Authorities, String> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
+    Authorities::parse(pem).map_err(|error| format!("the file {error}"))
 }
 
 impl S3Args {
@@ -87,6 +96,7 @@ impl S3Args {
             endpoint: self.s3_endpoint.clone().or_else(|| settings?.endpoint.clone()),
             region: self.s3_region.clone().or_else(|| settings?.region.clone()),
             force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
+            authorities: self.s3_ca_file.clone().or_else(|| settings?.authorities.clone()),
             credentials: S3Credentials::DefaultChain,
         }
     }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use self::parse::{between, pointer, source};
+use self::parse::{authorities, between, pointer, source};
 use super::{
     IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
     SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
@@ -31,7 +31,7 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<Settings> {
     let redis = redis::settings(layers, folder);
     let segments = segments(layers, folder);
     let policy = policy(layers, folder);
-    let s3 = s3(layers);
+    let s3 = s3(layers, folder);
     let fields = fields(layers);
     let worker = worker(layers);
     let http = http::settings(layers, folder);
@@ -72,16 +72,17 @@ fn policy(layers: &Layers<'_>, folder: &Path) -> Option<PolicySettings> {
 }
 
 /// Checks what is needed to reach and read a set of segments, and nothing else.
-pub(super) fn segment_access(layers: &Layers<'_>) -> Option<SegmentAccess> {
+pub(super) fn segment_access(layers: &Layers<'_>, folder: &Path) -> Option<SegmentAccess> {
     let user_id_prefix = layers.optional("segments.user_id_prefix", text_owned);
-    Some(SegmentAccess { s3: s3(layers)?, user_id_prefix })
+    Some(SegmentAccess { s3: s3(layers, folder)?, user_id_prefix })
 }
 
-fn s3(layers: &Layers<'_>) -> Option<S3Settings> {
+fn s3(layers: &Layers<'_>, folder: &Path) -> Option<S3Settings> {
     let endpoint = layers.optional("s3.endpoint", http_url);
     let region = layers.optional("s3.region", text_owned);
     let force_path_style = layers.get("s3.force_path_style", flag);
-    Some(S3Settings { endpoint, region, force_path_style: force_path_style? })
+    let authorities = layers.optional("s3.ca_file", |node| authorities(&path(node, folder)?));
+    Some(S3Settings { endpoint, region, force_path_style: force_path_style?, authorities })
 }
 
 fn fields(layers: &Layers<'_>) -> Option<IntentFields> {

@@ -167,6 +167,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("s3.endpoint", Text, Unset("AWS"), "URL of an S3-compatible store that is not AWS."),
     setting("s3.region", Text, Unset("the AWS default chain's"), "Region."),
     setting("s3.force_path_style", Flag, Is("false"), "Whether buckets are named in the path, not in the host name."),
+    setting(
+        "s3.ca_file",
+        Text,
+        Unset("the system's"),
+        "Certificate authority of the store at `s3.endpoint`, a PEM file. No other is trusted then.",
+    ),
     setting("intent.fields.id", Text, Is("/id"), "JSON pointer to the intent's id."),
     setting("intent.fields.user_id", Text, Is("/user_id"), "JSON pointer to the user id."),
     setting("intent.fields.channel", Text, Is("/channel"), "JSON pointer to the channel."),

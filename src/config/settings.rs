@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use super::Secret;
+use crate::authorities::Authorities;
 
 /// All settings. What each means is said in [`super::keys::SETTINGS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +156,8 @@ pub struct S3Settings {
     pub region: Option<String>,
     /// Whether the bucket is named in the path.
     pub force_path_style: bool,
+    /// Who vouches for the store's certificate; the system's authorities where there is none.
+    pub authorities: Option<Authorities>,
 }
 
 /// What a command that reads or makes sets of segments wants to know of the configuration.

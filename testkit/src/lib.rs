@@ -7,6 +7,8 @@
 //!   tests; use [`unique`] names so that tests do not meet.
 //! * [`kafka::Kafka`], [`redis::RedisServer`], [`redis::RedisCluster`], [`s3::S3`]: one's own, to be frozen, killed,
 //!   failed over and resharded.
+//! * [`kafka::SecuredKafka`], [`redis::RedisServer::start_mutual_tls`], [`s3::S3::start_secured`]: servers that demand TLS,
+//!   passwords, certificates and rights; [`tls::Authority`] makes the certificates.
 //! * [`kafka::KafkaClient`]: publishes, and reads what a `read_committed` reader can see.
 //! * [`proxy::Proxy`]: loses replies, stalls, refuses.
 //! * [`browser::Driver`]: a headless Chromium over WebDriver.
@@ -26,6 +28,7 @@ pub mod redis;
 pub mod s3;
 pub mod scratch;
 pub mod stack;
+pub mod tls;
 mod wait;
 pub mod worker;
 

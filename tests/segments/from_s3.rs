@@ -32,6 +32,7 @@ async fn object(endpoint: &str, url: &str) -> StoredObject {
         region: Some(REGION.to_owned()),
         force_path_style: true,
         credentials: S3Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: SECRET_KEY.to_owned() },
+        ..S3Options::default()
     };
     StoredObject::connect(&Location::parse(url).unwrap(), &options).await
 }
@@ -251,6 +252,7 @@ async fn what_keeps_us_from_the_store_is_told_apart() {
         region: None,
         force_path_style: true,
         credentials: S3Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: "wrong".to_owned() },
+        ..S3Options::default()
     };
     let stranger = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
     assert!(matches!(problem(stranger).await, ObjectProblem::Denied(_)));

@@ -3,6 +3,7 @@
 use std::{io::Read, path::Path, time::Duration};
 
 use crate::{
+    authorities::Authorities,
     config::{Secret, Source},
     document::{
         Node,
@@ -12,6 +13,8 @@ use crate::{
 
 /// The largest file that a secret is read from, in bytes.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
+/// The largest file of certificate authorities, in bytes: those of a whole system take some 250 kB.
+const MAX_AUTHORITIES_BYTES: u64 = 2 * 1024 * 1024;
 
 /// A length of time within bounds.
 pub(super) fn between(node: &Node, least: Duration, most: Duration) -> Parsed<Duration> {
@@ -50,6 +53,18 @@ pub(super) fn pointer(node: &Node) -> Parsed<String> {
     Err(format!(
         "must be a JSON pointer such as \"/recipient/id\" (with ~1 for / and ~0 for ~ in a name), not {text:?}"
     ))
+}
+
+/// The certificate authorities in a file.
+pub(super) fn authorities(path: &Path) -> Parsed<Authorities> {
+    let cannot = |error: std::io::Error| format!("names {}, which cannot be read: {error}", path.display());
+    let mut pem = Vec::new();
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    file.take(MAX_AUTHORITIES_BYTES + 1).read_to_end(&mut pem).map_err(cannot)?;
+    if pem.len() as u64 > MAX_AUTHORITIES_BYTES {
+        return Err(format!("names {}, which is larger than {MAX_AUTHORITIES_BYTES} bytes", path.display()));
+    }
+    Authorities::parse(pem).map_err(|error| format!("names {}, which {error}", path.display()))
 }
 
 /// The secret in a file, without the line's end.

@@ -16,7 +16,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     message::DeliveryResult,
     producer::{NoCustomPartitioner, ProducerContext},
-    types::RDKafkaRespErr,
+    types::{RDKafkaConfRes, RDKafkaRespErr},
 };
 
 /// How a batch becomes visible.
@@ -159,6 +159,41 @@ impl KafkaOptions {
     }
 }
 
+/// A line of librdkafka's log as one of ours.
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+            tracing::error!(facility, "{message}");
+        }
+        RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
+        RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
+    }
+}
+
+/// Why a client cannot be made, without the values of its properties: a password under a mistyped name would be one.
+#[must_use]
+pub fn not_made(error: &KafkaError) -> String {
+    if let KafkaError::ClientConfig(found, _, key, _) = error {
+        return match found {
+            RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN => format!("librdkafka knows no property {key:?}"),
+            RDKafkaConfRes::RD_KAFKA_CONF_INVALID | RDKafkaConfRes::RD_KAFKA_CONF_OK => {
+                format!("librdkafka does not take the value of {key:?}")
+            }
+        };
+    }
+    error.to_string()
+}
+
+/// A record that was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDelivery {
+    /// Why.
+    pub code: RDKafkaErrorCode,
+    /// Where it was to go.
+    pub topic: String,
+}
+
 /// What a consumer's group asked for and what is not yet taken up.
 #[derive(Debug, Clone, Default)]
 pub enum Pending {
@@ -178,15 +213,6 @@ pub struct LaneContext {
     pending: arc_swap::ArcSwap<Pending>,
     closing: AtomicBool,
     failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
-}
-
-/// A record that was not delivered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedDelivery {
-    /// Why.
-    pub code: RDKafkaErrorCode,
-    /// The topic that it was for.
-    pub topic: String,
 }
 
 impl LaneContext {
@@ -213,21 +239,14 @@ impl LaneContext {
 
     /// The first of the records that were not delivered since the last call, if there was one.
     #[must_use]
-    pub fn take_failed_delivery(&self) -> Option<Arc<FailedDelivery>> {
-        self.failed_delivery.swap(None)
+    pub fn take_failed_delivery(&self) -> Option<FailedDelivery> {
+        self.failed_delivery.swap(None).map(Arc::unwrap_or_clone)
     }
 }
 
 impl ClientContext for LaneContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
-                tracing::error!(facility, "{message}");
-            }
-            RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
-            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
-            RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
-        }
+        log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -256,13 +275,13 @@ impl ProducerContext<NoCustomPartitioner> for LaneContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, message)) = result
+        if let Err((error, record)) = result
             && self.failed_delivery.load().is_none()
         {
-            let topic = message.topic().to_owned();
-            tracing::warn!(%error, topic, "a record was not taken by the broker");
+            tracing::warn!(%error, topic = record.topic(), "a record was not taken by the broker");
             let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-            self.failed_delivery.store(Some(Arc::new(FailedDelivery { code, topic })));
+            let failed = FailedDelivery { code, topic: record.topic().to_owned() };
+            self.failed_delivery.store(Some(Arc::new(failed)));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! All `unsafe` code of weir is in this file.
 
 use std::{
-    ffi::{CStr, CString, c_char, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     ptr::{self, NonNull},
     sync::Arc,
     time::Duration,
@@ -23,6 +23,16 @@ use crate::{
     domain::time::Time,
     worker::record::{Headers, RecordView, Records},
 };
+
+/// Ends the process at once, without exit handlers: those of OpenSSL free what the threads of clients that were left
+/// behind still use, and the process would end by a signal instead of its exit code.
+pub fn leave(code: u8) -> ! {
+    unsafe extern "C" {
+        fn _exit(status: c_int) -> !;
+    }
+    // SAFETY: POSIX's `_exit` takes any number and does not return.
+    unsafe { _exit(c_int::from(code)) }
+}
 
 /// A queue of our own, to which the queues of all assigned partitions are forwarded, so that messages can be
 /// taken in batches while group events stay on the consumer's queue, where the wrapper serves them.

@@ -13,8 +13,9 @@ use rdkafka::{
 };
 
 use super::{
-    client::{Delivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
+    client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
     native::{self, MessageBatch, Outgoing, Partition},
+    rights::Rights,
     source::Membership,
 };
 use crate::worker::{
@@ -83,6 +84,7 @@ pub struct LaneProducer {
     state: State,
     opened: Instant,
     transactional_id: String,
+    rights: Rights,
     partitions: Vec<(CString, i32)>,
 }
 
@@ -92,16 +94,17 @@ impl LaneProducer {
     /// # Errors
     /// `Failed` where it may work later, `Fatal` where it is not allowed.
     pub fn new(options: &KafkaOptions, lane: usize) -> Result<Self, CommitError> {
-        let producer: BaseProducer<LaneContext> = options
-            .producer(lane)
-            .create_with_context(LaneContext::default())
-            .map_err(|error| CommitError::Fatal(format!("the Kafka producer cannot be made: {error}")))?;
+        let producer: BaseProducer<LaneContext> =
+            options.producer(lane).create_with_context(LaneContext::default()).map_err(|error| {
+                CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
+            })?;
         let mut made = Self {
             producer,
             delivery: options.delivery,
             state: State::Ready,
             opened: Instant::now(),
             transactional_id: options.transactional_id(lane),
+            rights: Rights::of(options, lane),
             partitions: Vec::new(),
         };
         match options.delivery {
@@ -229,7 +232,8 @@ impl LaneProducer {
             while let Err(code) = native::produce(self.producer.client(), &job.records, index, outgoing) {
                 if code != RDKafkaErrorCode::QueueFull || Instant::now() >= deadline {
                     let place = format!("partition {} offset {}", record.partition, record.offset);
-                    return Err(self.undelivered(code, &format!("the record for {place} of {}", topics.intents)));
+                    let failed = FailedDelivery { code, topic: topic.to_string_lossy().into_owned() };
+                    return Err(self.undelivered(&failed, &format!("the record for {place} of {}", topics.intents)));
                 }
                 self.producer.poll(Duration::from_millis(10));
             }
@@ -265,7 +269,7 @@ impl LaneProducer {
             let done = native::flush(self.producer.client(), FLUSH_SLICE);
             self.producer.poll(Duration::ZERO);
             if let Some(failed) = self.producer.context().take_failed_delivery() {
-                return Err(self.undelivered(failed.code, &format!("a record for {}", failed.topic)));
+                return Err(self.undelivered(&failed, "a record"));
             }
             if done {
                 return Ok(());
@@ -284,8 +288,14 @@ impl LaneProducer {
 
     /// What a record that was not delivered means. A client that failed as a whole gives its records up with codes that
     /// do not tell why.
-    fn undelivered(&mut self, code: RDKafkaErrorCode, what: &str) -> CommitError {
-        match self.producer.client().fatal_error() {
+    fn undelivered(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
+        let fatal = self.producer.client().fatal_error();
+        if let Some((code, _)) = &fatal
+            && let Some(right) = self.rights.to_write(*code, None)
+        {
+            return CommitError::Fatal(format!("Kafka does not let weir write: grant {right}"));
+        }
+        match fatal {
             Some((
                 RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
                 _,
@@ -294,7 +304,12 @@ impl LaneProducer {
                 self.state = State::Spent;
                 CommitError::Failed(format!("the producer failed as a whole: {message}"))
             }
-            None => refused(code, what),
+            None => match self.rights.to_write(failed.code, Some(&failed.topic)) {
+                Some(right) => {
+                    CommitError::Fatal(format!("{what} may not be written ({}): grant {right}", failed.code))
+                }
+                None => refused(failed, what),
+            },
         }
     }
 
@@ -324,23 +339,18 @@ impl LaneProducer {
             Some(
                 RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
             ) => self.fenced(),
-            Some(
-                RDKafkaErrorCode::TransactionalIdAuthorizationFailed
-                | RDKafkaErrorCode::TopicAuthorizationFailed
-                | RDKafkaErrorCode::GroupAuthorizationFailed
-                | RDKafkaErrorCode::ClusterAuthorizationFailed,
-            ) => CommitError::Fatal(format!(
-                "not allowed to {what} as {id} ({error}): grant WRITE on the output topics and on the transactional \
-                 id, and READ on the group"
-            )),
-            _ => CommitError::Failed(format!("could not {what}: {error}")),
+            code => match code.and_then(|code| self.rights.to_write(code, None)) {
+                Some(right) => CommitError::Fatal(format!("not allowed to {what} as {id} ({error}): grant {right}")),
+                None => CommitError::Failed(format!("could not {what}: {error}")),
+            },
         }
     }
 }
 
 /// What a refused record means for the lane.
 #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
-fn refused(code: RDKafkaErrorCode, what: &str) -> CommitError {
+fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
+    let code = failed.code;
     match code {
         RDKafkaErrorCode::MessageSizeTooLarge => CommitError::Fatal(format!(
             "{what} is larger than its topic or broker takes: raise max.message.bytes of the approved, suppressed and \
@@ -351,10 +361,7 @@ fn refused(code: RDKafkaErrorCode, what: &str) -> CommitError {
         | RDKafkaErrorCode::UnknownPartition => {
             CommitError::Fatal(format!("{what} has no topic to go to ({code}): create it (`weir check` lists them)"))
         }
-        RDKafkaErrorCode::TopicAuthorizationFailed => {
-            CommitError::Fatal(format!("{what} may not be written ({code}): grant WRITE on the output topics"))
-        }
-        other => CommitError::Failed(format!("{what} was not taken: {other}")),
+        other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
     }
 }
 

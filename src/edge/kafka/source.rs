@@ -14,9 +14,10 @@ use rdkafka::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext, Pending},
+    client::{self, KafkaOptions, LaneContext, Pending},
     native::{self, MessageBatch, MessageQueue},
     pulse::Pulse,
+    rights::Rights,
 };
 use crate::worker::{
     ports::{GroupEvent, Source, SourceError},
@@ -52,6 +53,7 @@ pub struct KafkaSource {
     topic: String,
     topic_name: CString,
     options: KafkaOptions,
+    rights: Rights,
     assigned: TopicPartitionList,
     starts: Vec<Progress>,
 }
@@ -62,10 +64,10 @@ impl KafkaSource {
     /// # Errors
     /// The settings are not librdkafka's, or it cannot start.
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
-        let consumer: BaseConsumer<LaneContext> = options
-            .consumer()
-            .create_with_context(LaneContext::default())
-            .map_err(|error| SourceError::Fatal(format!("the Kafka consumer cannot be made: {error}")))?;
+        let consumer: BaseConsumer<LaneContext> =
+            options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
+                SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
+            })?;
         let topic_name = CString::new(options.intents.as_str())
             .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
         let queue = MessageQueue::new(consumer.client()).map_err(SourceError::Fatal)?;
@@ -81,6 +83,8 @@ impl KafkaSource {
             topic: options.intents.clone(),
             topic_name,
             options: options.clone(),
+            // A reader's rights are the same in every lane.
+            rights: Rights::of(options, 0),
             assigned: TopicPartitionList::new(),
             starts: Vec::new(),
         })
@@ -115,11 +119,11 @@ impl KafkaSource {
         let committed = self
             .consumer
             .committed_offsets(partitions.clone(), COMMITTED_TIMEOUT)
-            .map_err(|error| temporary("the committed offsets cannot be read", &error))?;
+            .map_err(|error| self.unread("the committed offsets cannot be read", &error))?;
         let mut from = TopicPartitionList::with_capacity(committed.count());
         self.starts.clear();
         for element in committed.elements() {
-            element.error().map_err(|error| temporary("a committed offset cannot be read", &error))?;
+            element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
             let offset = match element.offset() {
                 Offset::Offset(offset) => {
                     self.starts.push(Progress { partition: element.partition(), next_offset: offset });
@@ -135,20 +139,26 @@ impl KafkaSource {
         Ok(from)
     }
 
+    /// What it means that something cannot be read.
+    fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
+        match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
+            Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),
+            None => temporary(what, error),
+        }
+    }
+
     /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
     #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
     fn judge(&self, code: RDKafkaErrorCode, what: &str) -> Result<(), SourceError> {
         let topic = &self.topic;
+        if let Some(right) = self.rights.to_read(code) {
+            return Err(SourceError::Fatal(format!("not allowed to read {topic} {what} ({code}): grant {right}")));
+        }
         match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => Err(SourceError::Fatal(format!(
                 "the committed offset of {topic} {what} is gone: retention has deleted records that weir had not \
                  read, or the topic was deleted and made anew (one of refunds then needs another name). Find out what was lost, then reset the group's offsets (kafka-consumer-groups --reset-offsets) \
                  or set auto.offset.reset in [kafka.properties]"
-            ))),
-            RDKafkaErrorCode::TopicAuthorizationFailed
-            | RDKafkaErrorCode::GroupAuthorizationFailed
-            | RDKafkaErrorCode::ClusterAuthorizationFailed => Err(SourceError::Fatal(format!(
-                "not allowed to read {topic} {what} ({code}): grant READ on the topic and on the group"
             ))),
             RDKafkaErrorCode::Fatal => {
                 Err(SourceError::Fatal(format!("the consumer of {topic} failed for good {what}")))

@@ -39,7 +39,9 @@ pub enum ObjectProblem {
     #[error("no region is known; set s3.region or AWS_REGION")]
     NoRegion,
     /// The server's certificate is not trusted, or it speaks no TLS.
-    #[error("the TLS connection failed ({0}); check s3.endpoint and the certificate authorities of this machine")]
+    #[error(
+        "the TLS connection failed ({0}); check s3.endpoint, and s3.ca_file or the certificate authorities of this machine"
+    )]
     Tls(String),
     /// It does not answer, or says that it cannot now.
     #[error("the store is not available ({0}); check s3.endpoint, s3.force_path_style and the network, or try later")]

@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod location;
 mod s3;
+mod trust;
 
 use std::{path::PathBuf, time::Duration};
 

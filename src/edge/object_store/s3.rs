@@ -15,8 +15,9 @@ use aws_sdk_s3::{
 
 use super::{
     CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, ObjectBody, ObjectError, ObjectProblem, Opened,
-    READ_TIMEOUT, Version, body::Pieces,
+    READ_TIMEOUT, Version, body::Pieces, trust,
 };
+use crate::authorities::Authorities;
 
 /// The region of a store that is not AWS and was given none; such stores take any.
 const ANY_REGION: &str = "us-east-1";
@@ -30,6 +31,8 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Whether the bucket is named in the path rather than in the host name.
     pub force_path_style: bool,
+    /// Who vouches for the store's certificate; the system's authorities where there is none.
+    pub authorities: Option<Authorities>,
     /// Who asks.
     pub credentials: S3Credentials,
 }
@@ -90,7 +93,11 @@ impl S3Object {
         if let S3Credentials::Keys { id, secret } = &options.credentials {
             loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
         }
-        let config = Builder::from(&loader.load().await)
+        let mut config = Builder::from(&loader.load().await);
+        if let Some(authorities) = &options.authorities {
+            config.set_http_client(Some(trust::client(authorities)));
+        }
+        let config = config
             .force_path_style(options.force_path_style)
             // What weir reads is checked by SHA-256, and many stores do not know the SDK's own checksums.
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
@@ -119,7 +126,7 @@ impl S3Object {
         match request.send().await {
             Ok(response) => self.body(response, limit_bytes),
             Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),
-            Err(error) => Err(ObjectError::read(self.location(), problem(&error))),
+            Err(error) => Err(ObjectError::read(self.location(), self.naming_right(problem(&error), "s3:GetObject"))),
         }
     }
 
@@ -129,6 +136,15 @@ impl S3Object {
         let pieces = Pieces::Http(response.body);
         ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, pieces)
             .map(|body| Opened::Body(Box::new(body)))
+    }
+
+    /// The same problem, with the right that the request takes where it was denied.
+    fn naming_right(&self, mut problem: ObjectProblem, action: &str) -> ObjectProblem {
+        if let ObjectProblem::Denied(message) = &mut problem {
+            let (bucket, key) = (&self.bucket, &self.key);
+            message.push_str(&format!("; it takes {action} on arn:aws:s3:::{bucket}/{key}"));
+        }
+        problem
     }
 }
 

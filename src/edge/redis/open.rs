@@ -218,13 +218,28 @@ async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u
     Ok(lost.map(|(shard, _)| shard).collect())
 }
 
+/// What to do about a refusal.
+fn advice(message: &str) -> &'static str {
+    let lower = message.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if says(&["certificate", "alert", "handshake"]) {
+        "Check redis.ca_file, and redis.cert_file and redis.key_file where the server asks for a certificate"
+    } else if says(&["password", "wrongpass", "noauth", "authentication"]) {
+        "Check redis.username and redis.password"
+    } else if says(&["noperm", "no permissions", "acl failure"]) {
+        "Give the ACL user what docs/security.md lists: each command with +, and the keys with ~ and redis.prefix"
+    } else {
+        "Check redis.nodes, and that nothing else uses the keys of redis.prefix"
+    }
+}
+
 /// At the start, what asking again cannot mend ends the start.
 pub(super) fn startup(trouble: Trouble) -> StoreError {
     match trouble {
-        Trouble::Refused { .. } | Trouble::LostHistory { .. } => StoreError::Fatal(format!(
-            "Redis refused: {trouble}. Check redis.username, redis.password, the user's ACL (docs/operations.md) and, with \
-             TLS, redis.tls"
-        )),
+        Trouble::Refused { ref message, .. } => {
+            StoreError::Fatal(format!("Redis refused: {trouble}. {}", advice(message)))
+        }
+        Trouble::LostHistory { .. } => StoreError::Fatal(format!("Redis refused: {trouble}")),
         Trouble::Moved { .. }
         | Trouble::Ask { .. }
         | Trouble::Apart { .. }

@@ -4,6 +4,9 @@ use redis::{RedisError, ServerError};
 
 use super::{address::NodeAddr, stats::RetryCause};
 
+/// What to do where a script may not run one of its commands.
+const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: grant all that docs/security.md lists)";
+
 /// One request that was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Trouble {
@@ -103,6 +106,10 @@ impl Trouble {
             "OOM" => away(RetryCause::OutOfMemory),
             "NOREPLICAS" => away(RetryCause::NoReplicas),
             "MISCONF" => away(RetryCause::Misconf),
+            // Redis 7.0 does not say which: the one at that line of the script.
+            _ if details.contains("can't run this command") => {
+                Self::Refused { node, message: format!("NOPERM {message} {GRANT_ALL}") }
+            }
             _ if details.contains("undeclared keys were accessed during rehashing") => Self::Apart { node },
             _ => Self::Refused { node, message },
         }
@@ -115,8 +122,8 @@ impl Trouble {
         if error.is_timeout() {
             return Self::Away { node, cause: RetryCause::Timeout, message: "no reply in time".to_owned() };
         }
-        // A certificate that is not trusted comes as an I/O error, and does not get better.
-        if message.contains("certificate") {
+        // A certificate that one of the two does not trust comes as an I/O error, and does not get better.
+        if ["certificate", "alert"].iter().any(|word| message.to_lowercase().contains(word)) {
             return Self::Refused { node, message };
         }
         if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {

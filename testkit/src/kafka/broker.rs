@@ -34,6 +34,29 @@ pub fn libs_folder() -> PathBuf {
     workspace.join(".weir/kafka-libs")
 }
 
+/// What a broker has besides its one open listener.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Additions {
+    /// Name, port and security protocol of further listeners.
+    pub(super) listeners: Vec<(&'static str, u16, &'static str)>,
+    /// Further properties.
+    pub(super) properties: Vec<(String, String)>,
+    /// Further arguments of StorageTool's `format`.
+    pub(super) format_args: Vec<String>,
+}
+
+impl Additions {
+    /// `,NAME://127.0.0.1:port` of each listener.
+    fn addresses(&self) -> String {
+        self.listeners.iter().fold(String::new(), |text, (name, port, _)| format!("{text},{name}://127.0.0.1:{port}"))
+    }
+
+    /// `,NAME:PROTOCOL` of each listener.
+    fn protocols(&self) -> String {
+        self.listeners.iter().fold(String::new(), |text, (name, _, protocol)| format!("{text},{name}:{protocol}"))
+    }
+}
+
 /// A broker, running or not.
 #[derive(Debug)]
 pub(super) struct Broker {
@@ -71,7 +94,12 @@ pub(super) struct Shape {
 }
 
 /// Makes and formats the folders of a cluster's brokers.
-pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch) -> Result<Vec<Broker>> {
+pub(super) fn prepare(
+    ports: Vec<Port>,
+    shape: Shape,
+    scratch: &Scratch,
+    additions: &Additions,
+) -> Result<Vec<Broker>> {
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
@@ -88,10 +116,10 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch) -> Resu
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
     for broker in &brokers {
-        std::fs::write(broker.properties_file(), broker.properties(&voters))?;
+        std::fs::write(broker.properties_file(), broker.properties(&voters, additions))?;
     }
     // Side by side: a JVM's start is most of it.
-    let formats = brokers.iter().map(Broker::format).collect::<Result<Vec<_>>>()?;
+    let formats = brokers.iter().map(|broker| broker.format(additions)).collect::<Result<Vec<_>>>()?;
     for mut format in formats {
         let exit = format.wait_exit(FORMAT_DEADLINE)?;
         ensure!(exit == Exit::Code(0), "Kafka's StorageTool ended with {exit:?}: {}", format.log_tail());
@@ -142,10 +170,10 @@ impl Broker {
         self.folder.join("server.properties")
     }
 
-    fn format(&self) -> Result<Guarded> {
+    fn format(&self, additions: &Additions) -> Result<Guarded> {
         let mut java = java()?;
         java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
-        java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
+        java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file()).args(&additions.format_args);
         Guarded::spawn("Kafka's StorageTool", &self.on_disk(java)?, &self.folder.join("format.log"))
     }
 
@@ -156,7 +184,8 @@ impl Broker {
         }
     }
 
-    fn properties(&self, voters: &[String]) -> String {
+    fn properties(&self, voters: &[String], additions: &Additions) -> String {
+        let (doors, protocols) = (additions.addresses(), additions.protocols());
         let replicas = voters.len();
         let in_sync = if replicas == 1 { 1 } else { 2 };
         let (own, controller) = (self.address(), self.controller.number());
@@ -175,11 +204,17 @@ impl Broker {
             ("process.roles", "broker,controller"),
             ("node.id", &self.node.to_string()),
             ("controller.quorum.voters", &voters.join(",")),
-            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}{listens}")),
-            ("advertised.listeners", &format!("PLAINTEXT://{own}{advertises}")),
+            (
+                "listeners",
+                &format!("PLAINTEXT://{own}{doors},CONTROLLER://127.0.0.1:{controller}{listens}"),
+            ),
+            ("advertised.listeners", &format!("PLAINTEXT://{own}{doors}{advertises}")),
             ("controller.listener.names", "CONTROLLER"),
             ("inter.broker.listener.name", "PLAINTEXT"),
-            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT"),
+            (
+                "listener.security.protocol.map",
+                &format!("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT{protocols}"),
+            ),
             ("log.dirs", &self.folder.join("data").display().to_string()),
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", &replicas.to_string()),
@@ -203,7 +238,8 @@ impl Broker {
             ("transaction.max.timeout.ms", "900000"),
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
         ];
-        rules.iter().chain(authorizer).fold(String::new(), |mut text, (key, value)| {
+        let further = additions.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        rules.iter().copied().chain(authorizer).chain(further).fold(String::new(), |mut text, (key, value)| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{key}={value}");
             text

@@ -7,21 +7,25 @@ mod acl;
 mod admin;
 mod broker;
 mod client;
+mod denial;
 mod publisher;
 mod reader;
 mod record;
+mod secured;
 mod tap;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
-pub use acl::Denial;
+pub use acl::Grant;
+pub use denial::Denial;
 pub use broker::libs_folder;
 pub use client::KafkaClient;
 pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
+pub use secured::SecuredKafka;
 pub use tap::{Api, Fate, Moment, Tap, Trap};
 
 use crate::{
@@ -31,7 +35,7 @@ use crate::{
     scratch::Scratch,
     wait_for,
 };
-use broker::{Broker, Shape, Taps};
+use broker::{Additions, Broker, Shape, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -64,7 +68,7 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
-        Self::start_with(ports, Shape::default())
+        Self::start_with(ports, Shape::default(), &Additions::default())
     }
 
     /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
@@ -73,7 +77,7 @@ impl Kafka {
     /// As [`Kafka::start`].
     pub fn start_tapped(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Self::start_with(ports, Shape { taps: Taps::Each, disk_mib: None })
+        Self::start_with(ports, Shape { taps: Taps::Each, disk_mib: None }, &Additions::default())
     }
 
     /// Starts one broker on a disk of its own, so small that [`Kafka::disk`] can fill it.
@@ -81,13 +85,13 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`], and when we may not mount: this needs root.
     pub fn start_on_small_disk(mib: u32) -> Result<Self> {
-        Self::start_with(vec![Port::lease()?], Shape { taps: Taps::None, disk_mib: Some(mib) })
+        Self::start_with(vec![Port::lease()?], Shape { taps: Taps::None, disk_mib: Some(mib) }, &Additions::default())
     }
 
-    fn start_with(ports: Vec<Port>, shape: Shape) -> Result<Self> {
+    fn start_with(ports: Vec<Port>, shape: Shape, additions: &Additions) -> Result<Self> {
         ensure!(matches!(ports.len(), 1 | 3), "Kafka runs here with 1 or 3 brokers, not {}", ports.len());
         let scratch = Scratch::new("kafka")?;
-        let mut brokers = broker::prepare(ports, shape, &scratch)?;
+        let mut brokers = broker::prepare(ports, shape, &scratch, additions)?;
         for broker in &mut brokers {
             broker.start()?;
         }

@@ -12,6 +12,7 @@ use crate::{
     ports::Port,
     process::{Guarded, Signal, program},
     scratch::Scratch,
+    tls::{Authority, Identity, text},
 };
 
 /// How long a server may take to start. Measured: 20 ms.
@@ -28,6 +29,8 @@ pub struct RedisServer {
     port: Port,
     args: Vec<String>,
     ca_file: Option<PathBuf>,
+    /// The certificate that redis-cli shows, where the server demands one.
+    own: Option<Identity>,
     scratch: Scratch,
 }
 
@@ -72,13 +75,31 @@ impl RedisServer {
         Ok(server)
     }
 
+    /// Starts a single server that speaks TLS only, and only with clients that the authority vouches for.
+    ///
+    /// # Errors
+    /// As [`RedisServer::start`].
+    pub fn start_mutual_tls<S: AsRef<str>>(authority: &Authority, extra_args: &[S]) -> Result<Self> {
+        let mut server = Self::prepare("Redis with mutual TLS", Port::lease()?, extra_args)?;
+        let identity = authority.server("redis")?;
+        let (port, ca) = (server.port.number().to_string(), text(&authority.ca_file()));
+        let (cert, key) = (text(&identity.certificate), text(&identity.key));
+        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
+        server.args.extend(tls.map(str::to_owned));
+        server.args.extend(["--tls-ca-cert-file", &ca, "--tls-auth-clients", "yes"].map(str::to_owned));
+        server.ca_file = Some(authority.ca_file());
+        server.own = Some(identity);
+        server.restart()?;
+        Ok(server)
+    }
+
     /// A server that is not started yet.
     pub(super) fn prepare<S: AsRef<str>>(name: &str, port: Port, extra_args: &[S]) -> Result<Self> {
         let scratch = Scratch::new("redis")?;
         let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
             .map(str::to_owned);
         let args = own.into_iter().chain(extra_args.iter().map(|arg| arg.as_ref().to_owned())).collect();
-        Ok(Self { name: name.to_owned(), process: None, port, args, ca_file: None, scratch })
+        Ok(Self { name: name.to_owned(), process: None, port, args, ca_file: None, own: None, scratch })
     }
 
     /// Its URL, without a user.
@@ -148,6 +169,9 @@ impl RedisServer {
         if let Some(ca) = &self.ca_file {
             command.args(["--tls", "--cacert"]).arg(ca);
         }
+        if let Some(own) = &self.own {
+            command.arg("--cert").arg(&own.certificate).arg("--key").arg(&own.key);
+        }
         let output = command.args(args).output()?;
         let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "redis-cli {}: {said}{complaint}", args.join(" "));
@@ -172,8 +196,4 @@ impl RedisServer {
             process.signal(signal);
         }
     }
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -10,19 +10,39 @@ use hyper_util::{
 use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
 use s3s_fs::FileSystem;
 use tokio::{net::TcpListener, sync::oneshot};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
 
 use super::{
+    access::Rights,
     bucket::{ACCESS_KEY, Bucket, SECRET_KEY},
     faults::{Counts, Fault, Faults, FaultyService},
 };
-use crate::{ports::Port, scratch::Scratch};
+use crate::{ports::Port, scratch::Scratch, tls::Authority};
 
 /// The one bucket.
 const BUCKET: &str = "weir";
 
+/// Somebody who is let in with rights of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest<'g> {
+    /// The access key.
+    pub access_key: &'g str,
+    /// Its secret.
+    pub secret_key: &'g str,
+    /// An IAM policy document.
+    pub policy: &'g str,
+}
+
 /// A running S3 with one bucket. Ends when dropped.
 #[derive(Debug)]
 pub struct S3 {
+    secured: Option<String>,
     bucket: Bucket,
     faults: Arc<Faults>,
     end: Option<oneshot::Sender<()>>,
@@ -36,7 +56,24 @@ impl S3 {
     /// # Errors
     /// When it cannot listen.
     pub fn start() -> Result<Self> {
-        Self::start_at("127.0.0.1:0")
+        Self::start_at("127.0.0.1:0", None, &[])
+    }
+
+    /// Starts an S3 that also has an https endpoint ([`S3::secured_endpoint`]), with a certificate that the authority
+    /// vouches for, and guests who may do what their policies say.
+    ///
+    /// # Errors
+    /// As [`S3::start`]; and a policy is none.
+    pub fn start_secured(authority: &Authority, guests: &[Guest<'_>]) -> Result<Self> {
+        let identity = authority.server("s3")?;
+        let certificates = CertificateDer::pem_file_iter(&identity.certificate)?.collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_file(&identity.key)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(certificates, key)?;
+        Self::start_at("127.0.0.1:0", Some(TlsAcceptor::from(Arc::new(config))), guests)
     }
 
     /// Starts an S3 on a port of one's own.
@@ -44,17 +81,24 @@ impl S3 {
     /// # Errors
     /// As [`S3::start`].
     pub fn start_on(port: &Port) -> Result<Self> {
-        Self::start_at(&format!("127.0.0.1:{}", port.number()))
+        Self::start_at(&format!("127.0.0.1:{}", port.number()), None, &[])
     }
 
-    fn start_at(address: &str) -> Result<Self> {
+    fn start_at(address: &str, tls: Option<TlsAcceptor>, guests: &[Guest<'_>]) -> Result<Self> {
         let scratch = Scratch::new("s3")?;
         let root = scratch.join("root");
         // A bucket is a folder.
         std::fs::create_dir_all(root.join(BUCKET))?;
         let files = FileSystem::new(&root).map_err(|error| anyhow!("cannot serve {}: {error:?}", root.display()))?;
         let mut service = S3ServiceBuilder::new(files);
-        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let mut known = SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY);
+        let mut rights = Rights::default();
+        for guest in guests {
+            known.register(guest.access_key.to_owned(), guest.secret_key.into());
+            rights.allow(guest.access_key, guest.policy)?;
+        }
+        service.set_auth(known);
+        service.set_access(rights);
         let faults = Arc::new(Faults::default());
         let service = FaultyService::new(service.build(), Arc::clone(&faults));
 
@@ -62,20 +106,35 @@ impl S3 {
         let listener = runtime.block_on(TcpListener::bind(address));
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
         let endpoint = format!("http://{}", listener.local_addr()?);
+        let secured =
+            tls.map(|tls| anyhow::Ok((tls, runtime.block_on(TcpListener::bind("127.0.0.1:0"))?))).transpose()?;
+        let secured_endpoint = match &secured {
+            Some((_, listener)) => Some(format!("https://{}", listener.local_addr()?)),
+            None => None,
+        };
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("s3".to_owned()).spawn(move || {
             runtime.block_on(async {
+                if let Some((tls, listener)) = secured {
+                    tokio::spawn(serve_tls(listener, tls, service.clone()));
+                }
                 tokio::select! { () = serve(listener, service) => {}, _ = ended => {} }
             });
         })?;
         let bucket = Bucket::new(&endpoint, BUCKET);
-        Ok(Self { bucket, faults, end: Some(end), thread: Some(thread), _scratch: scratch })
+        Ok(Self { secured: secured_endpoint, bucket, faults, end: Some(end), thread: Some(thread), _scratch: scratch })
     }
 
     /// Its URL.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         self.bucket.endpoint()
+    }
+
+    /// Its https URL, of one that was started so.
+    #[must_use]
+    pub fn secured_endpoint(&self) -> Option<&str> {
+        self.secured.as_deref()
     }
 
     /// Its bucket: puts and gets objects.
@@ -122,6 +181,16 @@ async fn serve(listener: TcpListener, service: FaultyService) {
         let service = service.clone();
         tokio::spawn(async move {
             // A client that goes away is its own business.
+            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        });
+    }
+}
+
+async fn serve_tls(listener: TcpListener, tls: TlsAcceptor, service: FaultyService) {
+    while let Ok((socket, _)) = listener.accept().await {
+        let (tls, service) = (tls.clone(), service.clone());
+        tokio::spawn(async move {
+            let Ok(socket) = tls.accept(socket).await else { return };
             let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
         });
     }

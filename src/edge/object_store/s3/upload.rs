@@ -32,7 +32,7 @@ impl S3Object {
             Upload::Bytes(bytes) => self.put_whole(ByteStream::from(bytes.clone()), bytes.len() as u64).await,
             Upload::File(path) => self.put_file(path).await,
         };
-        written.map_err(|problem| ObjectError::write(self.location(), problem))
+        written.map_err(|problem| ObjectError::write(self.location(), self.naming_right(problem, "s3:PutObject")))
     }
 
     async fn put_file(&self, path: PathBuf) -> Result<(), ObjectProblem> {

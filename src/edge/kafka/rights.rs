@@ -1,0 +1,88 @@
+//! Rights at a Kafka, and which one an error says is missing.
+
+use rdkafka::error::RDKafkaErrorCode;
+
+use super::client::KafkaOptions;
+
+/// A right, called as `kafka-acls` calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Right {
+    /// To read a topic.
+    ReadTopic(String),
+    /// To write each of these topics.
+    WriteTopics(Vec<String>),
+    /// To make a topic.
+    CreateTopic(String),
+    /// To read a topic's settings.
+    DescribeConfigs(String),
+    /// To be a member of a group and commit its offsets.
+    ReadGroup(String),
+    /// To write in transactions of this id.
+    WriteTransactionalId(String),
+    /// To write without transactions, each record once.
+    IdempotentWrite,
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ReadTopic(topic) => write!(f, "READ on the topic {topic}"),
+            Self::WriteTopics(topics) if topics.len() == 1 => write!(f, "WRITE on the topic {}", topics.join("")),
+            Self::WriteTopics(topics) => write!(f, "WRITE on each of the topics {}", topics.join(", ")),
+            Self::CreateTopic(topic) => write!(f, "CREATE on the topic {topic}"),
+            Self::DescribeConfigs(topic) => write!(f, "DESCRIBE_CONFIGS on the topic {topic}"),
+            Self::ReadGroup(group) => write!(f, "READ on the group {group}"),
+            Self::WriteTransactionalId(id) => write!(f, "WRITE on the transactional id {id}"),
+            Self::IdempotentWrite => f.write_str("IDEMPOTENT_WRITE on the cluster, or WRITE on an output topic"),
+        }
+    }
+}
+
+/// What a worker's rights are about.
+#[derive(Debug, Clone)]
+pub struct Rights {
+    intents: String,
+    outputs: Vec<String>,
+    group: String,
+    transactional_id: String,
+}
+
+impl Rights {
+    /// Those of a lane.
+    #[must_use]
+    pub fn of(options: &KafkaOptions, lane: usize) -> Self {
+        let [intents, outputs @ ..] = options.topics();
+        Self {
+            intents: intents.to_owned(),
+            outputs: outputs.map(str::to_owned).to_vec(),
+            group: options.group.clone(),
+            transactional_id: options.transactional_id(lane),
+        }
+    }
+
+    /// The right that a reader lacks, if that is what the code says.
+    #[must_use]
+    pub fn to_read(&self, code: RDKafkaErrorCode) -> Option<Right> {
+        self.lacking(code, || Right::ReadTopic(self.intents.clone()))
+    }
+
+    /// The right that a writer lacks, if that is what the code says. `topic` is the one it is about, if that is known.
+    #[must_use]
+    pub fn to_write(&self, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
+        let topics = topic.map_or_else(|| self.outputs.clone(), |topic| vec![topic.to_owned()]);
+        self.lacking(code, || Right::WriteTopics(topics))
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
+    fn lacking(&self, code: RDKafkaErrorCode, of_topic: impl FnOnce() -> Right) -> Option<Right> {
+        match code {
+            RDKafkaErrorCode::TopicAuthorizationFailed => Some(of_topic()),
+            RDKafkaErrorCode::GroupAuthorizationFailed => Some(Right::ReadGroup(self.group.clone())),
+            RDKafkaErrorCode::TransactionalIdAuthorizationFailed => {
+                Some(Right::WriteTransactionalId(self.transactional_id.clone()))
+            }
+            RDKafkaErrorCode::ClusterAuthorizationFailed => Some(Right::IdempotentWrite),
+            _ => None,
+        }
+    }
+}

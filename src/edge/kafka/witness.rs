@@ -1,0 +1,75 @@
+//! A context for clients that ask once: it remembers why brokers could not be talked to, which librdkafka tells its
+//! log alone. (A call that waits for a broker only says that its time is up.)
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rdkafka::{
+    ClientContext,
+    config::RDKafkaLogLevel,
+    consumer::ConsumerContext,
+    error::{KafkaError, RDKafkaErrorCode},
+};
+
+use super::client;
+
+/// Remembers the last failure of a connection, and the last thing that was not allowed.
+#[derive(Debug, Default)]
+pub struct Witness {
+    cause: ArcSwapOption<String>,
+    denied: ArcSwapOption<RDKafkaErrorCode>,
+}
+
+impl Witness {
+    /// Why the last connection that failed did, in librdkafka's words.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        self.cause.load().as_deref().cloned()
+    }
+
+    /// The same, where waiting cannot mend it: a wrong password, or a certificate that one of the two does not trust.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.cause().filter(|cause| {
+            let cause = cause.to_lowercase();
+            ["authentication error", "authentication failed", "certificate", "mechanism"]
+                .iter()
+                .any(|word| cause.contains(word))
+        })
+    }
+
+    /// The refusal that librdkafka tries to overcome by asking again, as that of a group's coordinator.
+    #[must_use]
+    pub fn denied(&self) -> Option<RDKafkaErrorCode> {
+        self.denied.load().as_deref().copied()
+    }
+
+    fn note(&self, cause: &str) {
+        // "[thrd:sasl_ssl://...]: sasl_ssl://host:port/bootstrap: ...": the thread is of no use to anybody.
+        let cause =
+            cause.strip_prefix("[thrd:").and_then(|rest| rest.split_once("]: ")).map_or(cause, |(_, rest)| rest);
+        self.cause.store(Some(Arc::new(cause.to_owned())));
+    }
+}
+
+impl ClientContext for Witness {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        client::log(level, facility, message);
+        if facility == "FAIL" {
+            self.note(message);
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, "kafka: {reason}");
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => self.note(reason),
+            Some(code @ (RDKafkaErrorCode::GroupAuthorizationFailed | RDKafkaErrorCode::TopicAuthorizationFailed)) => {
+                self.denied.store(Some(Arc::new(code)))
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ConsumerContext for Witness {}

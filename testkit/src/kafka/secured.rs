@@ -1,0 +1,73 @@
+//! A broker that lets nobody in without a password or a certificate, and nobody do what an ACL does not allow.
+
+use anyhow::Result;
+
+use super::{Kafka, KafkaClient, broker::{Additions, Shape}};
+use crate::{
+    ports::Port,
+    tls::{Authority, text},
+};
+
+/// One broker with an authorizer. Its own door is open to the tests, which come there as the super user; the other two
+/// demand TLS and a SCRAM password, or TLS and a client's certificate, whose common name is the user.
+#[derive(Debug)]
+pub struct SecuredKafka {
+    kafka: Kafka,
+    scram: Port,
+    mutual: Port,
+}
+
+impl SecuredKafka {
+    /// Starts it with these SCRAM users and passwords, each under SHA-256 and SHA-512.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start(authority: &Authority, users: &[(&str, &str)]) -> Result<Self> {
+        let (scram, mutual) = (Port::lease()?, Port::lease()?);
+        let identity = authority.server("kafka")?;
+        let module = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+        let properties = [
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("allow.everyone.if.no.acl.found", "false"),
+            // Whoever comes by the open door: the broker itself, its controller and the tests.
+            ("super.users", "User:ANONYMOUS"),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.keystore.location", &text(&identity.both)),
+            ("ssl.truststore.type", "PEM"),
+            ("ssl.truststore.location", &text(&authority.ca_file())),
+            ("ssl.principal.mapping.rules", "RULE:^CN=([^,]+)$/$1/,DEFAULT"),
+            ("listener.name.mutual.ssl.client.auth", "required"),
+            ("listener.name.scram.sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512"),
+            ("listener.name.scram.scram-sha-256.sasl.jaas.config", module),
+            ("listener.name.scram.scram-sha-512.sasl.jaas.config", module),
+        ];
+        let credentials = users.iter().flat_map(|(name, password)| {
+            ["SCRAM-SHA-256", "SCRAM-SHA-512"].map(|mechanism| format!("{mechanism}=[name={name},password={password}]"))
+        });
+        let additions = Additions {
+            listeners: vec![("SCRAM", scram.number(), "SASL_SSL"), ("MUTUAL", mutual.number(), "SSL")],
+            properties: properties.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+            format_args: credentials.flat_map(|one| ["--add-scram".to_owned(), one]).collect(),
+        };
+        let kafka = Kafka::start_with(vec![Port::lease()?], Shape::default(), &additions)?;
+        Ok(Self { kafka, scram, mutual })
+    }
+
+    /// The super user's client.
+    #[must_use]
+    pub fn admin(&self) -> &KafkaClient {
+        self.kafka.client()
+    }
+
+    /// Where passwords are asked for.
+    #[must_use]
+    pub fn scram(&self) -> String {
+        format!("127.0.0.1:{}", self.scram.number())
+    }
+
+    /// Where certificates are asked for.
+    #[must_use]
+    pub fn mutual(&self) -> String {
+        format!("127.0.0.1:{}", self.mutual.number())
+    }
+}

@@ -1,0 +1,105 @@
+//! Certificates made at run time: an authority, and whom it vouches for.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+
+use crate::scratch::Scratch;
+
+/// A certificate authority, with its files in a temporary folder.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    scratch: Scratch,
+}
+
+/// The files of somebody that an authority vouches for, in PEM.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Key and certificate in one file.
+    pub both: PathBuf,
+}
+
+impl Authority {
+    /// A new authority that nobody trusts yet.
+    ///
+    /// # Errors
+    /// When the temporary folder cannot be written.
+    pub fn new() -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name = named("weir test authority");
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let scratch = Scratch::new("tls")?;
+        std::fs::write(scratch.join("ca.pem"), issuer.pem())?;
+        Ok(Self { issuer, scratch })
+    }
+
+    /// The authority's certificate.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.scratch.join("ca.pem")
+    }
+
+    /// A server on this machine: 127.0.0.1 and localhost.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn server(&self, name: &str) -> Result<Identity> {
+        let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
+        // Redis uses its certificate as a client, too.
+        let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.vouch(name, CertificateParams::new(hosts)?, &usages)
+    }
+
+    /// A client whose common name is `name`.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn client(&self, name: &str) -> Result<Identity> {
+        self.vouch(name, CertificateParams::new(Vec::new())?, &[ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    fn vouch(&self, name: &str, mut params: CertificateParams, usages: &[ExtendedKeyUsagePurpose]) -> Result<Identity> {
+        params.distinguished_name = named(name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = usages.to_vec();
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let (certificate, key) = (certificate.pem(), key.serialize_pem());
+        let write = |ending: &str, text: &str| {
+            let path = self.scratch.join(&format!("{name}.{ending}"));
+            std::fs::write(&path, text).map(|()| path)
+        };
+        Ok(Identity {
+            certificate: write("crt", &certificate)?,
+            key: write("key", &key)?,
+            both: write("pem", &format!("{key}{certificate}"))?,
+        })
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authority({})", self.ca_file().display())
+    }
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut found = DistinguishedName::new();
+    found.push(DnType::CommonName, name);
+    found
+}
+
+/// A path as servers take it in their arguments.
+pub(crate) fn text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,104 @@
+//! Who is let in by TLS, a password or a certificate; and what is said to those who are not.
+
+use testkit::process::Exit;
+
+use crate::{
+    stage::{Door, KAFKA_PASSWORD, STAGE, check, works},
+    support::Scene,
+};
+
+fn scene_with(name: &str, door: Door, user: &'static str) -> Scene {
+    let scene = STAGE.scene(name, door);
+    STAGE.grant(user, &STAGE.lines("kafka run", &scene));
+    scene
+}
+
+#[test]
+fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
+    let mut scene = scene_with("scram", Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    works(&scene);
+    STAGE.grant("weir", &STAGE.lines("kafka check", &scene));
+    for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
+        scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
+        let (exit, said) = check(&scene, &[], &[]);
+        assert_eq!(exit, Exit::Code(0), "{mechanism}: {said}");
+        assert!(!said.contains("ERROR") && !said.contains("max.message.bytes are not known"), "{said}");
+    }
+}
+
+#[test]
+fn by_a_certificate_the_worker_works_with_exactly_the_documented_rights() {
+    works(&scene_with("mutual", Door::Mutual("by-certificate"), "by-certificate"));
+}
+
+#[test]
+fn at_least_once_takes_no_transactional_id_and_no_right_on_the_cluster() {
+    let mut scene = STAGE.scene("at-least", Door::Mutual("at-least"));
+    scene.delivery = "at_least_once";
+    let lines = STAGE.lines("kafka run", &scene);
+    let lines: Vec<String> = lines.into_iter().filter(|line| !line.contains("--transactional-id")).collect();
+    STAGE.grant("at-least", &lines);
+    works(&scene);
+}
+
+#[test]
+fn who_is_not_let_in_is_told_what_to_look_at() {
+    let scene = scene_with("strangers", Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    let certified = scene_with("uncertified", Door::Mutual("uncertified"), "uncertified");
+    let foreign_ca = STAGE.stranger.ca_file().display().to_string();
+    let foreign = STAGE.stranger.client("uncertified").unwrap();
+    let (foreign_cert, foreign_key) = (foreign.certificate.display().to_string(), foreign.key.display().to_string());
+    let no_ca = scene.path("policy.toml").display().to_string();
+    let plain = STAGE.s3.secured_endpoint().unwrap().replace("https", "http");
+    /// Where, what is wrong, and what is said of it.
+    type Case<'c> = (&'c Scene, Vec<(&'c str, &'c str)>, &'c [&'c str]);
+    let property = |name: &'static str, value| vec![(name, value)];
+    let cases: Vec<Case<'_>> = vec![
+        (
+            &scene,
+            property("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", "wrong"),
+            &["kafka:", "uthentication", "sasl.password"],
+        ),
+        (&scene, property("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", "nobody"), &["kafka:", "sasl.username"]),
+        (&scene, property("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", "PLAIN"), &["kafka:", "sasl.mechanism"]),
+        (
+            &scene,
+            property("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", &foreign_ca),
+            &["kafka:", "certificate", "ssl.ca.location"],
+        ),
+        (&scene, property("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "PLAINTEXT"), &["kafka:", "TLS and SASL"]),
+        (
+            &certified,
+            vec![
+                ("WEIR__KAFKA__PROPERTIES__SSL_CERTIFICATE_LOCATION", &foreign_cert),
+                ("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", &foreign_key),
+            ],
+            &["kafka:", "ssl.certificate.location"],
+        ),
+        (&scene, property("WEIR__REDIS__PASSWORD", "wrong"), &["redis:", "redis.username and redis.password"]),
+        (&scene, property("WEIR__REDIS__CA_FILE", &foreign_ca), &["redis:", "certificate", "redis.ca_file"]),
+        (
+            &scene,
+            vec![("WEIR__REDIS__CERT_FILE", &foreign_cert), ("WEIR__REDIS__KEY_FILE", &foreign_key)],
+            &["redis:", "redis.cert_file"],
+        ),
+        (&scene, property("WEIR__S3__CA_FILE", &foreign_ca), &["segments:", "policy:", "certificate", "s3.ca_file"]),
+        (&scene, property("WEIR__S3__CA_FILE", &no_ca), &["s3.ca_file", "no certificate in it"]),
+        (&scene, property("WEIR__S3__ENDPOINT", &plain), &["segments:", "s3.endpoint"]),
+        (&scene, property("AWS_SECRET_ACCESS_KEY", "wrong"), &["segments:", "access was denied", "credentials"]),
+        (&scene, property("AWS_ACCESS_KEY_ID", "NOBODY"), &["policy:", "s3:GetObject on arn:aws:s3:::weir/weir/"]),
+    ];
+    // Side by side: most of the time goes by while librdkafka tries again.
+    std::thread::scope(|threads| {
+        for (scene, env, expected) in &cases {
+            threads.spawn(move || {
+                let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, *value)).collect();
+                let (exit, said) = check(scene, &env, &[]);
+                assert_eq!(exit, Exit::Code(2), "{env:?}: {said}");
+                for word in *expected {
+                    assert!(said.contains(word), "{env:?} should say {word:?}: {said}");
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,15 @@
+//! TLS, passwords, certificates and rights, against servers that demand them; and secrets, which appear nowhere.
+//!
+//! All tests share one secured Kafka, Redis and S3 ([`stage::Stage`]). What the worker is allowed there are the very
+//! lines of docs/security.md.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod let_in;
+mod page;
+mod redis_rights;
+mod rights;
+mod secrets;
+mod stage;

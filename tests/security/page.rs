@@ -1,0 +1,49 @@
+//! docs/security.md, as the tests read it.
+
+use testkit::kafka::Grant;
+
+const PAGE: &str = include_str!("../../docs/security.md");
+
+/// The fenced block behind `<!-- tested: name -->`.
+pub fn block(name: &str) -> &'static str {
+    let mark = format!("<!-- tested: {name} -->");
+    let (_, after) = PAGE.split_once(&mark).unwrap_or_else(|| panic!("docs/security.md has no {mark}"));
+    let (_, block) = after.split_once("```").unwrap().1.split_once('\n').map(|(_, block)| ((), block)).unwrap();
+    block.split_once("```").unwrap().0
+}
+
+/// The names that the page's examples have, and those of a test in their place.
+pub type Names<'n> = [(&'n str, String)];
+
+/// The `acl ...` lines of a block, with names in place of the page's.
+pub fn acl_lines(name: &str, names: &Names<'_>) -> Vec<String> {
+    let arguments = block(name).lines().filter_map(|line| line.strip_prefix("acl "));
+    let lines: Vec<String> = arguments.map(|line| renamed(line, names)).collect();
+    assert!(!lines.is_empty(), "{name} has no line that begins with acl");
+    lines
+}
+
+/// What these lines grant.
+pub fn grants(lines: &[String]) -> Vec<Grant> {
+    lines.iter().map(|line| Grant::parse(line).unwrap()).collect()
+}
+
+/// Whole words in place of whole words.
+fn renamed(line: &str, names: &Names<'_>) -> String {
+    let word = |word: &str| {
+        let found = names.iter().find(|(from, _)| *from == word);
+        found.map_or_else(|| word.to_owned(), |(_, to)| to.clone())
+    };
+    line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The words behind `ACL SETUSER weir` on the page, with another prefix and password.
+pub fn redis_rights(prefix: &str, password: &str) -> Vec<String> {
+    let line = block("redis").trim().strip_prefix("ACL SETUSER weir ").expect("the page's line");
+    let word = |word: &str| match word {
+        ">password" => format!(">{password}"),
+        "~weir:*" => format!("~{prefix}:*"),
+        other => other.to_owned(),
+    };
+    line.split_whitespace().map(word).collect()
+}

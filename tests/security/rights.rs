@@ -1,0 +1,104 @@
+//! Each right of the page that is missing at Kafka ends the worker with an error that names it.
+
+use testkit::{process::Exit, worker::Worker};
+
+use crate::{
+    stage::{Door, STAGE, check, publish},
+    support::{DEADLINE, Scene},
+};
+
+/// What one user lacks of the page's rights, and how the error names it.
+struct Case {
+    user: &'static str,
+    delivery: &'static str,
+    /// Lines that contain this are left out,
+    without: String,
+    /// and these are there.
+    with: Vec<String>,
+    names: String,
+}
+
+fn cases(scene: &Scene) -> Vec<Case> {
+    let (intents, approved) = (scene.topic("intents"), scene.topic("approved"));
+    let write = "--operation Write --topic";
+    let others = vec![
+        format!("{write} {}", scene.topic("suppressed")),
+        format!("{write} {}", scene.topic("dead")),
+        format!("--operation Describe --topic {approved}"),
+    ];
+    let case = |user, without: &str, with: &[String], names: &str| Case {
+        user,
+        delivery: "exactly_once",
+        without: without.to_owned(),
+        with: with.to_vec(),
+        names: format!("grant {names}"),
+    };
+    let group = |user: &str| group(scene, user);
+    let (sees, read) = (format!("--operation Describe --topic {intents}"), format!("READ on the topic {intents}"));
+    let sees_group = format!("--operation Describe --group {}", group("sees-group"));
+    vec![
+        case("no-intents", &intents, &[], &read),
+        case("sees-intents", &intents, &[sees], &read),
+        case("no-outputs", write, &others[..2], &format!("WRITE on the topic {approved}")),
+        case("sees-approved", write, &others, "WRITE on each of the topics"),
+        Case {
+            delivery: "at_least_once",
+            ..case("sees-approved-too", write, &others, &format!("WRITE on the topic {approved}"))
+        },
+        case("no-group", "--group", &[], &format!("READ on the group {}", group("no-group"))),
+        case("sees-group", "--group", &[sees_group], &format!("READ on the group {}", group("sees-group"))),
+        case(
+            "no-transaction",
+            "--transactional-id",
+            &[],
+            &format!("WRITE on the transactional id {}-i-0", group("no-transaction")),
+        ),
+    ]
+}
+
+/// A group of a user's own, so that all can be in trouble at once.
+fn group(scene: &Scene, user: &str) -> String {
+    format!("{}-{user}", scene.name)
+}
+
+/// A worker with what its case leaves it of the page's rights.
+fn lacking(scene: &mut Scene, case: &Case) -> Worker {
+    let group = group(scene, case.user);
+    let own = |line: String| {
+        let line = line.replace(&format!("--group {}", scene.name), &format!("--group {group}"));
+        line.replace(&format!("{}-i-", scene.name), &format!("{group}-i-"))
+    };
+    let lines = STAGE.lines("kafka run", scene).into_iter().map(own);
+    let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
+    STAGE.grant(case.user, &kept.collect::<Vec<_>>());
+    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
+    STAGE.come_by(scene, Door::Mutual(case.user));
+    scene.env.push(("WEIR__KAFKA__GROUP", group));
+    scene.env.push(("WEIR__KAFKA__DELIVERY", case.delivery.into()));
+    scene.worker("i")
+}
+
+#[test]
+fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
+    let mut scene = STAGE.scene("lacking", Door::Mutual("unused"));
+    publish(&scene);
+    let cases = cases(&scene);
+    let running: Vec<Worker> = cases.iter().map(|case| lacking(&mut scene, case)).collect();
+    for (case, mut worker) in cases.iter().zip(running) {
+        let exit = worker.wait_exit(DEADLINE).unwrap();
+        let log = worker.log();
+        assert_eq!(exit, Exit::Code(1), "{}: {log}", case.user);
+        let said: Vec<&str> = log.lines().filter(|line| line.starts_with("weir: ")).collect();
+        assert!(said.len() == 1 && said[0].contains(&case.names), "{} should say {:?}: {log}", case.user, case.names);
+    }
+    assert_eq!(scene.output("approved").len(), 0, "nobody was allowed to publish");
+}
+
+#[test]
+fn check_says_which_right_it_lacks_itself() {
+    let scene = STAGE.scene("checker", Door::Mutual("checker"));
+    STAGE.grant("checker", &STAGE.lines("kafka run", &scene));
+    let (exit, said) = check(&scene, &[], &["--create"]);
+    assert_eq!(exit, Exit::Code(0), "{said}");
+    assert!(said.contains(&format!("DESCRIBE_CONFIGS on the topic {}", scene.topic("intents"))), "{said}");
+}

@@ -1,0 +1,115 @@
+//! Secrets are nowhere in what weir says, whatever goes wrong and however much it logs.
+
+use testkit::{process::Exit, wait_until, worker::Worker};
+
+use crate::{
+    stage::{Door, KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, STAGE, check, works},
+    support::{DEADLINE, Scene, http::get, weir},
+};
+
+/// What all secrets of these tests begin with.
+const MARK: &str = "MARKED-";
+const TOKEN: &str = "MARKED-http-token";
+const WRONG: &str = "MARKED-wrong-password";
+
+fn scene(name: &str) -> Scene {
+    for secret in [KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, TOKEN, WRONG] {
+        assert!(secret.starts_with(MARK));
+    }
+    let mut scene = STAGE.scene(name, Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD));
+    scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
+    scene.env.push(("WEIR__LOG__LEVEL", "trace".into()));
+    STAGE.grant("weir", &STAGE.lines("kafka run", &scene));
+    scene
+}
+
+#[track_caller]
+fn clean(what: &str, text: &str) {
+    let found = text.lines().find(|line| line.contains(MARK));
+    assert!(found.is_none(), "a secret is in {what}: {found:?}");
+}
+
+#[test]
+fn a_worker_that_works_and_logs_everything_shows_none() {
+    let scene = scene("quiet");
+    let mut worker = scene.worker("metrics");
+    clean("/metrics", &get(&worker, "/metrics").1);
+    clean("/readyz", &get(&worker, "/readyz").1);
+    worker.kill();
+    clean("the log", &worker.log());
+    let log = works(&scene).log();
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "the log has everything: {log}");
+    clean("the log", &log);
+}
+
+#[test]
+fn a_worker_in_trouble_shows_none() {
+    let scene = scene("trouble");
+    let url = format!("rediss://somebody:{WRONG}@127.0.0.1:{}", STAGE.redis.port());
+    let cases: &[(&str, &[(&str, &str)])] = &[
+        ("a wrong password at Kafka", &[("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", WRONG)]),
+        ("a wrong password at Redis", &[("WEIR__REDIS__PASSWORD", WRONG)]),
+        ("a password in the URL", &[("WEIR__REDIS__NODES", &url), ("WEIR__REDIS__PASSWORD", WRONG)]),
+        ("a URL that is none", &[("WEIR__REDIS__NODES", "http://MARKED-user:MARKED-url@127.0.0.1")]),
+        ("a wrong secret at S3", &[("AWS_SECRET_ACCESS_KEY", WRONG)]),
+        ("a mistyped property", &[("WEIR__KAFKA__PROPERTIES__SASL_PASWORD", WRONG)]),
+        ("a value that no property takes", &[("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", WRONG)]),
+        ("a token with a control character", &[("WEIR__HTTP__TOKEN", "MARKED-\u{7}")]),
+        ("Kafka away", &[("WEIR__KAFKA__BROKERS", "127.0.0.1:1")]),
+    ];
+    std::thread::scope(|threads| {
+        for (what, env) in cases {
+            let scene = &scene;
+            threads.spawn(move || {
+                for form in ["text", "json"] {
+                    let (exit, said) = check(scene, env, &["--output", form]);
+                    assert_eq!(exit, Exit::Code(2), "{what}: {said}");
+                    clean(what, &said);
+                }
+                let mut worker = scene.worker_with("trouble", env);
+                // It has ended, or it says that it tries again.
+                wait_until(DEADLINE, "it is in trouble", || {
+                    worker.exit().is_some() || worker.log().contains("trying again")
+                });
+                worker.kill();
+                clean(what, &worker.log());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_shows_none() {
+    let scene = scene("unreadable");
+    let config = scene.config("i");
+    let breaks = [
+        ("[worker]", "[redis.extra]\npassword = \"MARKED-open\n[worker]"),
+        ("[worker]", "[http]\ntoken = MARKED-bare\n[worker]"),
+        ("lanes = 1", "lanes = 1\npassword = \"MARKED-misplaced\""),
+        ("\"session.timeout.ms\" = \"6000\"", "\"sasl.password\" = [\"MARKED-list\"]"),
+    ];
+    for (from, to) in breaks {
+        let broken = config.replace(from, to);
+        assert_ne!(broken, config, "{from}");
+        let args = |config: std::path::PathBuf| vec!["check".into(), "--config".into(), config.into()];
+        let mut check = Worker::start(weir(), &broken, args, &[]).unwrap();
+        assert_eq!(check.wait_exit(DEADLINE).unwrap(), Exit::Code(2), "{}", check.log());
+        clean(to, &check.log());
+    }
+}
+
+#[test]
+fn no_help_shows_the_environment_s_secrets() {
+    let scene = scene("help");
+    let verbs: [&[&str]; 7] =
+        [&[], &["demo"], &["run"], &["check"], &["segments", "build"], &["segments", "lookup"], &["policy", "check"]];
+    let env: Vec<(&str, &str)> = scene.env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for verb in verbs {
+        let mut arguments: Vec<std::ffi::OsString> = verb.iter().map(Into::into).collect();
+        arguments.push("--help".into());
+        let mut help = Worker::start(weir(), "", |_| arguments, &env).unwrap();
+        assert_eq!(help.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", help.log());
+        assert!(help.log().contains("Usage"), "{}", help.log());
+        clean("--help", &help.log());
+    }
+}

@@ -1,0 +1,199 @@
+//! The secured servers, and a scene on them.
+
+use std::sync::LazyLock;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use serde_json::json;
+use testkit::{
+    kafka::SecuredKafka,
+    process::Exit,
+    redis::RedisServer,
+    s3::{Guest, S3},
+    tls::Authority,
+    wait_until,
+    worker::Worker,
+};
+
+use crate::{
+    page,
+    support::{DEADLINE, POLICY, Scene, outcome::intent},
+};
+
+/// Secrets that no other text has.
+pub const KAFKA_PASSWORD: &str = "MARKED-kafka-password";
+pub const REDIS_PASSWORD: &str = "MARKED-redis-password";
+pub const S3_SECRET: &str = "MARKED-s3-secret-key";
+pub const S3_KEY: &str = "WEIRWORKER";
+/// The SCRAM user.
+pub const USER: &str = "weir";
+/// Where in the bucket the worker may read.
+const S3_PREFIX: &str = "weir/";
+
+/// The servers, started by the first test that asks; they end with the process.
+pub static STAGE: LazyLock<Stage> = LazyLock::new(Stage::start);
+
+pub struct Stage {
+    pub authority: Authority,
+    /// Vouches for nobody here.
+    pub stranger: Authority,
+    pub kafka: SecuredKafka,
+    pub redis: RedisServer,
+    pub s3: S3,
+}
+
+/// How a worker comes to Kafka.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// By SCRAM, with this mechanism and password.
+    Scram(&'static str, &'static str),
+    /// By a certificate of this name.
+    Mutual(&'static str),
+}
+
+impl Stage {
+    fn start() -> Self {
+        let authority = Authority::new().unwrap();
+        let policy =
+            page::block("s3").replace("arn:aws:s3:::example-bucket/weir/", &format!("arn:aws:s3:::weir/{S3_PREFIX}"));
+        let guests = [
+            Guest { access_key: S3_KEY, secret_key: S3_SECRET, policy: &policy },
+            Guest { access_key: "NOBODY", secret_key: S3_SECRET, policy: r#"{"Statement": []}"# },
+        ];
+        Self {
+            kafka: SecuredKafka::start(&authority, &[(USER, KAFKA_PASSWORD)]).unwrap(),
+            redis: RedisServer::start_mutual_tls::<&str>(&authority, &[]).unwrap(),
+            s3: S3::start_secured(&authority, &guests).unwrap(),
+            stranger: Authority::new().unwrap(),
+            authority,
+        }
+    }
+
+    /// A scene whose worker reaches everything by TLS and as the user whom the page describes. Nothing is granted at
+    /// Kafka yet.
+    pub fn scene(&self, name: &str, door: Door) -> Scene {
+        let mut scene = Scene::on(self.kafka.admin().clone(), vec![self.redis.url()], name, 1, POLICY);
+        self.come_by(&mut scene, door);
+        self.redis_user(&mut scene);
+        self.put_into_s3(&mut scene);
+        scene
+    }
+
+    /// The worker's environment for a door.
+    pub fn come_by(&self, scene: &mut Scene, door: Door) {
+        let ca = self.authority.ca_file().display().to_string();
+        scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", ca));
+        match door {
+            Door::Scram(mechanism, password) => {
+                scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.scram()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SASL_SSL".into()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", USER.into()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", password.into()));
+            }
+            Door::Mutual(name) => {
+                let identity = self.authority.client(name).unwrap();
+                let (certificate, key) = (identity.certificate.display(), identity.key.display());
+                scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.mutual()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SSL".into()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CERTIFICATE_LOCATION", certificate.to_string()));
+                scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", key.to_string()));
+            }
+        }
+    }
+
+    /// A Redis user of the scene's own, with the rights of the page.
+    fn redis_user(&self, scene: &mut Scene) {
+        let identity = self.authority.client("redis-client").unwrap();
+        let rights = page::redis_rights(&scene.name, REDIS_PASSWORD);
+        let mut command = vec!["acl", "setuser", &scene.name];
+        command.extend(rights.iter().map(String::as_str));
+        assert_eq!(self.redis.cli(&command).unwrap().trim(), "OK");
+        scene.env.push(("WEIR__REDIS__USERNAME", scene.name.clone()));
+        scene.env.push(("WEIR__REDIS__PASSWORD", REDIS_PASSWORD.into()));
+        scene.env.push(("WEIR__REDIS__CA_FILE", self.authority.ca_file().display().to_string()));
+        scene.env.push(("WEIR__REDIS__CERT_FILE", identity.certificate.display().to_string()));
+        scene.env.push(("WEIR__REDIS__KEY_FILE", identity.key.display().to_string()));
+    }
+
+    /// Policy and segments in the bucket, read over https.
+    fn put_into_s3(&self, scene: &mut Scene) {
+        let folder = format!("{S3_PREFIX}{}", scene.name);
+        for file in std::fs::read_dir(scene.path("segments")).unwrap().map(Result::unwrap) {
+            let key = format!("{folder}/{}", file.file_name().to_string_lossy());
+            self.s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
+        }
+        self.s3.bucket().put(&format!("{folder}/policy.toml"), POLICY).unwrap();
+        scene.segments = self.s3.bucket().url(&format!("{folder}/manifest.json"));
+        scene.policy = self.s3.bucket().url(&format!("{folder}/policy.toml"));
+        scene.env.push(("WEIR__S3__ENDPOINT", self.s3.secured_endpoint().unwrap().to_owned()));
+        scene.env.push(("WEIR__S3__FORCE_PATH_STYLE", "true".into()));
+        scene.env.push(("WEIR__S3__REGION", "us-east-1".into()));
+        scene.env.push(("WEIR__S3__CA_FILE", self.authority.ca_file().display().to_string()));
+        scene.env.push(("AWS_ACCESS_KEY_ID", S3_KEY.into()));
+        scene.env.push(("AWS_SECRET_ACCESS_KEY", S3_SECRET.into()));
+    }
+
+    /// The page's lines of a block for this scene and its instance `i`.
+    pub fn lines(&self, block: &str, scene: &Scene) -> Vec<String> {
+        let names = [
+            ("send-intents", scene.topic("intents")),
+            ("send-approved", scene.topic("approved")),
+            ("send-suppressed", scene.topic("suppressed")),
+            ("send-dead-letters", scene.topic("dead")),
+            ("weir", scene.name.clone()),
+            ("weir-weir-0-", format!("{}-i-", scene.name)),
+        ];
+        page::acl_lines(block, &names)
+    }
+
+    /// Grants lines to a user, and waits until the broker goes by them.
+    pub fn grant(&self, user: &'static str, lines: &[String]) {
+        self.kafka.admin().grant(user, &page::grants(lines)).unwrap();
+        let mut words = lines.iter().flat_map(|line| line.split(' '));
+        let Some(topic) = words.find(|word| *word == "--topic").and_then(|_| words.next()) else { return };
+        let identity = self.authority.client(user).unwrap();
+        let mut config = testkit::kafka::KafkaClient::new(&self.kafka.mutual()).config();
+        config
+            .set("security.protocol", "SSL")
+            .set("ssl.ca.location", self.authority.ca_file().display().to_string())
+            .set("ssl.certificate.location", identity.certificate.display().to_string())
+            .set("ssl.key.location", identity.key.display().to_string());
+        let consumer: BaseConsumer = config.create().unwrap();
+        wait_until(DEADLINE, "the broker goes by the ACLs", || {
+            let metadata = consumer.fetch_metadata(Some(topic), DEADLINE).unwrap();
+            metadata.topics()[0].error().is_none()
+        });
+    }
+}
+
+/// Ten sends of ten users without a segment.
+pub fn publish(scene: &Scene) {
+    let one = |number: usize| intent(&format!("{} {number}", scene.name), format!("user-{number}"), json!({}));
+    scene.publish((0..10).map(one));
+}
+
+/// The worker decides what is published, and ends with 0.
+pub fn works(scene: &Scene) -> Worker {
+    publish(scene);
+    let mut worker = scene.worker("i");
+    scene.drain(&mut worker);
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    let approved = scene.output("approved");
+    assert_eq!(approved.len(), 10, "{}", worker.log());
+    worker
+}
+
+/// `weir check`: its exit code and all that it said.
+pub fn check(scene: &Scene, env: &[(&str, &str)], arguments: &[&str]) -> (Exit, String) {
+    let own = scene.env.iter().map(|(name, value)| (*name, value.as_str()));
+    let env: Vec<(&str, &str)> = own.chain(env.iter().copied()).collect();
+    let command = |config: std::path::PathBuf| {
+        let mut command = vec!["check".into(), "--config".into(), config.into()];
+        command.extend(arguments.iter().map(Into::into));
+        command
+    };
+    let mut check = Worker::start(crate::support::weir(), &scene.config("i"), command, &env).unwrap();
+    let exit = check.wait_exit(DEADLINE).unwrap();
+    (exit, check.log())
+}
