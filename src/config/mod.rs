@@ -61,7 +61,7 @@ pub fn load_segment_access(
     let name = path.display().to_string();
     let document = Document::new(&name, &text);
     let root = document.parse(Format::Toml);
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().unwrap_or(Path::new(""));
     let access =
         root.as_ref().and_then(|root| check::segment_access(&layers::Layers::new(&document, root, env), folder));
     Ok(document.finish(access)?)

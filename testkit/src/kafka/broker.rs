@@ -94,12 +94,7 @@ pub(super) struct Shape {
 }
 
 /// Makes and formats the folders of a cluster's brokers.
-pub(super) fn prepare(
-    ports: Vec<Port>,
-    shape: Shape,
-    scratch: &Scratch,
-    additions: &Additions,
-) -> Result<Vec<Broker>> {
+pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additions: &Additions) -> Result<Vec<Broker>> {
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
@@ -204,10 +199,7 @@ impl Broker {
             ("process.roles", "broker,controller"),
             ("node.id", &self.node.to_string()),
             ("controller.quorum.voters", &voters.join(",")),
-            (
-                "listeners",
-                &format!("PLAINTEXT://{own}{doors},CONTROLLER://127.0.0.1:{controller}{listens}"),
-            ),
+            ("listeners", &format!("PLAINTEXT://{own}{doors},CONTROLLER://127.0.0.1:{controller}{listens}")),
             ("advertised.listeners", &format!("PLAINTEXT://{own}{doors}{advertises}")),
             ("controller.listener.names", "CONTROLLER"),
             ("inter.broker.listener.name", "PLAINTEXT"),
@@ -239,11 +231,14 @@ impl Broker {
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
         ];
         let further = additions.properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        rules.iter().copied().chain(authorizer).chain(further).fold(String::new(), |mut text, (key, value)| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{key}={value}");
-            text
-        })
+        rules.iter().copied().chain(authorizer.iter().copied()).chain(further).fold(
+            String::new(),
+            |mut text, (key, value)| {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{key}={value}");
+                text
+            },
+        )
     }
 }
 

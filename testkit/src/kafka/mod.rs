@@ -19,9 +19,9 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Result, ensure};
 
 pub use acl::Grant;
-pub use denial::Denial;
 pub use broker::libs_folder;
 pub use client::KafkaClient;
+pub use denial::Denial;
 pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};

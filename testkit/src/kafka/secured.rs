@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Kafka, KafkaClient, broker::{Additions, Shape}};
+use super::{
+    Kafka, KafkaClient,
+    broker::{Additions, Shape},
+};
 use crate::{
     ports::Port,
     tls::{Authority, text},
