@@ -168,9 +168,9 @@ async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how(
     assert_eq!(encoding, "listpack");
 }
 
-/// The rights a worker needs: the line of docs/operations.md.
+/// The rights a worker needs: the line of docs/security.md.
 fn documented_rights() -> Vec<String> {
-    let docs = include_str!("../docs/operations.md");
+    let docs = include_str!("../docs/security.md");
     let line =
         docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).expect("the line is there");
     line.split_whitespace().map(str::to_owned).collect()

@@ -14,8 +14,8 @@ mod redis_support;
 
 use redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store};
 
-/// Commands that only a cluster whose slots move is asked, or a keyspace that others made half.
-const ELSEWHERE: [&str; 1] = ["+asking"];
+/// Commands that only a cluster whose slots move is asked, and those of refunds.
+const ELSEWHERE: [&str; 2] = ["+asking", "+hdel"];
 
 /// Commands that scripts alone use.
 const IN_SCRIPTS: [&str; 7] = ["+hget", "+hset", "+hsetnx", "+hlen", "+hmget", "+exists", "+pexpire"];

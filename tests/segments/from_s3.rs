@@ -92,7 +92,10 @@ async fn a_store_that_fails_leaves_the_last_good_set_and_the_error_says_what_to_
     let (mut source, refreshed) = good(&s3).await;
     put(s3.bucket(), set("better", &[("a", &[2])]));
     let cases = [
-        (Fault::Forbidden, "access was denied (AccessDenied: a fault); allow this user or role"),
+        (
+            Fault::Forbidden,
+            "access was denied (AccessDenied: a fault; it takes s3:GetObject on arn:aws:s3:::weir/segments/eu/manifest.json)",
+        ),
         (Fault::NotFound, "it does not exist (NoSuchKey: a fault); check the name"),
         (Fault::SlowDown, "the store is not available (status 503, SlowDown: a fault)"),
         // That the body was cut, or where not even the head came through, that the connection was.
