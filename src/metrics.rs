@@ -80,6 +80,13 @@ pub struct OutcomeLabel {
     pub outcome: &'static str,
 }
 
+/// Label of what a policy says to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ActionLabel {
+    /// `approve` or `suppress`.
+    pub action: &'static str,
+}
+
 /// Label of what is refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SourceLabel {
@@ -108,6 +115,7 @@ pub struct SegmentLabel {
 pub struct Tally {
     decisions: BTreeMap<(&'static str, &'static str), u64>,
     dead_letters: BTreeMap<&'static str, u64>,
+    unavailable: BTreeMap<&'static str, u64>,
     /// Decisions that the store had made before.
     pub replayed: u64,
     /// Decisions for users with an entry far ahead of the clock.
@@ -118,6 +126,11 @@ impl Tally {
     /// One more decision.
     pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
         *self.decisions.entry((verdict, reason)).or_default() += 1;
+    }
+
+    /// One more decision without the user's history.
+    pub fn unavailable(&mut self, action: &'static str) {
+        *self.unavailable.entry(action).or_default() += 1;
     }
 
     /// One more dead letter.
@@ -172,6 +185,14 @@ pub struct Metrics {
     pub rebalances: Counter,
     /// Times the store did not answer a whole batch.
     pub store_failures: Counter,
+    /// Intents decided without their history, by what the policy said.
+    pub unavailable: Family<ActionLabel, Counter>,
+    /// Approved sends that are not in their history yet.
+    pub owed_sends: Gauge,
+    /// Those of them that have been recorded since.
+    pub owed_recorded: Counter,
+    /// Times a batch had to wait because no more may be owed.
+    pub owed_full: Counter,
     /// Decisions for users with an entry more than five minutes ahead of the clock.
     pub clock_ahead: Counter,
     /// Intents of users in more than one segment.
@@ -225,6 +246,10 @@ impl Default for Metrics {
             commit_failures: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
+            unavailable: Family::default(),
+            owed_sends: Gauge::default(),
+            owed_recorded: Counter::default(),
+            owed_full: Counter::default(),
             clock_ahead: Counter::default(),
             segment_overlaps: Counter::default(),
             segment_unnamed: Counter::default(),
@@ -265,6 +290,10 @@ impl Metrics {
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
             "rebalances", rebalances, "Changes of partitions taken up by lanes";
             "store_failures", store_failures, "Times the store did not answer a whole batch and was asked again";
+            "unavailable", unavailable, "Intents decided while their history was away or lost, by action";
+            "owed_sends", owed_sends, "Approved sends that are not yet recorded, their history being away";
+            "owed_recorded", owed_recorded, "Such sends that were recorded once their history was back";
+            "owed_full", owed_full, "Times intents had to wait because no more sends may be owed";
             "clock_ahead", clock_ahead, "Decisions for users with a send more than 5 minutes ahead of the clock";
             "segment_overlaps", segment_overlaps, "Intents of users that are in more than one segment";
             "segment_unnamed", segment_unnamed, "Intents of users in a segment that the policy does not name";
@@ -300,6 +329,9 @@ impl Metrics {
         for (&reason, &count) in &tally.dead_letters {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
             intents += count;
+        }
+        for (&action, &count) in &tally.unavailable {
+            self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
         }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);

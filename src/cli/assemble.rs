@@ -12,6 +12,7 @@ use crate::{
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
     },
+    worker::memory::{self, LaneMemory, ReadsRefunds},
 };
 
 /// Something that the user has to correct before weir can work: exit code 2.
@@ -46,7 +47,25 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         },
         instance: settings.instance.clone(),
         properties,
+        memory: LaneMemory::default(),
     }
+}
+
+/// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
+/// `worker.memory` has room for.
+///
+/// # Errors
+/// [`Misconfigured`] where there is too little memory for the lanes that are asked for.
+pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
+    let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
+    let bytes = settings.worker.memory_bytes;
+    let wanted = lanes(settings)?;
+    let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, refunds).max(1)) } else { wanted };
+    if lanes < wanted {
+        tracing::warn!(lanes, cores = wanted, "worker.memory has no room for a lane a core: raise it for more");
+    }
+    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| Misconfigured(error.to_string()))?;
+    Ok((lanes, memory))
 }
 
 /// What the Redis edge wants to know.
@@ -74,8 +93,16 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     options.wait_replicas = settings.wait_replicas;
     options.response_timeout = settings.timeout;
     options.connect_timeout = settings.timeout;
+    if settings.unavailable_after.is_some() {
+        // A lane asks again by itself, and wants to know soon who does not answer.
+        options.tries = TRIES_WITHOUT_PATIENCE;
+    }
     Ok(options)
 }
+
+/// Tries of a batch before the lane hears of it, where it goes by `redis.unavailable_after`: one, and one for a
+/// connection that was closed meanwhile.
+const TRIES_WITHOUT_PATIENCE: usize = 2;
 
 fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     let read = |key: &str, path: &Path| {

@@ -91,7 +91,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
     warn_of_names(&policy.current(), &segments.current());
 
-    let kafka = Arc::new(assemble::kafka(&settings.kafka));
+    let (lanes, memory) = assemble::lanes_and_memory(settings)?;
+    let kafka = Arc::new(KafkaOptions { memory, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
     let stats = Arc::new(RedisStats::default());
     let redis_options = Arc::new(assemble::redis(&settings.redis)?);
@@ -112,12 +113,14 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     Ok(Worker {
         kafka,
         refunds,
-        stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
+        stores: (0..lanes).map(|_| store()).collect(),
         desk,
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval: settings.worker.commit_interval,
             drain: settings.worker.drain,
+            unavailable_after: settings.redis.unavailable_after,
+            owed_bytes: usize::try_from(memory.owed_bytes).unwrap_or(usize::MAX),
         },
         http: Some(settings.http.listen),
         drain: settings.worker.drain,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use self::parse::{between, pointer, source};
+use self::parse::{between, bytes_between, pointer, source};
 use super::{
     HttpSettings, IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret,
     SegmentAccess, SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
@@ -20,6 +20,10 @@ use crate::document::{
     value::{Parsed, flag, one_of, text, whole},
 };
 
+const MIB: u64 = 1024 * 1024;
+/// What one lane can do with; a test holds it against the arithmetic.
+const LEAST_MEMORY: u64 = 88 * MIB;
+const MOST_MEMORY: u64 = 1024 * 1024 * MIB;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -113,11 +117,13 @@ fn worker(layers: &Layers<'_>) -> Option<WorkerSettings> {
     let millisecond = Duration::from_millis(1);
     let commit_interval = layers.get("worker.commit_interval", |node| between(node, millisecond, 10 * SECOND));
     let drain = layers.get("worker.drain", |node| between(node, SECOND, 10 * MINUTE));
+    let memory_bytes = layers.get("worker.memory", |node| bytes_between(node, LEAST_MEMORY..=MOST_MEMORY));
     Some(WorkerSettings {
         lanes: usize::from(lanes?),
         batch: usize::try_from(batch?).ok()?,
         commit_interval: commit_interval?,
         drain: drain?,
+        memory_bytes: memory_bytes?,
     })
 }
 

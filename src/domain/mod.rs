@@ -17,6 +17,7 @@ pub mod history;
 pub mod intent;
 pub mod named_history;
 pub mod origin;
+pub mod owed;
 pub mod policy;
 pub mod refund;
 pub mod schema;

@@ -185,7 +185,7 @@ impl World {
             store: self.keyspace.store(&self.env),
             clock: process.clock.clone(),
             desk: self.desk.clone(),
-            settings: LaneSettings { batch: 40, commit_interval: Duration::from_millis(200), drain: DRAIN },
+            settings: LaneSettings { batch: 40, commit_interval: Duration::from_millis(200), drain: DRAIN, unavailable_after: None, owed_bytes: 0 },
             stop: stop.clone(),
             metrics: Arc::new(Metrics::default()),
             status: Arc::default(),

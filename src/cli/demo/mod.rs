@@ -28,7 +28,7 @@ use crate::{
         policy_file::parse_policy,
     },
     metrics::Metrics,
-    worker::{desk::Desk, lane::LaneSettings, refresh::Refreshed},
+    worker::{desk::Desk, lane::LaneSettings, memory::LaneMemory, refresh::Refreshed},
 };
 
 /// The demo's policy.
@@ -76,6 +76,7 @@ impl Broker {
             delivery: Delivery::ExactlyOnce,
             instance: "demo".to_owned(),
             properties: BTreeMap::new(),
+            memory: LaneMemory::default(),
         };
         for topic in options.topics() {
             cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;
@@ -127,7 +128,7 @@ async fn worker(kafka: Arc<KafkaOptions>, policy: Policy, stop: CancellationToke
         segments: Refreshed::new(Arc::new(traffic::segments())),
         policy: Refreshed::new(Arc::new(policy)),
     };
-    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50), drain: DRAIN };
+    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50), drain: DRAIN, unavailable_after: None, owed_bytes: 0 };
     let worker = Worker {
         refunds: None,
         kafka,

@@ -28,6 +28,7 @@ mod slot_map;
 mod stats;
 mod store;
 mod trouble;
+mod watch;
 
 pub use address::NodeAddr;
 pub use keyspace::{FORMAT, Keyspace, Meta};
