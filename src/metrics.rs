@@ -110,6 +110,22 @@ pub struct SegmentLabel {
     pub segment: String,
 }
 
+/// Label of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RouteLabel {
+    /// Its template: `/v1/users/{id}`.
+    pub route: String,
+}
+
+/// Labels of an HTTP request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    /// The route's template: `/v1/users/{id}`.
+    pub route: String,
+    /// The status that it was answered with.
+    pub status: u16,
+}
+
 /// What a batch came to; added to the metrics when it is committed.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
@@ -219,6 +235,12 @@ pub struct Metrics {
     pub redis_decisions: Counter,
     /// Redis: what had to be sent again, by cause.
     pub redis_retries: Family<ReasonLabel, Counter>,
+    http_requests: Family<RequestLabels, Counter>,
+    http_seconds: Family<RouteLabel, Histogram, MakeHistogram>,
+    /// HTTP: open connections.
+    pub http_connections: Gauge,
+    /// HTTP: idle connections closed to make room.
+    pub http_evictions: Counter,
 }
 
 /// Buckets of a batch's size: 1 to 65,536 intents.
@@ -263,7 +285,15 @@ impl Default for Metrics {
             redis_calls: Counter::default(),
             redis_decisions: Counter::default(),
             redis_retries: Family::default(),
+            http_requests: Family::default(),
+            http_seconds: Family::new_with_constructor(times),
+            http_connections: Gauge::default(),
+            http_evictions: Counter::default(),
         };
+        // From zero on: a refund of some outcome is seen to have come.
+        for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
+            drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
         metrics.register();
         metrics
     }
@@ -307,6 +337,10 @@ impl Metrics {
             "redis_calls", redis_calls, "Script calls made in them";
             "redis_decisions", redis_decisions, "Sends decided by Redis";
             "redis_retries", redis_retries, "Script calls that had to be sent again, by cause";
+            "http_requests", http_requests, "HTTP requests answered, by route and status";
+            "http_request_seconds", http_seconds, "Time until the answer to an HTTP request begins";
+            "http_connections", http_connections, "Open HTTP connections";
+            "http_evictions", http_evictions, "Idle HTTP connections closed because more came than http.connections";
         }
     }
 
@@ -356,6 +390,12 @@ impl Metrics {
     /// A partition is read elsewhere from now on.
     pub fn forget_lag(&self, partition: i32) {
         self.lag.remove(&PartitionLabel { partition });
+    }
+
+    /// An HTTP request was answered.
+    pub fn http_request(&self, route: &str, status: u16, time: Duration) {
+        self.http_requests.get_or_create(&RequestLabels { route: route.to_owned(), status }).inc();
+        self.http_seconds.get_or_create(&RouteLabel { route: route.to_owned() }).observe(time.as_secs_f64());
     }
 
     /// All of them in the text format of OpenMetrics.

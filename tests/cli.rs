@@ -33,12 +33,13 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 12] = [
+    let verbs: [&[&str]; 14] = [
         &[],
         &["demo"],
         &["run"],
         &["check"],
         &["explain"],
+        &["rebuild"],
         &["segments"],
         &["segments", "build"],
         &["segments", "inspect"],

@@ -53,7 +53,7 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
     assert_eq!(settings.worker.commit_interval, Duration::from_millis(50));
     assert_eq!(settings.worker.drain, Duration::from_secs(20));
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.http.token, None);
+    assert_eq!(settings.http.tokens, []);
     assert_eq!(settings.intent.fields.user_id, "/user_id");
     assert_eq!((settings.log.format, &*settings.log.level), (LogFormat::Auto, "info"));
 }
@@ -139,7 +139,15 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("worker.drain", "5s"),
     ("worker.memory", "512MiB"),
     ("http.listen", "[::1]:0"),
-    ("http.token", "abc"),
+    ("http.token", "abc, d.e-f_/+~=="),
+    ("http.threads", "2"),
+    ("http.connections", "99"),
+    ("http.concurrency", "7"),
+    ("http.rate", "0"),
+    ("http.burst", "9"),
+    ("http.body_bytes", "4096"),
+    ("http.timeout", "2s"),
+    ("http.read_timeout", "3s"),
     ("log.format", "text"),
     ("log.level", "debug"),
 ];
@@ -245,7 +253,7 @@ fn a_secret_may_be_in_a_file() {
         config::load(&folder.path().join("weir.toml"), [(OsString::from(name), OsString::from(value))])
             .map_err(|error| error.to_string())
     };
-    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token, Some(Secret::new("abc")));
+    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.tokens, [Secret::new("abc")]);
     assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password, Some(Secret::new("abc")));
     for (file, reason) in
         [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
@@ -253,6 +261,9 @@ fn a_secret_may_be_in_a_file() {
         let error = load("WEIR__HTTP__TOKEN_FILE", file).unwrap_err();
         assert!(error.contains("WEIR__HTTP__TOKEN_FILE: http.token_file names") && error.contains(reason), "{error}");
     }
+    std::fs::write(folder.path().join("unfit"), "hunter2,hun ter3").unwrap();
+    let error = load("WEIR__HTTP__TOKEN_FILE", "unfit").unwrap_err();
+    assert!(error.contains("http.token_file") && error.contains("RFC 6750") && !error.contains("hun"), "{error}");
     let absent = config::load(&folder.path().join("absent.toml"), []).unwrap_err().to_string();
     assert!(absent.contains("absent.toml: cannot be read") && absent.contains("--config"), "{absent}");
 }

@@ -50,7 +50,11 @@ pub fn run(config: &Path, caps: Caps) -> Result<()> {
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
     let lanes = (0..assemble::lanes(&settings)?).map(|lane| {
         let (settings, kafka) = (settings.clone(), Arc::clone(&kafka));
-        let work = move || Bare::join(&settings, &kafka, caps, lane)?.turns(&settings);
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let bare = async { Bare::join(&settings, &kafka, caps, lane).await?.turns(&settings).await };
+            runtime.block_on(bare)
+        };
         thread::Builder::new().name(format!("lane-{lane}")).spawn(work)
     });
     let lanes = lanes.collect::<Result<Vec<_>, _>>().context("no thread for a lane")?;
@@ -92,10 +96,10 @@ struct Bare {
 }
 
 impl Bare {
-    fn join(settings: &Settings, kafka: &Arc<KafkaOptions>, caps: Caps, lane: usize) -> Result<Self> {
+    async fn join(settings: &Settings, kafka: &Arc<KafkaOptions>, caps: Caps, lane: usize) -> Result<Self> {
         let source = KafkaSource::join(kafka)?;
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
-        sink.recover()?;
+        sink.recover().await?;
         let caps = match caps {
             Caps::None => None,
             Caps::SortedSets => Some(SortedSets::connect(&settings.redis)?),
@@ -104,20 +108,20 @@ impl Bare {
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
-    fn turns(mut self, settings: &Settings) -> Result<()> {
+    async fn turns(mut self, settings: &Settings) -> Result<()> {
         let headers: Arc<[(&'static str, String)]> = Arc::new([]);
         let mut submitted_at = Instant::now();
         loop {
             let mut batch = self.source.batch();
             let pause = settings.worker.commit_interval.saturating_sub(submitted_at.elapsed());
             let wait = pause.max(Duration::from_millis(1));
-            if self.source.poll(&mut batch, settings.worker.batch, wait)?.is_some() {
-                self.collect()?;
-                self.source.settle()?;
+            if self.source.poll(&mut batch, settings.worker.batch, wait).await?.is_some() {
+                self.collect().await?;
+                self.source.settle().await?;
                 continue;
             }
             if batch.is_empty() {
-                self.look(Duration::ZERO)?;
+                self.look(Duration::ZERO).await?;
                 submitted_at = Instant::now();
                 continue;
             }
@@ -128,9 +132,9 @@ impl Bare {
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
             let output = |to| Output { to, value: OutputValue::AsItCame, headers: Arc::clone(&headers) };
             let outputs = ways.into_iter().map(output).collect();
-            self.collect()?;
-            if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO)?.is_some() {
-                self.source.settle()?;
+            self.collect().await?;
+            if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await?.is_some() {
+                self.source.settle().await?;
                 continue;
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);
@@ -141,14 +145,14 @@ impl Bare {
     }
 
     /// Waits for the batch in flight.
-    fn collect(&mut self) -> Result<()> {
-        while !self.look(WAIT)? {}
+    async fn collect(&mut self) -> Result<()> {
+        while !self.look(WAIT).await? {}
         Ok(())
     }
 
     /// Whether no batch is in flight any more.
-    fn look(&mut self, wait: Duration) -> Result<bool> {
-        match self.sink.wait(wait) {
+    async fn look(&mut self, wait: Duration) -> Result<bool> {
+        match self.sink.wait(wait).await {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(_) => {

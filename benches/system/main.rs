@@ -13,6 +13,7 @@
 
 mod bare_loop;
 mod drain;
+mod http;
 mod machine;
 mod redis_info;
 mod report;
@@ -37,7 +38,7 @@ struct Cli {
     #[command(flatten)]
     settings: Settings,
     /// Given by cargo to every bench
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, global = true)]
     bench: bool,
 }
 
@@ -84,6 +85,8 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Child {
+    /// What HTTP costs the lanes, and how long its answers take meanwhile
+    Http(http::Load),
     /// The bare loop, in a process of its own; started by the bench itself
     #[command(hide = true)]
     BareLoop {
@@ -100,6 +103,7 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     match cli.child {
         Some(Child::BareLoop { config, caps }) => bare_loop::run(&config, caps),
+        Some(Child::Http(load)) => http(load),
         None => run(cli.settings),
     }
 }
@@ -112,6 +116,18 @@ fn run(settings: Settings) -> Result<()> {
     let rounds = rounds::all(&servers, settings.rounds)?;
     let output = settings.output;
     let report = Report::new(machine, settings, workload, rounds);
+    match output {
+        Output::Table => println!("{report}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(())
+}
+
+fn http(load: http::Load) -> Result<()> {
+    let settings = load.settings();
+    let workload = Workload::new(settings.intents, settings.users.unwrap_or(settings.intents / 5), settings.seed);
+    let output = settings.output;
+    let report = http::run(load, workload)?;
     match output {
         Output::Table => println!("{report}"),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),

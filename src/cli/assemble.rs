@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use anyhow::Context as _;
 
 use crate::{
-    config::{self, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
+    config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
     domain::fields::{Field, FieldMap},
     edge::{
+        http::{HttpOptions, Token},
         kafka::client::{Delivery, KafkaOptions},
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
@@ -115,6 +116,23 @@ fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
         Some((cert, key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
     };
     Ok(TlsFiles { ca, client })
+}
+
+/// What the HTTP edge wants to know.
+#[must_use]
+pub fn http(settings: &HttpSettings) -> HttpOptions {
+    let token = |secret: &config::Secret| Token(secret.expose().to_owned());
+    HttpOptions {
+        tokens: settings.tokens.iter().map(token).collect(),
+        threads: settings.threads,
+        connections: settings.connections,
+        concurrency: settings.concurrency,
+        rate: settings.rate,
+        burst: settings.burst,
+        body_bytes: settings.body_bytes,
+        timeout: settings.timeout,
+        read_timeout: settings.read_timeout,
+    }
 }
 
 /// How long sends are remembered, in milliseconds.

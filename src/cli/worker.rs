@@ -1,17 +1,17 @@
 //! Puts a worker together: lanes on a Kafka edge, any store, health and metrics on HTTP. `run` and `demo` share it.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::counter::Counter;
-use tokio::runtime::Handle;
+use tokio::{net::TcpListener, runtime::Handle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     domain::{policy::Policy, segment::SegmentSet},
     edge::{
-        http::{self, Health},
+        http::{self, Health, HttpOptions, Inquiries, Server, Sources},
         kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
         redis::{RedisStats, RetryCause},
     },
@@ -39,8 +39,8 @@ pub struct Worker<D> {
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
     pub refunds: Option<(LaneWork, Arc<LaneStatus>)>,
-    /// Where `/livez`, `/readyz` and `/metrics` answer; nowhere if `None`.
-    pub http: Option<SocketAddr>,
+    /// HTTP; none if `None`.
+    pub http: Option<HttpSetup>,
     /// How long lanes may take to end.
     pub drain: Duration,
     /// Figures.
@@ -53,12 +53,22 @@ pub struct Worker<D> {
     pub stop: CancellationToken,
 }
 
+/// What the HTTP interface is made of, beside what the lanes have.
+pub struct HttpSetup {
+    /// Where it listens; bound already.
+    pub listener: TcpListener,
+    /// Its limits.
+    pub options: HttpOptions,
+    /// Who answers questions about users.
+    pub inquiries: Arc<dyn Inquiries>,
+}
+
 impl<D: Store + 'static> Worker<D> {
     /// Works until `asked_to_stop` is done.
     ///
     /// # Errors
     /// A lane failed, or did not end in time, or the HTTP address is not free.
-    pub async fn run(self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    pub async fn run(mut self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.stores.iter().map(|_| Arc::default()).collect();
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
@@ -69,15 +79,8 @@ impl<D: Store + 'static> Worker<D> {
             store: self.store_health.clone(),
             refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
         });
-        let stopped = self.stop.clone();
-        let server = match self.http {
-            None => None,
-            Some(address) => {
-                let listener = http::bind(address).await.map_err(anyhow::Error::msg)?;
-                tracing::info!(address = %listener.local_addr().context("the HTTP address")?, "HTTP is up");
-                Some(tokio::spawn(http::serve(listener, health, async move { stopped.cancelled().await })))
-            }
-        };
+        let server =
+            self.http.take().map(|setup| serve(setup, health, &self.desk, &self.metrics, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
             .stores
             .into_iter()
@@ -100,10 +103,25 @@ impl<D: Store + 'static> Worker<D> {
         work.extend(self.refunds.map(|(refunds, _)| refunds));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         if let Some(server) = server {
-            let _ = server.await;
+            server.ended().await;
         }
         Ok(outcome?)
     }
+}
+
+fn serve(
+    setup: HttpSetup,
+    health: Arc<WorkerHealth>,
+    desk: &Desk,
+    metrics: &Arc<Metrics>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Server> {
+    let HttpSetup { listener, options, inquiries } = setup;
+    let sources = Sources { health, segments: Arc::clone(&desk.segments), inquiries, metrics: Arc::clone(metrics) };
+    let address = listener.local_addr().context("the HTTP address")?;
+    let server = http::start(listener, &options, sources, stop.clone()).context("HTTP")?;
+    tracing::info!(%address, "HTTP is up");
+    Ok(server)
 }
 
 /// How the store is: what the last look at it said.

@@ -1,19 +1,19 @@
 //! From layers to settings: ranges, names, URLs, and what must fit together.
 
+mod http;
 mod kafka;
 mod parse;
 mod redis;
 
 use std::{
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use self::parse::{between, bytes_between, pointer, source};
 use super::{
-    HttpSettings, IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret,
-    SegmentAccess, SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
+    IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
+    SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
 };
 use crate::document::{
     Format, Node,
@@ -38,7 +38,7 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<Settings> {
     let s3 = s3(layers);
     let fields = fields(layers);
     let worker = worker(layers);
-    let http = http(layers, folder);
+    let http = http::settings(layers, folder);
     let log = log(layers);
     Some(Settings {
         kafka: kafka?,
@@ -125,18 +125,6 @@ fn worker(layers: &Layers<'_>) -> Option<WorkerSettings> {
         drain: drain?,
         memory_bytes: memory_bytes?,
     })
-}
-
-fn http(layers: &Layers<'_>, folder: &Path) -> Option<HttpSettings> {
-    let address = |node: &Node| {
-        let text = text(node)?;
-        let how =
-            || format!("must be an IP address and port, such as \"127.0.0.1:8080\" or \"[::]:8080\", not {text:?}");
-        text.parse::<SocketAddr>().map_err(|_| how())
-    };
-    let listen = layers.get("http.listen", address);
-    let token = secret(layers, "http.token", "http.token_file", folder);
-    Some(HttpSettings { listen: listen?, token })
 }
 
 fn log(layers: &Layers<'_>) -> Option<LogSettings> {

@@ -1,6 +1,6 @@
 //! Checked settings, as the rest of weir gets them.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use super::Secret;
 
@@ -211,8 +211,24 @@ pub struct WorkerSettings {
 pub struct HttpSettings {
     /// Address and port.
     pub listen: SocketAddr,
-    /// Bearer token for what shows or changes a user's data.
-    pub token: Option<Secret>,
+    /// Bearer tokens for what shows or changes a user's data, each of which is good; none where empty.
+    pub tokens: Vec<Secret>,
+    /// Threads that HTTP runs on.
+    pub threads: usize,
+    /// Open connections, at most.
+    pub connections: usize,
+    /// Requests worked on at the same time, at most.
+    pub concurrency: usize,
+    /// Requests a second from one address; no limit where `None`.
+    pub rate: Option<NonZeroU32>,
+    /// Requests from one address that may come at once.
+    pub burst: NonZeroU32,
+    /// Largest body of a request.
+    pub body_bytes: usize,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// How long a client may take to send a head or a body, to take an answer, or to be idle.
+    pub read_timeout: Duration,
 }
 
 /// How log lines look.

@@ -97,7 +97,7 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     ///
     /// # Errors
     /// [`InquiryError`]
-    pub async fn would(&mut self, intent: &[u8]) -> Result<Decision, InquiryError> {
+    pub async fn would(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
         Ok(self.user_and_would(intent).await?.1)
     }
 
@@ -106,8 +106,11 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     ///
     /// # Errors
     /// [`InquiryError`]
-    pub async fn user_and_would(&mut self, intent: &[u8]) -> Result<(UserView, Decision), InquiryError> {
-        let posted = Posted(intent);
+    pub async fn user_and_would(
+        &mut self,
+        intent: impl Into<Posted<'_>>,
+    ) -> Result<(UserView, Decision), InquiryError> {
+        let posted: Posted<'_> = intent.into();
         let mut sitting = self.desk.sit(self.clock.now());
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
@@ -127,8 +130,8 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
     ///
     /// # Errors
     /// [`InquiryError`]
-    pub async fn decide(&mut self, intent: &[u8]) -> Result<Decision, InquiryError> {
-        let posted = Posted(intent);
+    pub async fn decide(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
+        let posted: Posted<'_> = intent.into();
         let mut sitting = self.desk.sit(self.clock.now());
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
@@ -195,13 +198,36 @@ fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Opt
 }
 
 /// One intent that is in no topic, as a batch.
-struct Posted<'a>(&'a [u8]);
+#[derive(Debug, Clone, Copy)]
+pub struct Posted<'a> {
+    /// What would be the record's value.
+    pub value: &'a [u8],
+    /// What would be its header `content-type`: `application/cloudevents+json` for an event in structured mode.
+    pub content_type: Option<&'a [u8]>,
+}
 
-struct NoHeaders;
+impl<'a> From<&'a [u8]> for Posted<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self { value, content_type: None }
+    }
+}
 
-impl Headers for NoHeaders {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
+impl<'a> From<&'a Vec<u8>> for Posted<'a> {
+    fn from(value: &'a Vec<u8>) -> Self {
+        value.as_slice().into()
+    }
+}
+
+impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Posted<'a> {
+    fn from(value: &'a [u8; BYTES]) -> Self {
+        value.as_slice().into()
+    }
+}
+
+impl Headers for Posted<'_> {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        let content_type = self.content_type.filter(|_| index == 0)?;
+        Some((b"content-type", Some(content_type)))
     }
 }
 
@@ -211,7 +237,6 @@ impl Records for Posted<'_> {
     }
 
     fn get(&self, _: usize) -> RecordView<'_> {
-        let Self(value) = self;
-        RecordView { key: None, value: Some(value), partition: 0, offset: 0, timestamp: None, headers: &NoHeaders }
+        RecordView { key: None, value: Some(self.value), partition: 0, offset: 0, timestamp: None, headers: self }
     }
 }

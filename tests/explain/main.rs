@@ -11,9 +11,12 @@ mod command;
 mod faults;
 mod model;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 
 use redis_support::START_MS;
@@ -27,6 +30,7 @@ use weir::{
     edge::policy_file::parse_policy,
     metrics::Metrics,
     worker::{
+        clock::SystemClock,
         desk::Desk,
         inquiry::{Door, Inquiry},
         ports::Clock,
@@ -54,6 +58,14 @@ impl Hand {
 impl Clock for Hand {
     fn now(&self) -> Time {
         Time::default().plus(self.0.load(Ordering::Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
     }
 }
 

@@ -6,39 +6,49 @@ use tokio::task::spawn_local;
 
 use super::{check, cluster::Keeps, env::lock, process::Process, run::World, workload::BUSY};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum Fault {
+    Process(ProcessFault),
+    Rebalance,
+    BrokerAway,
+    Redis(RedisFault),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProcessFault {
     Kill,
     Freeze,
     Twin,
     Stop,
-    Rebalance,
-    BrokerAway,
+    Clock,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum RedisFault {
     FailOver,
     Reshard,
     Restart,
     FlushScripts,
     Stall,
     Refuse,
-    Clock,
     Wipe,
 }
 
 const FAULTS: [Fault; 14] = [
-    Fault::Kill,
-    Fault::Freeze,
-    Fault::Twin,
-    Fault::Stop,
+    Fault::Process(ProcessFault::Kill),
+    Fault::Process(ProcessFault::Freeze),
+    Fault::Process(ProcessFault::Twin),
+    Fault::Process(ProcessFault::Stop),
     Fault::Rebalance,
     Fault::BrokerAway,
-    Fault::FailOver,
-    Fault::Reshard,
-    Fault::Restart,
-    Fault::FlushScripts,
-    Fault::Stall,
-    Fault::Refuse,
-    Fault::Clock,
-    Fault::Wipe,
+    Fault::Redis(RedisFault::FailOver),
+    Fault::Redis(RedisFault::Reshard),
+    Fault::Redis(RedisFault::Restart),
+    Fault::Redis(RedisFault::FlushScripts),
+    Fault::Redis(RedisFault::Stall),
+    Fault::Redis(RedisFault::Refuse),
+    Fault::Process(ProcessFault::Clock),
+    Fault::Redis(RedisFault::Wipe),
 ];
 
 const REFUSALS: [&str; 7] = [
@@ -78,34 +88,28 @@ fn inject(world: &Rc<World>, fault: Fault) {
     let env = &world.env;
     env.note(|| format!("-- {fault:?} --"));
     match fault {
-        Fault::Kill | Fault::Freeze | Fault::Twin | Fault::Stop | Fault::Clock => on_process(world, fault),
+        Fault::Process(fault) => on_process(world, fault),
         Fault::Rebalance => world.broker.borrow_mut().group.rebalance(),
         Fault::BrokerAway => world.broker.borrow_mut().down_until = env.passed() + env.millis(100, 12_000),
-        Fault::FailOver
-        | Fault::Reshard
-        | Fault::Restart
-        | Fault::FlushScripts
-        | Fault::Stall
-        | Fault::Refuse
-        | Fault::Wipe => on_redis(world, fault),
+        Fault::Redis(fault) => on_redis(world, fault),
     }
 }
 
-fn on_process(world: &Rc<World>, fault: Fault) {
+fn on_process(world: &Rc<World>, fault: ProcessFault) {
     let env = &world.env;
     let Some(process) = living(world) else { return };
     match fault {
-        Fault::Kill => process.kill_in(1 + env.below(60)),
-        Fault::Stop => world.stops.borrow()[process.instance].cancel(),
-        Fault::Clock => {
+        ProcessFault::Kill => process.kill_in(1 + env.below(60)),
+        ProcessFault::Stop => world.stops.borrow()[process.instance].cancel(),
+        ProcessFault::Clock => {
             let most = [50, 5_000, 400_000, 3_600_000][env.index(4)];
             let off = i64::try_from(env.below(2 * most + 1)).unwrap() - i64::try_from(most).unwrap();
             env.note(|| format!("the clock of instance {} is off by {off} ms", process.instance));
             world.clocks[process.instance].store(off, Relaxed);
         }
-        Fault::Freeze | Fault::Twin => {
+        ProcessFault::Freeze | ProcessFault::Twin => {
             process.freeze();
-            if fault == Fault::Twin {
+            if fault == ProcessFault::Twin {
                 world.twin(process.instance);
             }
             let wait = env.millis(100, 30_000);
@@ -115,11 +119,10 @@ fn on_process(world: &Rc<World>, fault: Fault) {
                 process.thaw();
             });
         }
-        other => unreachable!("{other:?} is not about a process"),
     }
 }
 
-fn on_redis(world: &Rc<World>, fault: Fault) {
+fn on_redis(world: &Rc<World>, fault: RedisFault) {
     let env = &world.env;
     let mut cluster = lock(&world.keyspace.cluster);
     let group = env.index(cluster.groups.len());
@@ -128,13 +131,13 @@ fn on_redis(world: &Rc<World>, fault: Fault) {
     let primary = cluster.groups[group].primary;
     let now = env.passed();
     match fault {
-        Fault::FailOver if whole && still => {
+        RedisFault::FailOver if whole && still => {
             cluster.fail_over(group, env.millis(0, 4_000));
             // From now on the replica may be far behind, or not.
             let deaf = if env.chance(500) { env.millis(0, 3_000) } else { Duration::ZERO };
             cluster.groups[group].deaf_until = now + deaf;
         }
-        Fault::Reshard if whole => {
+        RedisFault::Reshard if whole => {
             let slots = cluster.slots();
             let slot = slots[env.index(slots.len())];
             let from = cluster.owner(slot);
@@ -144,20 +147,19 @@ fn on_redis(world: &Rc<World>, fault: Fault) {
                 spawn_local(reshard(Rc::clone(world), slot));
             }
         }
-        Fault::Restart => cluster.restart(group, Keeps::Data, env.millis(10, 4_000)),
-        Fault::Wipe if whole && still => {
+        RedisFault::Restart => cluster.restart(group, Keeps::Data, env.millis(10, 4_000)),
+        RedisFault::Wipe if whole && still => {
             cluster.restart(group, Keeps::Nothing, env.millis(0, 1_000));
             spawn_local(rebuild(Rc::clone(world), group));
         }
-        Fault::FlushScripts => cluster.forget_scripts(group),
-        Fault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
-        Fault::Refuse => {
+        RedisFault::FlushScripts => cluster.forget_scripts(group),
+        RedisFault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
+        RedisFault::Refuse => {
             let refusal = REFUSALS[env.index(REFUSALS.len())];
             env.note(|| format!("node {primary}: {refusal}"));
             cluster.nodes[primary].refuses = Some((refusal, now + env.millis(10, 4_000)));
         }
-        Fault::FailOver | Fault::Reshard | Fault::Wipe => {}
-        other => unreachable!("{other:?} is not about Redis"),
+        RedisFault::FailOver | RedisFault::Reshard | RedisFault::Wipe => {}
     }
 }
 

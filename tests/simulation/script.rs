@@ -60,11 +60,11 @@ fn call(lua: &Lua, source: &str, keys: &[Vec<u8>], args: &[Vec<u8>]) -> mlua::Re
     reply(function.call(())?)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "Lua's types are not ours to close")]
 fn reply(value: LuaValue) -> mlua::Result<Value> {
     Ok(match value {
         LuaValue::String(text) => Value::BulkString(text.as_bytes().to_vec()),
         LuaValue::Integer(number) => Value::Int(number),
-        #[expect(clippy::cast_possible_truncation, reason = "as Redis does")]
         LuaValue::Number(number) => Value::Int(number as i64),
         LuaValue::Table(table) => match table.raw_get::<Option<String>>("err")? {
             Some(text) => error(&text),
@@ -108,6 +108,7 @@ fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
     to_lua(lua, value)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "Redis's replies are not ours to close")]
 fn to_lua(lua: &Lua, value: Value) -> mlua::Result<LuaValue> {
     Ok(match value {
         Value::Nil => LuaValue::Boolean(false),
@@ -142,6 +143,7 @@ fn widths(format: &[u8]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "Lua's types are not ours to close")]
 fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
     let mut args = args.into_iter();
     let Some(LuaValue::String(format)) = args.next() else { return Err(mlua::Error::runtime("a format")) };
@@ -149,7 +151,6 @@ fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
     for (width, number) in widths(&format.as_bytes()).zip(args) {
         let number = match number {
             LuaValue::Integer(number) => number,
-            #[expect(clippy::cast_possible_truncation, reason = "as struct does")]
             LuaValue::Number(number) => number as i64,
             other => return Err(mlua::Error::runtime(format!("struct.pack of {other:?}"))),
         };
@@ -164,7 +165,6 @@ fn unpack(_: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> mlu
     let mut out = Variadic::new();
     for width in widths(&format.as_bytes()) {
         let part = bytes.get(at..at + width).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
-        #[expect(clippy::cast_precision_loss, reason = "at most 6 bytes")]
         out.push(LuaValue::Number(part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64));
         at += width;
     }

@@ -34,11 +34,16 @@ pub struct Ask {
 pub const CAPS: [(&str, i64, u32, bool); 3] =
     [("short", 8_000, 2, false), ("long", 60_000, 5, false), ("push", 15_000, 1, true)];
 
-/// Intents of each partition, and what each asks for.
-pub fn intents(env: &Env) -> (Vec<Vec<Arc<Intent>>>, BTreeMap<(i32, i64), Ask>) {
+/// The intents of each partition.
+pub type Logs = Vec<Vec<Arc<Intent>>>;
+/// What the intent at a partition and offset asks for.
+pub type Asks = BTreeMap<(i32, i64), Ask>;
+
+/// The intents of a run, and what each asks for.
+pub fn intents(env: &Env) -> (Logs, Asks) {
     let users = 4 + env.below(24);
     let count = 100 + env.below(200);
-    let mut logs: Vec<Vec<Arc<Intent>>> = (0..PARTITIONS).map(|_| Vec::new()).collect();
+    let mut logs: Logs = (0..PARTITIONS).map(|_| Vec::new()).collect();
     let mut asks = BTreeMap::new();
     let mut at = Duration::ZERO;
     for number in 0..count {

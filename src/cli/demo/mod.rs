@@ -5,7 +5,7 @@ mod summary;
 mod traffic;
 mod watcher;
 
-use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -16,19 +16,28 @@ use rdkafka::{
     mocking::MockCluster,
     producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer},
 };
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::{summary::Summary, watcher::Watcher};
-use super::worker::{StoreHealth, Worker};
+use super::worker::{HttpSetup, StoreHealth, Worker};
 use crate::{
     domain::{fields::FieldMap, policy::Policy},
     edge::{
         embedded::EmbeddedStore,
+        http::{self, HttpOptions, InquiryPool},
         kafka::client::{Delivery, KafkaOptions},
         policy_file::parse_policy,
     },
     metrics::Metrics,
-    worker::{desk::Desk, lane::LaneSettings, memory::LaneMemory, refresh::Refreshed},
+    worker::{
+        clock::SystemClock,
+        desk::Desk,
+        inquiry::{Door, Inquiry},
+        lane::LaneSettings,
+        memory::LaneMemory,
+        refresh::Refreshed,
+    },
 };
 
 /// The demo's policy.
@@ -50,6 +59,9 @@ pub struct DemoArgs {
     /// How many intents to publish
     #[arg(long, default_value_t = MOST_INTENTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_INTENTS)))]
     intents: u32,
+    /// Where the HTTP interface listens; port 0: any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
     /// Stay up after the summary and print the broker's address, so that any Kafka client can publish and consume
     #[arg(long)]
     keep: bool,
@@ -93,7 +105,9 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = parse_policy("the demo's policy", POLICY, crate::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
     let stop = CancellationToken::new();
-    let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, stop.clone()));
+    let listener = http::bind(args.listen).await.map_err(anyhow::Error::msg)?;
+    let http = listener.local_addr().context("the HTTP address")?;
+    let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, listener, stop.clone()));
 
     let bar = progress(args.intents);
     let options = Arc::clone(&broker.options);
@@ -113,7 +127,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     bar.finish_and_clear();
     summary.print(out)?;
     if args.keep {
-        keep(&broker.options, out).await?;
+        keep(&broker.options, http, out).await?;
     } else {
         summary::how_to_go_on(out)?;
     }
@@ -121,23 +135,37 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn worker(kafka: Arc<KafkaOptions>, policy: Policy, stop: CancellationToken) -> anyhow::Result<()> {
+async fn worker(
+    kafka: Arc<KafkaOptions>,
+    policy: Policy,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let desk = Desk {
         topic: kafka.intents.as_str().into(),
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(traffic::segments())),
         policy: Refreshed::new(Arc::new(policy)),
     };
-    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50), drain: DRAIN, unavailable_after: None, owed_bytes: 0 };
+    let lane = LaneSettings {
+        batch: 10_000,
+        commit_interval: Duration::from_millis(50),
+        drain: DRAIN,
+        unavailable_after: None,
+        owed_bytes: 0,
+    };
+    let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
+    let inquiry = Inquiry::new(&desk, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));
+    let inquiries = Arc::new(InquiryPool::new(vec![inquiry]));
     let worker = Worker {
         refunds: None,
         kafka,
-        stores: vec![EmbeddedStore::new(HISTORY_MS)],
+        stores: vec![store],
         desk,
         lane,
-        http: None,
+        http: Some(HttpSetup { listener, options: HttpOptions::default(), inquiries }),
         drain: DRAIN,
-        metrics: Arc::new(Metrics::default()),
+        metrics,
         redis: None,
         store_health: StoreHealth::default(),
         stop: stop.clone(),
@@ -193,7 +221,7 @@ fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Resul
 }
 
 /// Stays up until Ctrl-C.
-async fn keep(options: &KafkaOptions, out: &mut impl Write) -> anyhow::Result<()> {
+async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "\nThe demo stays up. The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
     writeln!(out, "Publish an intent:")?;
     writeln!(
@@ -203,6 +231,13 @@ async fn keep(options: &KafkaOptions, out: &mut impl Write) -> anyhow::Result<()
     )?;
     writeln!(out, "See what became of it:")?;
     writeln!(out, "  kcat -b {} -t {} -C -o end -f '%k %h\\n'", options.brokers, options.approved)?;
+    writeln!(out, "Ask what a user was sent and may be sent, or decide an intent:")?;
+    writeln!(out, "  curl http://{http}/v1/users/7")?;
+    writeln!(
+        out,
+        "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
+    )?;
+    writeln!(out, "  http://{http}/openapi.json says what else there is.")?;
     writeln!(out, "Press Ctrl-C to end.")?;
     out.flush()?;
     tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")

@@ -1,62 +1,71 @@
-//! HTTP: health and metrics.
+//! HTTP: health and metrics, segments, users and decisions. docs/http.md is for those who ask.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+mod auth;
+mod body;
+mod connections;
+mod decisions;
+mod health;
+mod inquiries;
+mod limits;
+mod measure;
+mod openapi;
+mod options;
+mod patient;
+mod problem;
+mod router;
+mod segments;
+mod server;
+mod single_flight;
+mod users;
 
-use axum::{
-    Router,
-    extract::State,
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
+
+use axum::body::Bytes;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
-/// What the endpoints ask of the worker.
-pub trait Health: Send + Sync + 'static {
-    /// Why the process cannot make progress, if so.
-    fn stuck(&self) -> Result<(), String>;
-    /// What it still waits for, if anything.
-    fn waiting(&self) -> Result<(), Vec<String>>;
-    /// All metrics, in the text format of OpenMetrics.
-    fn metrics(&self) -> String;
+use self::{auth::Access, problem::Problem, single_flight::SingleFlight};
+pub use self::{
+    health::Health,
+    inquiries::{Answer, Inquiries, InquiryPool, Mode},
+    options::{HttpOptions, Token},
+    server::Server,
+};
+use crate::{
+    domain::segment::SegmentSet,
+    metrics::Metrics,
+    worker::{inquiry::UserView, refresh::Refreshed},
+};
+
+/// What the endpoints are made of.
+pub struct Sources {
+    /// How the worker is.
+    pub health: Arc<dyn Health>,
+    /// The segments in force.
+    pub segments: Arc<Refreshed<SegmentSet>>,
+    /// Who answers questions about users.
+    pub inquiries: Arc<dyn Inquiries>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
 }
 
-/// The media type of what `/metrics` gives.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The media type of an error (RFC 9457).
-const PROBLEM: &str = "application/problem+json";
-/// How long open requests may go on once the server is told to stop.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-fn problem(status: StatusCode, title: &str, detail: &[String]) -> Response {
-    let body = serde_json::json!({"title": title, "status": status.as_u16(), "detail": detail.join("; ")});
-    (status, [(header::CONTENT_TYPE, PROBLEM)], body.to_string()).into_response()
-}
-
-async fn livez<H: Health>(State(health): State<Arc<H>>) -> Response {
-    match health.stuck() {
-        Ok(()) => "ok\n".into_response(),
-        Err(why) => problem(StatusCode::SERVICE_UNAVAILABLE, "stuck", &[why]),
-    }
-}
-
-async fn readyz<H: Health>(State(health): State<Arc<H>>) -> Response {
-    match health.waiting() {
-        Ok(()) => "ready\n".into_response(),
-        Err(what) => problem(StatusCode::SERVICE_UNAVAILABLE, "not ready", &what),
-    }
-}
-
-async fn metrics<H: Health>(State(health): State<Arc<H>>) -> Response {
-    ([(header::CONTENT_TYPE, OPENMETRICS)], health.metrics()).into_response()
-}
-
-async fn nothing() -> Response {
-    problem(StatusCode::NOT_FOUND, "not found", &["weir answers /livez, /readyz and /metrics".to_owned()])
-}
-
-async fn not_so() -> Response {
-    problem(StatusCode::METHOD_NOT_ALLOWED, "method not allowed", &["use GET".to_owned()])
+/// What the handlers share.
+struct Api {
+    health: Arc<dyn Health>,
+    segments: Arc<Refreshed<SegmentSet>>,
+    inquiries: Arc<dyn Inquiries>,
+    /// Users that are being looked up.
+    lookups: SingleFlight<String, Result<UserView, Problem>>,
+    access: Access,
+    body_bytes: usize,
+    timeout: Duration,
+    read_timeout: Duration,
+    /// The OpenAPI document, once the routes are there.
+    document: OnceLock<Bytes>,
 }
 
 /// Listens.
@@ -69,28 +78,37 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
         .map_err(|error| format!("cannot listen on {address} (http.listen): {error}. Choose a free address"))
 }
 
-/// Serves until `stop` is done, and a little longer for what is open.
-pub async fn serve<H: Health>(listener: TcpListener, health: Arc<H>, stop: impl Future<Output = ()> + Send + 'static) {
-    let routes = Router::new()
-        .route("/livez", get(livez::<H>))
-        .route("/readyz", get(readyz::<H>))
-        .route("/metrics", get(metrics::<H>))
-        .fallback(nothing)
-        .method_not_allowed_fallback(not_so)
-        .with_state(health);
-    let (said, saying) = tokio::sync::oneshot::channel::<()>();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
-        stop.await;
-        drop(said);
-    });
-    let patience = async {
-        let _ = saying.await;
-        tokio::time::sleep(LAST_WORDS).await;
-    };
-    tokio::select! {
-        result = server => if let Err(error) = result {
-            tracing::error!(%error, "the HTTP server ended");
-        },
-        () = patience => {}
+/// Serves on threads of its own until `stop`, and a little longer for what is open.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(
+    listener: TcpListener,
+    options: &HttpOptions,
+    sources: Sources,
+    stop: CancellationToken,
+) -> std::io::Result<Server> {
+    let address = listener.local_addr()?;
+    let access = Access::new(&options.tokens, address.ip());
+    if matches!(access, Access::Nobody) {
+        tracing::warn!(
+            %address,
+            "http.token is not set and http.listen is no loopback address: users, members and decisions are not answered \
+             (403). Set http.token_file"
+        );
     }
+    let metrics = Arc::clone(&sources.metrics);
+    let api = Arc::new(Api {
+        health: sources.health,
+        segments: sources.segments,
+        inquiries: sources.inquiries,
+        lookups: SingleFlight::default(),
+        access,
+        body_bytes: options.body_bytes,
+        timeout: options.timeout,
+        read_timeout: options.read_timeout,
+        document: OnceLock::new(),
+    });
+    let router = router::router(api, options, Arc::clone(&metrics));
+    server::start(listener, router, options, metrics, stop)
 }

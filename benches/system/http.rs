@@ -1,0 +1,243 @@
+//! What HTTP costs the lanes, and how long its answers take while they work: `cargo xtask bench http`.
+//!
+//! The same backlog is drained twice a round, by `weir run` alone and with requests beside it. Requests are sent at a fixed
+//! rate over connections that are kept; each is timed from the moment at which it was to be sent, so that one that waits for
+//! a slow one before it is not counted as quick.
+
+use std::{
+    fmt,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use testkit::{wait_for, worker::Worker};
+
+use crate::{
+    Settings, drain,
+    machine::Machine,
+    servers::{Run, Servers, WEIR},
+};
+
+/// How long a start and an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The load beside the lanes.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Load {
+    /// Requests a second: half of them users, a quarter decisions, a quarter dry runs
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    requests: u32,
+    /// Connections that they are sent over
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Load {
+    /// What the run is made of besides.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+/// What was asked, and how long the answers took.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Asked {
+    /// Answers that were not 200.
+    failed: u32,
+    requests: usize,
+    p50_ms: f64,
+    p99_ms: f64,
+    largest_ms: f64,
+}
+
+impl Asked {
+    fn of(parts: Vec<(Vec<f64>, u32)>) -> Self {
+        let failed = parts.iter().map(|(_, failed)| failed).sum();
+        let mut times_ms: Vec<f64> = parts.into_iter().flat_map(|(times, _)| times).collect();
+        times_ms.sort_by(f64::total_cmp);
+        let at =
+            |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
+        let (p50_ms, p99_ms, largest_ms) = (at(0.5), at(0.99), at(1.0));
+        Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Round {
+    alone_per_s: f64,
+    beside_per_s: f64,
+    working: Asked,
+    idle: Asked,
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    load: Load,
+    rounds: Vec<Round>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something breaks, or a request is not answered with 200.
+pub fn run(load: Load, workload: crate::workload::Workload) -> Result<Report> {
+    eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
+    let servers = Servers::start(&load.settings, workload)?;
+    let machine = Machine::look(&servers)?;
+    eprintln!("a round to warm up");
+    alone(&servers)?;
+    let rounds = (1..=load.settings.rounds).map(|number| {
+        eprintln!("round {number} of {}", load.settings.rounds);
+        let alone_per_s = alone(&servers)?;
+        let (beside_per_s, working, idle) = beside(&servers, &load)?;
+        Ok(Round { alone_per_s, beside_per_s, working, idle })
+    });
+    Ok(Report { machine, rounds: rounds.collect::<Result<_>>()?, load })
+}
+
+fn start(servers: &Servers) -> Result<(Run, Worker)> {
+    servers.flush_redis()?;
+    let mut run = servers.run("http")?;
+    // All requests come from one address.
+    run.config += "rate = 0\n";
+    servers.create_keyspace(&run)?;
+    let process = Worker::run(Path::new(WEIR), &run.config)?;
+    Ok((run, process))
+}
+
+fn alone(servers: &Servers) -> Result<f64> {
+    let (run, mut process) = start(servers)?;
+    let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
+    drain::end(process)?;
+    Ok(window.intents / window.time.as_secs_f64())
+}
+
+/// With requests from before the first commit to the last, and then for as long again while the lanes have nothing to do.
+fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked, Asked)> {
+    let (run, mut process) = start(servers)?;
+    let address = format!("127.0.0.1:{}", run.http.number());
+    wait_for(PATIENCE, || TcpStream::connect(&address).ok()).context("weir does not listen")?;
+    let (window, working) = asking(&address, load, || drain::watch(servers, &run, &mut process, || Ok(())))?;
+    let window = window?;
+    let deadline = Instant::now() + window.time;
+    let (_, idle) = asking(&address, load, || wait_for(window.time, || (Instant::now() >= deadline).then_some(())))?;
+    drain::end(process)?;
+    ensure!(working.failed + idle.failed == 0, "{} requests were not answered with 200", working.failed + idle.failed);
+    Ok((window.intents / window.time.as_secs_f64(), working, idle))
+}
+
+/// Does something while requests are sent.
+fn asking<T>(address: &str, load: &Load, work: impl FnOnce() -> T) -> Result<(T, Asked)> {
+    let done = AtomicBool::new(false);
+    let every = Duration::from_secs_f64(f64::from(load.connections) / f64::from(load.requests));
+    std::thread::scope(|scope| {
+        let done = &done;
+        let clients: Vec<_> =
+            (0..load.connections).map(|number| scope.spawn(move || client(address, number, every, done))).collect();
+        let worked = work();
+        done.store(true, Ordering::Relaxed);
+        let parts = clients.into_iter().map(|client| match client.join() {
+            Ok(part) => part,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        Ok((worked, Asked::of(parts.collect::<Result<_>>()?)))
+    })
+}
+
+/// One connection's requests: the times in milliseconds, and how many were not answered with 200.
+fn client(address: &str, number: u32, every: Duration, done: &AtomicBool) -> Result<(Vec<f64>, u32)> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    let (mut times_ms, mut failed) = (Vec::new(), 0);
+    let began = Instant::now() + every.mul_f64(f64::from(number % 64) / 64.0);
+    for turn in 0_u32.. {
+        let due = began + every * turn;
+        while Instant::now() < due && !done.load(Ordering::Relaxed) {
+            std::thread::park_timeout(due.saturating_duration_since(Instant::now()));
+        }
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        let text = request(number, turn);
+        reader.get_mut().write_all(text.as_bytes())?;
+        failed += u32::from(status(&mut reader)? != 200);
+        times_ms.push(due.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok((times_ms, failed))
+}
+
+fn request(number: u32, turn: u32) -> String {
+    let user = (u64::from(number) * 7_919 + u64::from(turn) * 104_729) % 60_000;
+    let head = "host: localhost\r\ncontent-type: application/json\r\n";
+    let query = match turn % 4 {
+        0 | 2 => return format!("GET /v1/users/{user} HTTP/1.1\r\n{head}\r\n"),
+        1 => "",
+        _ => "?dry_run=true",
+    };
+    let body = format!(r#"{{"id":"bench-{number}-{turn}","user_id":{user},"channel":"push"}}"#);
+    format!("POST /v1/decisions{query} HTTP/1.1\r\n{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Reads one answer whole.
+fn status(reader: &mut BufReader<TcpStream>) -> Result<u16> {
+    let (mut line, mut length) = (String::new(), 0);
+    reader.read_line(&mut line)?;
+    let status = line.split(' ').nth(1).context("no answer")?.parse()?;
+    loop {
+        line.clear();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim().split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(status)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, load, rounds } = self;
+        let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
+        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(
+            f,
+            "load: {} intents, {} lane(s); {} requests/s over {} connections\n",
+            load.settings.intents, load.settings.lanes, load.requests, load.connections
+        )?;
+        writeln!(
+            f,
+            "| round | intents/s alone | with requests | ratio | requests | p50, ms | p99, ms | largest, ms | lanes idle: p50, ms | p99, ms |"
+        )?;
+        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|")?;
+        for (number, round) in (1..).zip(rounds) {
+            let Round { alone_per_s, beside_per_s, working, idle } = round;
+            writeln!(
+                f,
+                "| {number} | {alone_per_s:.0} | {beside_per_s:.0} | {:.2} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
+                beside_per_s / alone_per_s,
+                working.requests,
+                working.p50_ms,
+                working.p99_ms,
+                working.largest_ms,
+                idle.p50_ms,
+                idle.p99_ms
+            )?;
+        }
+        Ok(())
+    }
+}

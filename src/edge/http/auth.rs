@@ -1,0 +1,151 @@
+//! Who may see or change a user's data: whoever has the token; without one, only this machine.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{Api, options::Token, problem::Problem};
+
+/// What is asked of a request for a user's data.
+#[derive(Clone)]
+pub(super) enum Access {
+    /// One of these tokens, known by their SHA-256: digests are of one length, so that comparing takes one time.
+    Tokens(Vec<[u8; 32]>),
+    /// Nothing but that it comes to a loopback address by its name.
+    ThisMachine,
+    /// It is refused: no token is set, and others can reach the address.
+    Nobody,
+}
+
+impl Access {
+    /// The rule for a server on this address.
+    pub(super) fn new(tokens: &[Token], listens_on: IpAddr) -> Self {
+        if !tokens.is_empty() {
+            return Self::Tokens(tokens.iter().map(|Token(token)| digest(token.as_bytes())).collect());
+        }
+        if listens_on.to_canonical().is_loopback() { Self::ThisMachine } else { Self::Nobody }
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match self {
+            Self::Tokens(known) => bearer(headers, known),
+            Self::ThisMachine if is_named_locally(headers) => Ok(()),
+            // A page in a browser could have a name of its own lead here (DNS rebinding).
+            Self::ThisMachine => Err(forbidden("the Host is not this machine's; without http.token, ask localhost")),
+            Self::Nobody => Err(forbidden(
+                "http.token is not set and http.listen is no loopback address, so nothing of users is shown: set a token",
+            )),
+        }
+    }
+}
+
+fn forbidden(detail: &str) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+fn bearer(headers: &HeaderMap, known: &[[u8; 32]]) -> Result<(), Problem> {
+    let unauthorized = |detail: &str, challenge: &'static str| {
+        let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+        Err(problem.with(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge)))
+    };
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return unauthorized(
+            "send the header Authorization: Bearer with the token of http.token",
+            "Bearer realm=\"weir\"",
+        );
+    };
+    let given = value.as_bytes().split_at_checked(b"Bearer ".len());
+    let given =
+        given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer ")).map(|(_, token)| token.trim_ascii());
+    let given = digest(given.unwrap_or_default());
+    // All are compared, whichever fits.
+    let fits = known.iter().fold(Choice::from(0), |fits, token| fits | token.ct_eq(&given));
+    if fits.into() {
+        return Ok(());
+    }
+    unauthorized("the bearer token is not one of http.token", "Bearer realm=\"weir\", error=\"invalid_token\"")
+}
+
+/// Whether the Host, if there is one, is a loopback address or `localhost`.
+fn is_named_locally(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<axum::http::uri::Authority>().ok()) else {
+        return false;
+    };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Lets through what may pass.
+pub(super) async fn guard(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    match api.access.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(access: &Access, headers: &[(header::HeaderName, &'static str)]) -> u16 {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        access.check(&headers.collect()).map_or_else(|problem| problem.into_response().status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_a_token_that_is_set_opens_what_is_guarded() {
+        let tokens = [Token("first".to_owned()), Token("second".to_owned())];
+        let access = Access::new(&tokens, [127, 0, 0, 1].into());
+        let cases = [
+            ("Bearer first", 200),
+            ("Bearer second", 200),
+            ("bearer  second", 200),
+            ("Bearer firs", 401),
+            ("Bearer first2", 401),
+            ("Bearer ", 401),
+            ("Bearer", 401),
+            ("Basic first", 401),
+            ("first", 401),
+            ("", 401),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(status(&access, &[(header::AUTHORIZATION, value)]), expected, "{value:?}");
+        }
+        assert_eq!(status(&access, &[]), 401);
+    }
+
+    #[test]
+    fn without_a_token_only_this_machine_is_answered_by_its_own_name() {
+        let here = Access::new(&[], [127, 0, 0, 1].into());
+        let hosts = [
+            ("localhost:8080", 200),
+            ("LOCALHOST", 200),
+            ("127.0.0.1:1", 200),
+            ("[::1]:8080", 200),
+            ("weir.example:8080", 403),
+            ("localhost.example", 403),
+            ("10.0.0.1", 403),
+            ("", 403),
+        ];
+        for (host, expected) in hosts {
+            assert_eq!(status(&here, &[(header::HOST, host)]), expected, "{host:?}");
+        }
+        assert_eq!(status(&here, &[]), 200);
+        for reachable in ["0.0.0.0", "::", "10.0.0.1"] {
+            let access = Access::new(&[], reachable.parse().unwrap());
+            assert_eq!(status(&access, &[(header::HOST, "localhost")]), 403, "{reachable}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! For those who watch the process: `/livez`, `/readyz`, `/metrics`.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    Api,
+    problem::{Always, Problem, ProblemDocument},
+};
+
+/// What the endpoints ask of the worker.
+pub trait Health: Send + Sync + 'static {
+    /// Why the process cannot make progress, if so.
+    fn stuck(&self) -> Result<(), String>;
+    /// What it still waits for, if anything.
+    fn waiting(&self) -> Result<(), Vec<String>>;
+    /// All metrics, in the text format of OpenMetrics.
+    fn metrics(&self) -> String;
+}
+
+/// The media type of what `/metrics` gives.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Whether the process can make progress
+///
+/// For a liveness probe: where it is not 200, start the process again.
+#[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez", responses(
+    (status = 200, description = "It can", body = String, content_type = "text/plain", example = "ok\n"),
+    (status = 503, description = "It cannot; the detail says why", body = ProblemDocument, content_type = "application/problem+json"),
+    Always,
+))]
+pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
+    match api.health.stuck() {
+        Ok(()) => "ok\n".into_response(),
+        Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stuck", why).into_response(),
+    }
+}
+
+/// Whether every lane has its partitions and Redis answers
+///
+/// For a readiness probe. The detail of a 503 says what is waited for.
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz", responses(
+    (status = 200, description = "Ready", body = String, content_type = "text/plain", example = "ready\n"),
+    (status = 503, description = "Not ready; the detail says what is waited for", body = ProblemDocument, content_type = "application/problem+json"),
+    Always,
+))]
+pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Response {
+    match api.health.waiting() {
+        Ok(()) => "ready\n".into_response(),
+        Err(what) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", what.join("; ")).into_response(),
+    }
+}
+
+/// Every metric, for Prometheus
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics", responses(
+    (status = 200, description = "The text format of OpenMetrics", body = String, content_type = "application/openmetrics-text"),
+    Always,
+))]
+pub(super) async fn metrics(State(api): State<Arc<Api>>) -> Response {
+    ([(header::CONTENT_TYPE, OPENMETRICS)], api.health.metrics()).into_response()
+}

@@ -1,0 +1,77 @@
+//! Which path leads where, and what a request passes on its way.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    error_handling::HandleErrorLayer,
+    http::{HeaderValue, StatusCode, Uri, header},
+    middleware::from_fn_with_state,
+};
+use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, load_shed::LoadShedLayer};
+use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer};
+use utoipa::OpenApi as _;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Api, auth, decisions, health,
+    limits::{self, Rate},
+    measure::measure,
+    openapi::{self, Base},
+    options::HttpOptions,
+    problem::Problem,
+    segments, users,
+};
+use crate::metrics::Metrics;
+
+/// All routes. A request passes, from the outside: measuring, panics, and, but for the probes (which have to be answered
+/// under any load), rate, concurrency and time; then, for users' data, the token.
+pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>) -> Router {
+    let probes = OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz));
+    let open = OpenApiRouter::new()
+        .routes(routes!(health::metrics))
+        .routes(routes!(openapi::openapi))
+        .routes(routes!(segments::list));
+    let guarded = OpenApiRouter::new()
+        .routes(routes!(users::user))
+        .routes(routes!(segments::member))
+        .routes(routes!(segments::members))
+        .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
+    // With a body, whose time has a bound of its own.
+    let posting = OpenApiRouter::new()
+        .routes(routes!(decisions::decide))
+        .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
+    let shed = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(limits::busy))
+        .layer(LoadShedLayer::new())
+        .layer(GlobalConcurrencyLimitLayer::new(options.concurrency));
+    // The last layer is the outermost.
+    let limited = open
+        .merge(guarded)
+        .layer(from_fn_with_state(options.timeout, limits::time))
+        .merge(posting)
+        .fallback(nothing)
+        .layer(shed)
+        .layer(from_fn_with_state(Rate::new(options), limits::rate));
+    let header = |name, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
+    let all = OpenApiRouter::with_openapi(Base::openapi())
+        .merge(limited)
+        .merge(probes)
+        .layer(header(header::CACHE_CONTROL, "no-store"))
+        .layer(header(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(CatchPanicLayer::custom(limits::panicked))
+        .layer(from_fn_with_state(metrics, measure));
+    let (router, document) = all.split_for_parts();
+    let _ = api.document.set(openapi::document(&document));
+    router.method_not_allowed_fallback(not_so).with_state(api)
+}
+
+async fn nothing(uri: Uri) -> Problem {
+    let detail = format!("there is nothing at {}; GET /openapi.json says what there is", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "no_such_path", detail)
+}
+
+async fn not_so() -> Problem {
+    let detail = "the path has no such method; the header Allow says which it has";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no_such_method", detail)
+}

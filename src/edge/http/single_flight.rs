@@ -1,0 +1,128 @@
+//! Equal lookups at the same time are one lookup.
+#![expect(
+    clippy::disallowed_types,
+    reason = "requests share the table of what is under way; nothing waits in the lock"
+)]
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::OnceCell;
+
+/// What is being looked up. Bounded by the requests that are worked on.
+#[derive(Debug)]
+pub(super) struct SingleFlight<K, V> {
+    flights: Mutex<HashMap<K, Arc<OnceCell<V>>>>,
+}
+
+impl<K, V> Default for SingleFlight<K, V> {
+    fn default() -> Self {
+        Self { flights: Mutex::default() }
+    }
+}
+
+/// One who waits for a lookup; the last one to go takes it off the table.
+struct Seat<'f, K: Eq + Hash, V> {
+    of: &'f SingleFlight<K, V>,
+    key: K,
+    cell: Arc<OnceCell<V>>,
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
+    /// What `look_up` gives, or an equal lookup that began before and has not ended. Where the one who does it is
+    /// dropped, another one of those waiting begins anew.
+    pub(super) async fn get(&self, key: K, look_up: impl Future<Output = V>) -> V {
+        let cell = Arc::clone(self.lock().entry(key.clone()).or_default());
+        let seat = Seat { of: self, key, cell };
+        seat.cell.get_or_init(|| look_up).await.clone()
+    }
+
+    /// From now on a lookup of this key begins anew: what it gives has changed.
+    pub(super) fn forget(&self, key: &K) {
+        self.lock().remove(key);
+    }
+
+    /// From now on every lookup begins anew.
+    pub(super) fn forget_all(&self) {
+        self.lock().clear();
+    }
+}
+
+impl<K, V> SingleFlight<K, V> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<OnceCell<V>>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
+    fn drop(&mut self) {
+        let mut flights = self.of.lock();
+        let ours = flights.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
+        // The table's and ours: nobody else waits.
+        if ours && (self.cell.initialized() || Arc::strong_count(&self.cell) <= 2) {
+            flights.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A lookup that counts itself and ends when it is let.
+    async fn count(looked_up: &AtomicU32, gate: &Semaphore) -> u32 {
+        let number = looked_up.fetch_add(1, Ordering::SeqCst) + 1;
+        gate.acquire().await.unwrap().forget();
+        number
+    }
+
+    #[tokio::test]
+    async fn equal_lookups_at_the_same_time_are_one_and_later_ones_are_new() {
+        let (flights, looked_up, gate) = (SingleFlight::default(), AtomicU32::new(0), Semaphore::new(0));
+        let get = |key: &'static str| flights.get(key, count(&looked_up, &gate));
+        let (a, b, other, ()) = tokio::join!(get("a"), get("a"), get("b"), async { gate.add_permits(2) });
+        assert_eq!((a, b, other), (1, 1, 2));
+        gate.add_permits(1);
+        assert_eq!(get("a").await, 3);
+        assert!(flights.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_lookup_whose_owner_goes_is_done_by_another_and_nothing_stays_behind() {
+        let (flights, looked_up, gate) = (SingleFlight::default(), AtomicU32::new(0), Semaphore::new(0));
+        let get = || Box::pin(flights.get("a", count(&looked_up, &gate)));
+        let (mut first, mut second) = (get(), get());
+        assert!(futures_pending(&mut first).await && futures_pending(&mut second).await);
+        drop(first);
+        gate.add_permits(1);
+        assert_eq!(second.await, 2);
+        let mut third = get();
+        assert!(futures_pending(&mut third).await);
+        drop(third);
+        assert!(flights.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_was_forgotten_is_looked_up_anew() {
+        let (flights, looked_up, gate) = (SingleFlight::default(), AtomicU32::new(0), Semaphore::new(0));
+        let get = || Box::pin(flights.get("a", count(&looked_up, &gate)));
+        let mut before = get();
+        assert!(futures_pending(&mut before).await);
+        flights.forget(&"a");
+        gate.add_permits(2);
+        assert_eq!((get().await, before.await), (2, 1));
+        assert!(flights.lock().is_empty());
+    }
+
+    /// Polls once; whether it is not done.
+    async fn futures_pending<F: Future + Unpin>(future: &mut F) -> bool {
+        std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())).await
+    }
+}

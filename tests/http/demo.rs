@@ -1,0 +1,28 @@
+//! `weir demo` serves the same interface, from its store in memory.
+
+use serde_json::json;
+use testkit::{wait_for, worker::Worker};
+
+use crate::{
+    client::Client,
+    support::{DEADLINE, weir},
+};
+
+#[test]
+fn the_demo_answers_about_the_users_that_it_has_sent_to() {
+    let args = |_| ["demo", "--intents", "2000", "--keep"].map(Into::into).to_vec();
+    let demo = Worker::start(weir(), "", args, &[]).unwrap();
+    let find = || {
+        let log = demo.log();
+        let line = log.lines().find(|line| line.contains("/openapi.json says"))?;
+        Some(line.trim().strip_prefix("http://")?.split('/').next()?.to_owned())
+    };
+    let address = wait_for(DEADLINE, find).unwrap_or_else(|| panic!("it does not stay up: {}", demo.log()));
+    let client = Client { address, token: None };
+    assert_eq!(client.get("/v1/segments").json()["version"], "demo-1");
+    let decision = client.decide("", &json!({"id": "mine", "user_id": 7, "channel": "push"})).json();
+    assert_eq!(decision["verdict"], "approved");
+    let sends = client.get("/v1/users/7").json()["sends"].clone();
+    assert!(sends.as_array().unwrap().iter().any(|send| send["at"] == decision["decided_at"]), "{sends}");
+    assert_eq!(client.get("/readyz").status, 200);
+}

@@ -1,0 +1,177 @@
+//! Every endpoint on a real worker: what it answers, and every way to ask it wrongly.
+
+use serde_json::{Value, json};
+use testkit::wait_until;
+
+use crate::{
+    client::Client,
+    support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent},
+};
+
+#[test]
+fn every_endpoint_answers_as_the_contract_says_and_every_mistake_with_a_problem() {
+    let scene = Scene::new("http", 2, POLICY);
+    let worker = scene.worker("http");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    segments(&client);
+    pages(&client);
+    users(&client, &scene);
+    mistakes(&client);
+    documented(&client);
+    let metrics = client.get("/metrics").body;
+    for (route, status) in [("/v1/users/{id}", 200), ("/v1/segments/{name}/members", 400), ("none", 404)] {
+        let sample = format!("weir_http_requests_total{{route=\"{route}\",status=\"{status}\"}}");
+        assert!(metrics.contains(&sample), "{sample}: {metrics}");
+    }
+    assert!(!metrics.contains("/v1/users/5"), "a path is no label");
+}
+
+fn segments(client: &Client) {
+    let expected = json!({"version": "test-set", "user_id": "u32", "segments": [
+        {"name": "new", "cardinality": 1000},
+        {"name": "active", "cardinality": 2000},
+        {"name": "staff", "cardinality": 1000},
+    ]});
+    assert_eq!(client.get("/v1/segments").json(), expected);
+    for (user, member) in [("999", true), ("1000", false), ("0999", false), ("anna", false), ("%C3%A9%2F1", false)] {
+        let found = client.get(&format!("/v1/segments/new/members/{user}")).json();
+        assert_eq!(found["member"], member, "{user}");
+    }
+    assert_eq!(client.get("/v1/segments/new/members/7").json(), json!({"user_id": "7", "member": true}));
+}
+
+fn pages(client: &Client) {
+    let mut seen: Vec<String> = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = client.get(&format!("/v1/segments/active/members?limit=300{after}")).json();
+        let members = page["members"].as_array().unwrap();
+        assert!(members.len() <= 300);
+        seen.extend(members.iter().map(|member| member.as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (1000..3000).map(|id| id.to_string()).collect::<Vec<_>>(), "each once, in order");
+    let rest = client.get("/v1/segments/active/members?after=2998").json();
+    assert_eq!(rest, json!({"members": ["2999"], "next": null}));
+    let none = client.get("/v1/segments/active/members?after=18446744073709551615").json();
+    assert_eq!(none, json!({"members": [], "next": null}));
+}
+
+fn users(client: &Client, scene: &Scene) {
+    let user = client.get("/v1/users/5").json();
+    assert_eq!((&user["user_id"], &user["segment"], &user["sends"]), (&json!("5"), &json!("new"), &json!([])));
+    assert_eq!(user["caps"][0]["used"], 0);
+    // What a lane sends shows.
+    let sends =
+        |number| intent(&format!("u5-{number}"), 5, json!({"channel": "push", "campaign": "spring", "cost": 2}));
+    scene.publish((0..2).map(sends));
+    let mut user = Value::Null;
+    wait_until(DEADLINE, "the send shows", || {
+        user = client.get("/v1/users/5").json();
+        user["sends"] != json!([])
+    });
+    let send = &user["sends"][0];
+    assert_eq!(
+        (&send["channel"], &send["category"], &send["campaign"]),
+        (&json!("push"), &json!(null), &json!("spring"))
+    );
+    assert_eq!(send["cost"], 2);
+    let (daily, weekly) = (&user["caps"][0], &user["caps"][1]);
+    assert_eq!((&daily["name"], &daily["limit"], &daily["used"]), (&json!("daily"), &json!(2), &json!(2)));
+    assert_eq!((&daily["window"], &weekly["used"]), (&json!("24h"), &json!(2)));
+    let sent: jiff::Timestamp = send["at"].as_str().unwrap().parse().unwrap();
+    let next: jiff::Timestamp = daily["next_at"].as_str().unwrap().parse().unwrap();
+    assert_eq!(next.duration_since(sent), jiff::SignedDuration::from_hours(24));
+    assert_eq!(user["eligible_at"], daily["next_at"]);
+    assert_eq!(client.get("/v1/users/nobody%20here").json()["segment"], Value::Null);
+}
+
+fn mistakes(client: &Client) {
+    let long = "x".repeat(257);
+    let cases = [
+        ("/v1/users/%ff", 400, "path"),
+        (&format!("/v1/users/{long}"), 400, "user_id"),
+        (&format!("/v1/segments/new/members/{long}"), 400, "user_id"),
+        ("/v1/users/", 404, "no_such_path"),
+        ("/v1/nothing", 404, "no_such_path"),
+        ("/v1/segments/none/members/7", 404, "no_such_segment"),
+        ("/v1/segments/none/members", 404, "no_such_segment"),
+        ("/v1/segments/new/members?limit=0", 400, "limit"),
+        ("/v1/segments/new/members?limit=10001", 400, "limit"),
+        ("/v1/segments/new/members?limit=ten", 400, "limit"),
+        ("/v1/segments/new/members?after=-1", 400, "after"),
+        ("/v1/segments/new/members?after=", 400, "after"),
+        ("/v1/segments/new/members?befor=1", 400, "query"),
+        ("/v1/segments/new/members?limit=1&limit=2", 400, "query"),
+    ];
+    for (path, status, reason) in cases {
+        client.get(path).problem(status, reason);
+    }
+    for (method, path, allow) in [
+        ("POST", "/v1/segments", "GET,HEAD"),
+        ("DELETE", "/v1/users/5", "GET,HEAD"),
+        ("GET", "/v1/decisions", "POST"),
+        ("PUT", "/livez", "GET,HEAD"),
+    ] {
+        let reply = client.send(method, path, &[], b"");
+        reply.problem(405, "no_such_method");
+        assert_eq!(reply.headers["allow"], allow, "{method} {path}");
+    }
+    let json = [("content-type", "application/json")];
+    let bodies: [(&[u8], &str); 6] = [
+        (b"{", "not_json"),
+        (b"[]", "wrong_type"),
+        (br#"{"id":"i"}"#, "missing_field"),
+        (br#"{"id":"i","user_id":1.5}"#, "wrong_type"),
+        (br#"{"id":"i","user_id":1,"expires_at":"soon"}"#, "bad_time"),
+        (b"\xff", "not_utf8"),
+    ];
+    for (body, reason) in bodies {
+        client.send("POST", "/v1/decisions", &json, body).problem(400, reason);
+    }
+    client.send("POST", "/v1/decisions", &json, b"").problem(400, "empty");
+    let good = br#"{"id":"i","user_id":1}"#;
+    client.send("POST", "/v1/decisions?dry_run=1", &json, good).problem(400, "query");
+    client.send("POST", "/v1/decisions?dryrun=true", &json, good).problem(400, "query");
+    client.send("POST", "/v1/decisions", &[], good).problem(415, "media_type");
+    client.send("POST", "/v1/decisions", &[("content-type", "text/plain")], good).problem(415, "media_type");
+    let large = vec![b' '; (1 << 20) + 1];
+    client.send("POST", "/v1/decisions", &json, &large).problem(413, "too_large");
+}
+
+/// Every path of the document answers, with a status that the document has.
+fn documented(client: &Client) {
+    let document = client.get("/openapi.json").json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    let paths = document["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 9, "{:?}", paths.keys());
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object().unwrap() {
+            let real = path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new");
+            let headers = [("content-type", "application/json")];
+            let body: &[u8] = if method == "post" { br#"{"id":"documented","user_id":"d"}"# } else { b"" };
+            let reply = client.send(&method.to_uppercase(), &real, &headers, body);
+            assert_eq!(reply.status, 200, "{method} {path}: {reply:?}");
+            let content = &operation["responses"]["200"]["content"];
+            let media_type = reply.headers["content-type"].split(';').next().unwrap();
+            assert!(content[media_type].is_object(), "{method} {path}: {media_type} in {content}");
+            for status in ["400", "404", "429", "500", "503", "504"] {
+                let problem = &operation["responses"][status]["content"]["application/problem+json"]["schema"];
+                assert!(
+                    problem["$ref"].as_str().is_some_and(|to| to.ends_with("/Problem")),
+                    "{method} {path} {status}"
+                );
+            }
+        }
+    }
+    let text = document.to_string();
+    for part in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
+        let name = part.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name} is nowhere");
+    }
+}

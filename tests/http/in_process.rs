@@ -1,0 +1,86 @@
+//! A server in the test's own process, with segments and inquiries of the test's choice.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use weir::{
+    domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    edge::http::{self, Answer, Health, HttpOptions, Inquiries, Mode, Sources},
+    metrics::Metrics,
+    worker::{
+        inquiry::{Decision, InquiryError, Posted, UserView},
+        ports::StoreError,
+        refresh::Refreshed,
+    },
+};
+
+use crate::client::Client;
+
+struct Fine;
+
+impl Health for Fine {
+    fn stuck(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn waiting(&self) -> Result<(), Vec<String>> {
+        Ok(())
+    }
+
+    fn metrics(&self) -> String {
+        String::new()
+    }
+}
+
+/// Panics where it is asked for the user `panic`; else it never answers.
+pub struct Never;
+
+impl Inquiries for Never {
+    fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
+        assert_ne!(user_id, "panic");
+        Box::pin(std::future::pending())
+    }
+
+    fn decide<'a>(&'a self, _: Posted<'a>, _: Mode) -> Answer<'a, Decision, InquiryError> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A set with one segment of these members.
+pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
+    let segment = Segment { name: "only".to_owned(), sha256: Sha256([0; 32]), bytes: 0, members: Arc::new(members) };
+    SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
+}
+
+/// A server that ends with this value.
+pub struct Server {
+    pub client: Client,
+    stop: CancellationToken,
+    running: Option<http::Server>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Server {
+    pub fn start(options: &HttpOptions, set: SegmentSet) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stop = CancellationToken::new();
+        let (address, running) = runtime.block_on(async {
+            let listener = http::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let segments = Refreshed::new(Arc::new(set));
+            let metrics = Arc::new(Metrics::default());
+            let sources = Sources { health: Arc::new(Fine), segments, inquiries: Arc::new(Never), metrics };
+            (address, http::start(listener, options, sources, stop.clone()).unwrap())
+        });
+        Self { client: Client { address, token: None }, stop, running: Some(running), runtime }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(running) = self.running.take() {
+            self.runtime.block_on(running.ended());
+        }
+    }
+}

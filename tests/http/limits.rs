@@ -1,0 +1,113 @@
+//! The limits, each by itself, and what a bug does.
+
+use std::{num::NonZeroU32, thread, time::Duration};
+
+use testkit::wait_until;
+use weir::{
+    domain::segment::{Members, UserIdKind},
+    edge::http::HttpOptions,
+};
+
+use crate::{
+    in_process::{Server, set},
+    support::DEADLINE,
+};
+
+fn empty() -> weir::domain::segment::SegmentSet {
+    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
+}
+
+#[test]
+fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
+    let options = HttpOptions { timeout: Duration::from_millis(100), ..HttpOptions::default() };
+    let server = Server::start(&options, empty());
+    server.client.get("/v1/users/7").problem(504, "timeout");
+    server.client.decide("", &serde_json::json!({"id": "i", "user_id": 1})).problem(504, "timeout");
+    server.client.get("/v1/users/panic").problem(500, "bug");
+    assert_eq!(server.client.get("/livez").status, 200);
+}
+
+#[test]
+fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_same() {
+    let options = HttpOptions { concurrency: 2, timeout: Duration::from_secs(300), ..HttpOptions::default() };
+    let server = Server::start(&options, empty());
+    let client = &server.client;
+    let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", client.address);
+    let hanging: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = client.connect();
+            std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_until(DEADLINE, "two are worked on", || client.get("/v1/segments").status == 503);
+    let reply = client.get("/v1/segments");
+    reply.problem(503, "busy");
+    assert_eq!(reply.headers["retry-after"], "1");
+    assert_eq!((client.get("/livez").status, client.get("/readyz").status), (200, 200));
+    drop(hanging);
+    wait_until(DEADLINE, "there is room again", || client.get("/v1/segments").status == 200);
+}
+
+#[test]
+fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
+    let options =
+        HttpOptions { rate: NonZeroU32::new(1), burst: NonZeroU32::new(3).unwrap(), ..HttpOptions::default() };
+    let server = Server::start(&options, empty());
+    let statuses: Vec<u16> = (0..4).map(|_| server.client.get("/v1/segments").status).collect();
+    assert_eq!(statuses[..3], [200, 200, 200]);
+    let refused = (0..50).map(|_| server.client.get("/nowhere")).find(|reply| reply.status == 429);
+    let refused = refused.expect("50 requests in a row are more than one a second");
+    refused.problem(429, "rate");
+    assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
+    assert_eq!(server.client.get("/livez").status, 200);
+}
+
+#[test]
+fn a_body_over_the_limit_is_413_whether_its_length_is_said_or_not() {
+    let options = HttpOptions { body_bytes: 1024, ..HttpOptions::default() };
+    let server = Server::start(&options, empty());
+    let json = ("content-type", "application/json");
+    let client = &server.client;
+    client.send("POST", "/v1/decisions", &[json], &[b' '; 1025]).problem(413, "too_large");
+    let chunk = format!("{:x}\r\n{}\r\n0\r\n\r\n", 4096, " ".repeat(4096));
+    let mut stream = client.connect();
+    let head = "POST /v1/decisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    std::io::Write::write_all(&mut stream, format!("{head}{chunk}").as_bytes()).unwrap();
+    crate::client::answer(&mut stream).unwrap().problem(413, "too_large");
+    // A gigabyte that is only announced is not waited for.
+    let mut stream = client.connect();
+    let head = "POST /v1/decisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                content-length: 1000000000\r\nconnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    crate::client::answer(&mut stream).unwrap().problem(413, "too_large");
+}
+
+#[test]
+fn members_of_every_kind_of_set_are_walked_once_in_order() {
+    let numbers: Vec<u64> = (0..2500_u64).map(|number| number * 1_000_003).collect();
+    let wide: Vec<u64> = numbers.iter().map(|number| number << 30).collect();
+    let narrow = numbers.iter().map(|&number| u32::try_from(number).unwrap()).collect();
+    let kinds = [
+        (UserIdKind::U32, Members::U32(narrow), &numbers),
+        (UserIdKind::U64, Members::U64(wide.iter().copied().collect()), &wide),
+        (UserIdKind::Hash64, Members::Hash64(wide.clone().into()), &wide),
+    ];
+    thread::scope(|scope| {
+        for (kind, members, expected) in kinds {
+            scope.spawn(move || {
+                let server = Server::start(&HttpOptions::default(), set(kind, members));
+                let (mut seen, mut after) = (Vec::new(), String::new());
+                loop {
+                    let page = server.client.get(&format!("/v1/segments/only/members?limit=999{after}")).json();
+                    let text = |member: &serde_json::Value| member.as_str().unwrap().parse::<u64>().unwrap();
+                    seen.extend(page["members"].as_array().unwrap().iter().map(text));
+                    let Some(next) = page["next"].as_str() else { break };
+                    after = format!("&after={next}");
+                }
+                assert_eq!(&seen, expected, "{kind}");
+            });
+        }
+    });
+}

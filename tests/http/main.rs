@@ -1,0 +1,17 @@
+//! The HTTP interface: every endpoint and error, its limits, and that the lanes do not feel it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![recursion_limit = "256"]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod away;
+mod client;
+mod crowd;
+mod decisions;
+mod demo;
+mod endpoints;
+mod guarded;
+mod in_process;
+mod limits;
+mod schemathesis;

@@ -1,0 +1,45 @@
+//! Schemathesis asks what people do not think of: every answer has to be one that the OpenAPI document has.
+
+use std::{path::Path, process::Command};
+
+use crate::{
+    client::Client,
+    support::{
+        POLICY, Scene,
+        http::{metric, wait_ready},
+    },
+};
+
+const TOKEN: &str = "for-schemathesis";
+/// What every answer is held to.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
+                      response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
+/// Cases that a run makes at the least.
+const CASES: u32 = 500;
+
+#[test]
+fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
+    let mut scene = Scene::new("schemathesis", 1, POLICY);
+    scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
+    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    let worker = scene.worker("schemathesis");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(".weir/python/bin/schemathesis");
+    assert!(program.exists(), "{} is missing: run cargo xtask setup", program.display());
+    let refused = || metric(&worker, "weir_http_requests_total", "status=\"50").unwrap_or(0.0);
+    let before = refused();
+    let output = Command::new(program)
+        .current_dir(scene.path(""))
+        .args(["run", &format!("http://{}/openapi.json", client.address), "--checks", CHECKS])
+        .args(["--header", &format!("Authorization: Bearer {TOKEN}")])
+        .args(["--phases", "examples,coverage,fuzzing", "--max-examples", "60", "--seed", "1"])
+        .args(["--request-timeout", "20", "--continue-on-failure", "--warnings", "off"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let generated = said.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse::<u32>().ok());
+    assert!(generated.is_some_and(|cases| cases >= CASES), "{said}");
+    assert_eq!(refused(), before, "no 5xx: {said}");
+}
