@@ -56,7 +56,14 @@ async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, StoreEr
 
 fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
     let id = IdHash::of(&format!("i-{number}"));
-    Send { user: UserHash::of(user), id, origin: OriginMark::RESTORED, at: at(millis), class: ClassNames::default(), cost: 1 }
+    Send {
+        user: UserHash::of(user),
+        id,
+        origin: OriginMark::RESTORED,
+        at: at(millis),
+        class: ClassNames::default(),
+        cost: 1,
+    }
 }
 
 #[tokio::test]

@@ -6,14 +6,16 @@ use anyhow::Context as _;
 
 use crate::{
     config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
-    domain::fields::{Field, FieldMap},
+    domain::{
+        fields::{Field, FieldMap},
+        memory::{self, LaneMemory, ReadsRefunds},
+    },
     edge::{
         http::{HttpOptions, Token},
         kafka::client::{Delivery, KafkaOptions},
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
     },
-    worker::memory::{self, LaneMemory, ReadsRefunds},
 };
 
 /// Something that the user has to correct before weir can work: exit code 2.

@@ -15,14 +15,17 @@ use super::{
     IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
     SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
 };
-use crate::document::{
-    Format, Node,
-    value::{Parsed, flag, one_of, text, whole},
+use crate::{
+    document::{
+        Format, Node,
+        value::{Parsed, flag, one_of, text, whole},
+    },
+    domain::memory,
 };
 
 const MIB: u64 = 1024 * 1024;
-/// What one lane can do with; a test holds it against the arithmetic.
-const LEAST_MEMORY: u64 = 88 * MIB;
+/// What one lane can do with.
+const LEAST_MEMORY: u64 = memory::BASE_BYTES + memory::LEAST_LANE_BYTES;
 const MOST_MEMORY: u64 = 1024 * 1024 * MIB;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

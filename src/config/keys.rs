@@ -242,13 +242,11 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings that the contract names and this version does not have.
-pub const NOT_YET: [(&str, &str); 1] = [
-    (
-        "kafka.deferred",
-        "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
+pub const NOT_YET: [(&str, &str); 1] = [(
+    "kafka.deferred",
+    "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
          early are suppressed with the time from which on they may be sent",
-    ),
-];
+)];
 
 /// Properties that are weir's to set, and why.
 pub const REFUSED_PROPERTIES: [(&str, &str); 16] = [

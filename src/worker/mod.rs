@@ -4,7 +4,6 @@ pub mod clock;
 pub mod desk;
 pub mod inquiry;
 pub mod lane;
-pub mod memory;
 pub mod output;
 pub mod ports;
 pub mod record;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::{summary::Summary, watcher::Watcher};
 use super::worker::{HttpSetup, StoreHealth, Worker};
 use crate::{
-    domain::{fields::FieldMap, policy::Policy},
+    domain::{fields::FieldMap, memory::LaneMemory, policy::Policy},
     edge::{
         embedded::EmbeddedStore,
         http::{self, HttpOptions, InquiryPool},
@@ -35,7 +35,6 @@ use crate::{
         desk::Desk,
         inquiry::{Door, Inquiry},
         lane::LaneSettings,
-        memory::LaneMemory,
         refresh::Refreshed,
     },
 };

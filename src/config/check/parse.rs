@@ -25,14 +25,8 @@ pub(super) fn between(node: &Node, least: Duration, most: Duration) -> Parsed<Du
 
 /// An amount of memory within bounds, in bytes: `300MiB`, `1 GB`.
 pub(super) fn bytes_between(node: &Node, range: RangeInclusive<u64>) -> Parsed<u64> {
-    const UNITS: [(&str, u64); 6] = [
-        ("kib", 1 << 10),
-        ("mib", 1 << 20),
-        ("gib", 1 << 30),
-        ("kb", 1_000),
-        ("mb", 1_000_000),
-        ("gb", 1_000_000_000),
-    ];
+    const UNITS: [(&str, u64); 6] =
+        [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000)];
     let text = text(node)?;
     let how = || format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}");
     let lower = text.to_ascii_lowercase();

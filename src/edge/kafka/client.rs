@@ -19,7 +19,7 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 
-use crate::worker::memory::{LARGEST_OUTPUT_BYTES, LaneMemory};
+use crate::domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory};
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,11 +20,8 @@ use rdkafka::{
 };
 
 use crate::{
-    domain::time::Time,
-    worker::{
-        memory::RECORD_OVERHEAD_BYTES,
-        record::{Headers, RecordView, Records},
-    },
+    domain::{memory::RECORD_OVERHEAD_BYTES, time::Time},
+    worker::record::{Headers, RecordView, Records},
 };
 
 /// A queue of our own, to which the queues of all assigned partitions are forwarded, so that messages can be

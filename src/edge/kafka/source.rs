@@ -205,7 +205,8 @@ impl Source for KafkaSource {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let room = max.saturating_sub(batch.len());
-            let fitting = self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
+            let fitting =
+                self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
             let most = room.min(TAKE).min(fitting.max(1));
             for error in batch.fill(&self.queue, most, left.min(SLICE)) {
                 self.judge(error.code, &format!("partition {}", error.partition))?;

@@ -5,7 +5,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use redis::cmd;
 
 use super::{
-    cluster::Cluster, history::named_history, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions,
+    cluster::Cluster,
+    history::named_history,
+    keyspace::Keyspace,
+    names::Names,
+    open::get_epoch,
+    options::RedisOptions,
     pass::Pass,
     rebuild::{Send, put_in},
     renewal::renewed,

@@ -272,7 +272,10 @@ fn note_answers(
         }
     }
     if !news.is_empty() {
-        tracing::warn!(shards = news.len(), "shards do not answer: their intents wait, or go by on_unavailable in time");
+        tracing::warn!(
+            shards = news.len(),
+            "shards do not answer: their intents wait, or go by on_unavailable in time"
+        );
     }
 }
 
