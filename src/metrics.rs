@@ -1,6 +1,8 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
+mod tally;
+
+use std::{fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
@@ -8,6 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub use self::tally::{RefundTally, Tally};
 use crate::{domain::refund::RefundOutcome, worker::ports::CommitTimes};
 
 /// A stage of a batch's way.
@@ -124,54 +127,6 @@ pub struct RequestLabels {
     pub route: String,
     /// The status that it was answered with.
     pub status: u16,
-}
-
-/// What a batch came to; added to the metrics when it is committed.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    decisions: BTreeMap<(&'static str, &'static str), u64>,
-    dead_letters: BTreeMap<&'static str, u64>,
-    unavailable: BTreeMap<&'static str, u64>,
-    /// Decisions that the store had made before.
-    pub replayed: u64,
-    /// Decisions for users with an entry far ahead of the clock.
-    pub ahead: u64,
-}
-
-impl Tally {
-    /// One more decision.
-    pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
-        *self.decisions.entry((verdict, reason)).or_default() += 1;
-    }
-
-    /// One more decision without the user's history.
-    pub fn unavailable(&mut self, action: &'static str) {
-        *self.unavailable.entry(action).or_default() += 1;
-    }
-
-    /// One more dead letter.
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        *self.dead_letters.entry(reason).or_default() += 1;
-    }
-}
-
-/// What a batch of refunds came to; added to the metrics when it is committed.
-#[derive(Debug, Clone, Default)]
-pub struct RefundTally {
-    refunds: BTreeMap<&'static str, u64>,
-    dead_letters: BTreeMap<&'static str, u64>,
-}
-
-impl RefundTally {
-    /// One more refund.
-    pub fn refund(&mut self, outcome: RefundOutcome) {
-        *self.refunds.entry(outcome.as_str()).or_default() += 1;
-    }
-
-    /// One more record that is none.
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        *self.dead_letters.entry(reason).or_default() += 1;
-    }
 }
 
 /// A gauge of seconds.
