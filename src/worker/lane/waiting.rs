@@ -193,22 +193,25 @@ where
         for shard in self.store.watch(&turn.away.watched()) {
             turn.away.found_back(shard);
         }
+        let owed = turn.owed.len();
         for shard in turn.owed.shards() {
             if !turn.away.is_watched(shard) {
                 self.record_owed(turn, shard).await?;
             }
+        }
+        let (recorded, left) = (owed - turn.owed.len(), turn.owed.len());
+        if recorded > 0 {
+            tracing::info!(recorded, left, "recorded what was approved while its shards were away");
         }
         self.show_away(turn);
         Ok(())
     }
 
     /// Records what is owed to a shard; one that does not take it is away.
-    pub(super) async fn record_owed(&mut self, turn: &mut Turn, shard: u16) -> Result<(), Interruption> {
-        let mut count = 0;
+    async fn record_owed(&mut self, turn: &mut Turn, shard: u16) -> Result<(), Interruption> {
         loop {
             let sends = turn.owed.first(shard, RECORD_AT_ONCE);
             if sends.is_empty() {
-                tracing::info!(shard, sends = count, "recorded what was approved while the shard was away");
                 return Ok(());
             }
             let (began, now) = (self.clock.passed(), self.clock.now());
@@ -216,7 +219,6 @@ where
             let outcome = serving.during(store.record(&sends, now)).await?;
             let why = match outcome {
                 Ok(()) => {
-                    count += sends.len();
                     turn.owed.recorded(shard, sends.len(), &self.metrics);
                     continue;
                 }
