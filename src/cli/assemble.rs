@@ -96,16 +96,8 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     options.wait_replicas = settings.wait_replicas;
     options.response_timeout = settings.timeout;
     options.connect_timeout = settings.timeout;
-    if settings.unavailable_after.is_some() {
-        // A lane asks again by itself, and wants to know soon who does not answer.
-        options.tries = TRIES_WITHOUT_PATIENCE;
-    }
     Ok(options)
 }
-
-/// Tries of a batch before the lane hears of it, where it goes by `redis.unavailable_after`: one, and one for a
-/// connection that was closed meanwhile.
-const TRIES_WITHOUT_PATIENCE: usize = 2;
 
 fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     let read = |key: &str, path: &Path| {

@@ -58,6 +58,10 @@ const INQUIRIES: usize = 8;
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const INQUIRY_TRIES: usize = 3;
 
+/// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
+/// connection that was closed meanwhile.
+const TRIES_WITHOUT_PATIENCE: usize = 2;
+
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -103,7 +107,12 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let kafka = Arc::new(KafkaOptions { memory, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
     let stats = Arc::new(RedisStats::default());
-    let redis_options = Arc::new(assemble::redis(&settings.redis)?);
+    let mut redis_options = assemble::redis(&settings.redis)?;
+    if settings.redis.unavailable_after.is_some() {
+        // A lane asks again by itself, and wants to know soon who does not answer.
+        redis_options.tries = TRIES_WITHOUT_PATIENCE;
+    }
+    let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let store_health = StoreHealth::default();
