@@ -1,9 +1,9 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
+mod tally;
 mod totals;
 
 use std::{
-    collections::BTreeMap,
     fmt::Write as _,
     sync::atomic::{AtomicI32, AtomicU64, Ordering},
     time::Duration,
@@ -15,6 +15,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub use self::tally::{RefundTally, Tally};
 use crate::{domain::refund::RefundOutcome, worker::ports::CommitTimes};
 
 /// A stage of a batch's way.
@@ -96,6 +97,13 @@ pub struct CapLabels {
     pub cap: String,
 }
 
+/// Label of what a policy says to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ActionLabel {
+    /// `approve` or `suppress`.
+    pub action: &'static str,
+}
+
 /// Label of what is refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SourceLabel {
@@ -135,55 +143,6 @@ pub struct RequestLabels {
     pub status: u16,
 }
 
-/// What a batch came to; added to the metrics when it is committed.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    decisions: BTreeMap<(&'static str, &'static str), u64>,
-    dead_letters: BTreeMap<&'static str, u64>,
-    cap_denials: Vec<(CapLabels, u64)>,
-    /// Decisions that the store had made before.
-    pub replayed: u64,
-    /// Decisions for users with an entry far ahead of the clock.
-    pub ahead: u64,
-}
-
-impl Tally {
-    /// One more decision.
-    pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
-        *self.decisions.entry((verdict, reason)).or_default() += 1;
-    }
-
-    /// Intents of users in a segment that a cap denied.
-    pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
-        let labels = CapLabels { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
-        self.cap_denials.push((labels, count));
-    }
-
-    /// One more dead letter.
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        *self.dead_letters.entry(reason).or_default() += 1;
-    }
-}
-
-/// What a batch of refunds came to; added to the metrics when it is committed.
-#[derive(Debug, Clone, Default)]
-pub struct RefundTally {
-    refunds: BTreeMap<&'static str, u64>,
-    dead_letters: BTreeMap<&'static str, u64>,
-}
-
-impl RefundTally {
-    /// One more refund.
-    pub fn refund(&mut self, outcome: RefundOutcome) {
-        *self.refunds.entry(outcome.as_str()).or_default() += 1;
-    }
-
-    /// One more record that is none.
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        *self.dead_letters.entry(reason).or_default() += 1;
-    }
-}
-
 /// A gauge of seconds.
 pub type Seconds = Gauge<f64, AtomicU64>;
 /// A histogram's maker, for families.
@@ -215,6 +174,14 @@ pub struct Metrics {
     pub rebalances: Counter,
     /// Times the store did not answer a whole batch.
     pub store_failures: Counter,
+    /// Intents decided without their history, by what the policy said.
+    pub unavailable: Family<ActionLabel, Counter>,
+    /// Approved sends that are not in their history yet.
+    pub owed_sends: Gauge,
+    /// Those of them that have been recorded since.
+    pub owed_recorded: Counter,
+    /// Times a batch had to wait because no more may be owed.
+    pub owed_full: Counter,
     /// Decisions for users with an entry more than five minutes ahead of the clock.
     pub clock_ahead: Counter,
     /// Intents of users in more than one segment.
@@ -276,6 +243,10 @@ impl Default for Metrics {
             commit_failures: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
+            unavailable: Family::default(),
+            owed_sends: Gauge::default(),
+            owed_recorded: Counter::default(),
+            owed_full: Counter::default(),
             clock_ahead: Counter::default(),
             segment_overlaps: Counter::default(),
             segment_unnamed: Counter::default(),
@@ -325,6 +296,10 @@ impl Metrics {
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
             "rebalances", rebalances, "Changes of partitions taken up by lanes";
             "store_failures", store_failures, "Times the store did not answer a whole batch and was asked again";
+            "unavailable", unavailable, "Intents decided while their history was away or lost, by action";
+            "owed_sends", owed_sends, "Approved sends that are not yet recorded, their history being away";
+            "owed_recorded", owed_recorded, "Such sends that were recorded once their history was back";
+            "owed_full", owed_full, "Times intents had to wait because no more sends may be owed";
             "clock_ahead", clock_ahead, "Decisions for users with a send more than 5 minutes ahead of the clock";
             "segment_overlaps", segment_overlaps, "Intents of users that are in more than one segment";
             "segment_unnamed", segment_unnamed, "Intents of users in a segment that the policy does not name";
@@ -367,6 +342,9 @@ impl Metrics {
         }
         for (labels, count) in &tally.cap_denials {
             self.cap_denials.get_or_create(labels).inc_by(*count);
+        }
+        for (&action, &count) in &tally.unavailable {
+            self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
         }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);

@@ -3,7 +3,9 @@
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
-use weir::metrics::{CapLabels, DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels};
+use weir::metrics::{
+    ActionLabel, CapLabels, DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels,
+};
 
 const HEAD: &str = "# Metrics
 
@@ -18,6 +20,7 @@ fn all() -> Metrics {
     drop(metrics.decisions.get_or_create(&DecisionLabels { verdict: "v", reason: "r" }));
     drop(metrics.dead_letters.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
+    drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
     drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.refresh_failures.get_or_create(&SourceLabel { source: "s" }));
     drop(metrics.version_age.get_or_create(&SourceLabel { source: "s" }));

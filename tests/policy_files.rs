@@ -167,6 +167,10 @@ fn each_rule_of_a_policy_is_kept() {
         (with("[segments]\nnew = 3"), Sees, "segments.new must be a table"),
         (with("[bypass]\nchannel = \"push\""), Sees, "two brackets"),
         (with("[[bypass]]\nchannel = \"push\"\ncounts = \"no\""), Sees, "bypass[0].counts must be true or false"),
+        (with("[on_unavailable]\naction = \"wait\""), Sees, "two brackets"),
+        (with("[[on_unavailable]]\nchannel = \"push\"\naction = \"defer\""), Sees, "on_unavailable[0].action must be"),
+        (with("[[on_unavailable]]\nchannel = \"push\""), Sees, "action"),
+        (with("[[on_unavailable]]\naction = \"suppress\""), Sees, "valid"),
         (with("[[bypass]]\ncampaign = [\"a\", \"b\"]"), Sees, "valid"),
         (quiet("from = \"22:00\"\nto = \"08:00\""), Sees, "valid"),
         (quiet("from = \"22:00\""), Sees, "quiet_hours needs `to`"),
@@ -211,6 +215,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         zz = 1
         default = { caps = [{ zz = 1 }], zz = 1 }
         bypass = [{ zz = 1 }]
+        on_unavailable = [{ zz = 1 }]
         quiet_hours = { zz = 1 }
     "#;
     let found = errors("p.toml", text);
@@ -224,6 +229,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         ("default.", "/$defs/Segment/properties"),
         ("default.caps[0].", "/$defs/Cap/properties"),
         ("bypass[0].", "/$defs/BypassRule/properties"),
+        ("on_unavailable[0].", "/$defs/UnavailableRule/properties"),
         ("quiet_hours.", "/$defs/QuietHours/properties"),
     ];
     for (path, pointer) in tables {

@@ -16,7 +16,7 @@ use weir::{
             Refund,
             RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
         },
-        shard::{IdHash, UserHash},
+        shard::{IdHash, OriginMark, UserHash},
         time::Time,
     },
     edge::redis::{
@@ -56,7 +56,14 @@ async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, StoreEr
 
 fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
     let id = IdHash::of(&format!("i-{number}"));
-    Send { user: UserHash::of(user), id, at: at(millis), class: ClassNames::default(), cost: 1 }
+    Send {
+        user: UserHash::of(user),
+        id,
+        origin: OriginMark::RESTORED,
+        at: at(millis),
+        class: ClassNames::default(),
+        cost: 1,
+    }
 }
 
 #[tokio::test]

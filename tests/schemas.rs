@@ -168,6 +168,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("suppressed-expired", suppressed(Cause::Expired, None)),
         ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
         ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
+        ("suppressed-unavailable", suppressed(Cause::Unavailable, None)),
     ]
 }
 

@@ -6,7 +6,10 @@ use anyhow::Context as _;
 
 use crate::{
     config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
-    domain::fields::{Field, FieldMap},
+    domain::{
+        fields::{Field, FieldMap},
+        memory::{self, LaneMemory, ReadsRefunds},
+    },
     edge::{
         http::{HttpOptions, Token},
         kafka::client::{Delivery, KafkaOptions},
@@ -47,7 +50,25 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         },
         instance: settings.instance.clone(),
         properties,
+        memory: LaneMemory::default(),
     }
+}
+
+/// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
+/// `worker.memory` has room for.
+///
+/// # Errors
+/// [`Misconfigured`] where there is too little memory for the lanes that are asked for.
+pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
+    let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
+    let bytes = settings.worker.memory_bytes;
+    let wanted = lanes(settings)?;
+    let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, refunds).max(1)) } else { wanted };
+    if lanes < wanted {
+        tracing::warn!(lanes, cores = wanted, "worker.memory has no room for a lane a core: raise it for more");
+    }
+    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| Misconfigured(error.to_string()))?;
+    Ok((lanes, memory))
 }
 
 /// What the Redis edge wants to know.

@@ -80,6 +80,9 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if let Err(error) = assemble::fields(&settings) {
         report.add(Finding::Error, "configuration", error.to_string());
     }
+    if let Err(error) = assemble::lanes_and_memory(&settings) {
+        report.add(Finding::Error, "configuration", error.to_string());
+    }
     let policy = policy(&settings, &mut report).await;
     let set = segments(&settings, &mut report).await;
     if let (Some(policy), Some(set)) = (&policy, &set) {

@@ -14,7 +14,7 @@ use crate::{
     domain::{
         class::Filter,
         decide::Scope,
-        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, Policy, QuietHours},
+        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
     },
     edge::policy_file::parse_policy,
 };
@@ -119,6 +119,7 @@ fn in_text(name: &str, policy: &Policy) -> String {
     lines.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
     lines.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
     lines.extend(policy.bypass.iter().map(bypass_in_words));
+    lines.extend(policy.on_unavailable.iter().map(unavailable_in_words));
     let table: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!("{}\n\n{}\n", lines.join("\n"), table.join("\n"))
 }
@@ -169,9 +170,24 @@ fn bypass_in_words(rule: &Bypass) -> String {
     let parts: Vec<String> = [Some(what).filter(|what| !what.is_empty()), campaigns].into_iter().flatten().collect();
     let counts = match rule.counts {
         Counts::Yes => "recorded, and counts",
+        // A policy has no such rule.
+        Counts::Later => "recorded later, and counts",
         Counts::No => "not recorded",
     };
     format!("Never capped: {} ({counts}).", parts.join(" and "))
+}
+
+fn unavailable_in_words(rule: &OnUnavailable) -> String {
+    let what = match filter_in_words(&rule.filter, "") {
+        everything if everything.is_empty() => "all else".to_owned(),
+        what => what,
+    };
+    let action = match rule.action {
+        Unavailable::Wait => "waits",
+        Unavailable::Approve => "is approved, and recorded later",
+        Unavailable::Suppress => "is suppressed",
+    };
+    format!("While Redis is away (for longer than redis.unavailable_after): {what} {action}.")
 }
 
 fn in_json(policy: &Policy) -> Value {
@@ -187,6 +203,7 @@ fn in_json(policy: &Policy) -> Value {
         "segments": segments,
         "default": caps_in_json(&policy.default),
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
+        "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })
 }

@@ -61,6 +61,10 @@ const INQUIRIES: usize = 8;
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const INQUIRY_TRIES: usize = 3;
 
+/// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
+/// connection that was closed meanwhile.
+const TRIES_WITHOUT_PATIENCE: usize = 2;
+
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -102,10 +106,16 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
     warn_of_names(&policy.current(), &segments.current());
 
-    let kafka = Arc::new(assemble::kafka(&settings.kafka));
+    let (lanes, memory) = assemble::lanes_and_memory(settings)?;
+    let kafka = Arc::new(KafkaOptions { memory, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
     let stats = Arc::new(RedisStats::default());
-    let redis_options = Arc::new(assemble::redis(&settings.redis)?);
+    let mut redis_options = assemble::redis(&settings.redis)?;
+    if settings.redis.unavailable_after.is_some() {
+        // A lane asks again by itself, and wants to know soon who does not answer.
+        redis_options.tries = TRIES_WITHOUT_PATIENCE;
+    }
+    let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let store_health = StoreHealth::default();
@@ -130,12 +140,14 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     Ok(Worker {
         kafka,
         refunds,
-        stores: (0..assemble::lanes(settings)?).map(|_| store()).collect(),
+        stores: (0..lanes).map(|_| store()).collect(),
         desk,
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval: settings.worker.commit_interval,
             drain: settings.worker.drain,
+            unavailable_after: settings.redis.unavailable_after,
+            owed_bytes: usize::try_from(memory.owed_bytes).unwrap_or(usize::MAX),
         },
         http: Some(http),
         drain: settings.worker.drain,

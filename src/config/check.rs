@@ -10,16 +10,23 @@ use std::{
     time::Duration,
 };
 
-use self::parse::{authorities, between, pointer, source};
+use self::parse::{authorities, between, bytes_between, pointer, source};
 use super::{
     IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
     SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
 };
-use crate::document::{
-    Format, Node,
-    value::{Parsed, flag, one_of, text, whole},
+use crate::{
+    document::{
+        Format, Node,
+        value::{Parsed, flag, one_of, text, whole},
+    },
+    domain::memory,
 };
 
+const MIB: u64 = 1024 * 1024;
+/// What one lane can do with.
+const LEAST_MEMORY: u64 = memory::BASE_BYTES + memory::LEAST_LANE_BYTES;
+const MOST_MEMORY: u64 = 1024 * 1024 * MIB;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -114,11 +121,13 @@ fn worker(layers: &Layers<'_>) -> Option<WorkerSettings> {
     let millisecond = Duration::from_millis(1);
     let commit_interval = layers.get("worker.commit_interval", |node| between(node, millisecond, 10 * SECOND));
     let drain = layers.get("worker.drain", |node| between(node, SECOND, 10 * MINUTE));
+    let memory_bytes = layers.get("worker.memory", |node| bytes_between(node, LEAST_MEMORY..=MOST_MEMORY));
     Some(WorkerSettings {
         lanes: usize::from(lanes?),
         batch: usize::try_from(batch?).ok()?,
         commit_interval: commit_interval?,
         drain: drain?,
+        memory_bytes: memory_bytes?,
     })
 }
 

@@ -149,6 +149,13 @@ pub const SETTINGS: &[Setting] = &[
         "Replicas that must have a decision before it is published. 0 to 10.",
     ),
     setting("redis.timeout", Duration, Is("1s"), "How long a reply may take. 10ms to 60s."),
+    setting(
+        "redis.unavailable_after",
+        Duration,
+        Unset("never"),
+        "How long a shard may be away until its intents go by `[[on_unavailable]]` of the policy; until then, and where \
+         this is not set, they wait. Twice `redis.timeout` to 1d.",
+    ),
     setting("segments.source", Text, Required, "The segments' manifest: a file, or `s3://bucket/key`."),
     setting("segments.refresh", Duration, Is("60s"), "How often it is looked at. 1s to 1d."),
     setting(
@@ -187,6 +194,13 @@ pub const SETTINGS: &[Setting] = &[
     setting("worker.batch", Whole, Is("10000"), "Intents decided together, at most. 1 to 100000."),
     setting("worker.commit_interval", Duration, Is("50ms"), "How long a batch may wait to be filled. 1ms to 10s."),
     setting("worker.drain", Duration, Is("20s"), "How long a stop may take. 1s to 10m."),
+    setting(
+        "worker.memory",
+        Text,
+        Is("300MiB"),
+        "What the process may take, without the segments: all queues and batches are sized by it. With kB, MB, GB, KiB, MiB \
+         or GiB. 88MiB to 1TiB; each lane takes 40 MiB at the least.",
+    ),
     setting("http.listen", Text, Is("127.0.0.1:8080"), "Address and port of the HTTP interface. Port 0: any free one."),
     setting(
         "http.token",
@@ -234,17 +248,11 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings that the contract names and this version does not have.
-pub const NOT_YET: [(&str, &str); 2] = [
-    (
-        "kafka.deferred",
-        "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
+pub const NOT_YET: [(&str, &str); 1] = [(
+    "kafka.deferred",
+    "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
          early are suppressed with the time from which on they may be sent",
-    ),
-    (
-        "redis.unavailable_after",
-        "is not available in this version of weir, in which all intents wait in Kafka while Redis is away: leave it out",
-    ),
-];
+)];
 
 /// Properties that are weir's to set, and why.
 pub const REFUSED_PROPERTIES: [(&str, &str); 16] = [

@@ -93,6 +93,8 @@ pub struct RedisSettings {
     pub wait_replicas: u32,
     /// How long a reply may take.
     pub timeout: Duration,
+    /// How long a shard may be away until its intents go by the policy's rules; `None`: they wait.
+    pub unavailable_after: Option<Duration>,
 }
 
 /// Files for TLS to Redis, in PEM.
@@ -203,6 +205,8 @@ pub struct WorkerSettings {
     pub commit_interval: Duration,
     /// How long a stop may take.
     pub drain: Duration,
+    /// What the process may take without the segments, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// `[http]`

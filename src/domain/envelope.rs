@@ -27,7 +27,7 @@ pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
     let suppressed = decision.verdict.suppressed();
     let cap = suppressed.and_then(|suppressed| match suppressed.cause {
         Cause::Cap(cap) => Some(cap),
-        Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours => None,
+        Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
     });
     let envelope = Envelope {
         schema: SCHEMA,

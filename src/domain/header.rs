@@ -24,6 +24,8 @@ pub enum HeaderName {
     Counts,
     /// What the send was.
     Class,
+    /// That the send was not yet in the user's history when it was approved.
+    Recorded,
     /// Why a record is a dead letter, in one word.
     Reason,
     /// Topic of a dead letter's origin.
@@ -40,7 +42,7 @@ pub enum HeaderName {
 
 impl HeaderName {
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Verdict,
         Self::ShadowReason,
         Self::DecidedAt,
@@ -50,6 +52,7 @@ impl HeaderName {
         Self::Cost,
         Self::Counts,
         Self::Class,
+        Self::Recorded,
         Self::Reason,
         Self::ErrorTopic,
         Self::ErrorPartition,
@@ -71,6 +74,7 @@ impl HeaderName {
             Self::Cost => "weir-cost",
             Self::Counts => "weir-counts",
             Self::Class => "weir-class",
+            Self::Recorded => "weir-recorded",
             Self::Reason => "weir-reason",
             Self::ErrorTopic => "__connect.errors.topic",
             Self::ErrorPartition => "__connect.errors.partition",
@@ -99,6 +103,11 @@ impl HeaderName {
             Self::Class => {
                 ("approved", "channel, category and campaign: a JSON array of three, null for what was not given")
             }
+            Self::Recorded => (
+                "approved",
+                "`later` where it was approved without its history, which was away: no cap was asked, and the send is \
+                 recorded once the history is back; else left out",
+            ),
             Self::Reason => ("dead_letters", "one of the reasons of a dead letter"),
             Self::ErrorTopic => ("dead_letters", "topic of the intent"),
             Self::ErrorPartition => ("dead_letters", "partition of the intent"),

@@ -8,7 +8,7 @@ use super::{header::HeaderName, intent::Intent, origin::Origin, time::Time};
 
 /// Why an intent is not sent.
 ///
-/// Later versions add `budget`, `pressure`, `capacity` and `unavailable`; readers should let words pass that they do
+/// Later versions add `budget`, `pressure` and `capacity`; readers should let words pass that they do
 /// not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -23,11 +23,14 @@ pub enum SuppressReason {
     TooEarly,
     /// It is quiet where the user is.
     QuietHours,
+    /// Redis is away, or has lost the user's history, and the policy says not to wait for it.
+    Unavailable,
 }
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Cap, Self::Duplicate, Self::Expired, Self::TooEarly, Self::QuietHours];
+    pub const ALL: [Self; 6] =
+        [Self::Cap, Self::Duplicate, Self::Expired, Self::TooEarly, Self::QuietHours, Self::Unavailable];
 
     /// The word for it in envelopes, headers and metrics.
     #[must_use]
@@ -38,6 +41,7 @@ impl SuppressReason {
             Self::Expired => "expired",
             Self::TooEarly => "too_early",
             Self::QuietHours => "quiet_hours",
+            Self::Unavailable => "unavailable",
         }
     }
 }
@@ -79,6 +83,8 @@ pub enum Cause<'a> {
     TooEarly,
     /// See [`SuppressReason::QuietHours`].
     QuietHours,
+    /// See [`SuppressReason::Unavailable`].
+    Unavailable,
 }
 
 /// That an intent is not sent.
@@ -100,6 +106,7 @@ impl Suppressed<'_> {
             Cause::Expired => SuppressReason::Expired,
             Cause::TooEarly => SuppressReason::TooEarly,
             Cause::QuietHours => SuppressReason::QuietHours,
+            Cause::Unavailable => SuppressReason::Unavailable,
         }
     }
 }
@@ -109,6 +116,8 @@ impl Suppressed<'_> {
 pub enum Counts {
     /// It is recorded, and counts against later sends.
     Yes,
+    /// It was approved while its history was away: it counts from when it is recorded, once that is back.
+    Later,
     /// It went by a bypass that does not count.
     No,
 }
@@ -118,7 +127,7 @@ impl Counts {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Yes => "true",
+            Self::Yes | Self::Later => "true",
             Self::No => "false",
         }
     }
@@ -188,7 +197,7 @@ impl<'a> Decision<'a> {
         let Some(counts) = self.verdict.counts() else { return Vec::new() };
         let class = intent.class();
         let class = serde_json::json!([class.channel, class.category, class.campaign]);
-        let mut headers = Vec::with_capacity(9);
+        let mut headers = Vec::with_capacity(10);
         headers.push((HeaderName::Verdict, self.verdict.as_str().into()));
         headers.extend(self.verdict.suppressed().map(|why| (HeaderName::ShadowReason, why.reason().as_str().into())));
         headers.push((HeaderName::DecidedAt, self.decided_at.millis().to_string().into()));
@@ -198,6 +207,10 @@ impl<'a> Decision<'a> {
         headers.push((HeaderName::Cost, intent.cost.to_string().into()));
         headers.push((HeaderName::Counts, counts.as_str().into()));
         headers.push((HeaderName::Class, class.to_string().into()));
+        match counts {
+            Counts::Yes | Counts::No => {}
+            Counts::Later => headers.push((HeaderName::Recorded, "later".into())),
+        }
         headers
     }
 }
@@ -248,12 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn a_send_that_is_recorded_later_counts_and_says_so() {
+        let headers = headers(Verdict::Approved(Counts::Later), None, r#"{"id":"i","user_id":"u"}"#);
+        let tail = ["weir-counts: true", "weir-class: [null,null,null]", "weir-recorded: later"];
+        assert_eq!(headers[headers.len() - 3..], tail);
+    }
+
+    #[test]
     fn a_record_sent_in_shadow_mode_alone_says_why_it_would_not_have_been() {
         for (cause, reason) in [
             (Cause::Duplicate, SuppressReason::Duplicate),
             (Cause::Expired, SuppressReason::Expired),
             (Cause::TooEarly, SuppressReason::TooEarly),
             (Cause::QuietHours, SuppressReason::QuietHours),
+            (Cause::Unavailable, SuppressReason::Unavailable),
         ] {
             let verdict = Verdict::ShadowSuppressed(Suppressed { cause, eligible_at: None }, Counts::Yes);
             let headers = headers(verdict, None, r#"{"id":"i","user_id":"u"}"#);

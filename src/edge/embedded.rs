@@ -1,7 +1,7 @@
 //! The embedded store: histories in this process, decided by the reference. For `weir demo` and tests.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -12,6 +12,7 @@ use crate::{
         decide::{Answer, Cap, Send, decide},
         history::Entry,
         named_history::NamedHistory,
+        owed::OwedSend,
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
     },
@@ -157,6 +158,25 @@ impl Histories for EmbeddedStore {
 impl Store for EmbeddedStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         self.decide_all(batch, |_| batch.now, answers);
+        Ok(())
+    }
+
+    fn shard(&self, _: UserHash) -> u16 {
+        0
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        // It is never away.
+        away.iter().copied().collect()
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        for send in sends {
+            let OwedSend { user, id, origin, at, cost, .. } = *send;
+            if !self.history(user).iter().any(|entry| (entry.id, entry.at) == (id, at)) {
+                self.remember(user, &PastSend { at, id, origin, class: send.class(), cost });
+            }
+        }
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
         intent::Intent,
-        policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
+        policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
         segment::{LookupScratch, Membership, SegmentSet},
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
@@ -60,6 +60,8 @@ pub enum Way {
         cap_set: usize,
         /// In shadow mode: what would have held it back.
         shadowed: Option<Held>,
+        /// What becomes of it where the store has no answer.
+        otherwise: Unavailable,
     },
 }
 
@@ -70,6 +72,17 @@ pub struct Draft {
     pub way: Way,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,
+}
+
+/// What comes of giving an ask up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenUp {
+    /// It is not given up: it waits.
+    Never,
+    /// It is sent, and owed to its history.
+    Sent,
+    /// It is not sent.
+    Held,
 }
 
 /// One batch on the desk: one clock, one policy, one set of segments.
@@ -190,7 +203,23 @@ impl Sitting {
                 Mode::Shadow => Record::Always,
             },
         });
-        Way::Ask { ask, cap_set, shadowed }
+        let otherwise = self.eval.policy().unavailable(&facts.class);
+        Way::Ask { ask, cap_set, shadowed, otherwise }
+    }
+
+    /// What becomes of each ask that the store has no answer to, in their order.
+    #[must_use]
+    pub fn otherwise(&self, drafts: &[Draft]) -> Vec<GivenUp> {
+        let mode = self.eval.policy().mode;
+        let given_up = |draft: &Draft| match draft.way {
+            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
+            Way::Ask { otherwise, .. } => Some(match (otherwise, mode) {
+                (Unavailable::Wait, _) => GivenUp::Never,
+                (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => GivenUp::Sent,
+                (Unavailable::Suppress, Mode::Enforce) => GivenUp::Held,
+            }),
+        };
+        drafts.iter().filter_map(given_up).collect()
     }
 
     /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
@@ -224,7 +253,7 @@ impl Sitting {
         self.now
     }
 
-    /// Writes the outputs, one a record, and counts them.
+    /// Writes the outputs, one a record, and counts them. An ask without an answer was given up.
     #[must_use]
     pub fn outputs(
         &self,

@@ -12,7 +12,9 @@
 //! its next reader decides it again, and the store answers what it answered before.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
+mod away;
 mod interruption;
+mod owed;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -23,16 +25,21 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    away::Away,
     interruption::Interruption,
-    waiting::{admit, backoff},
+    owed::{Owed, Promise},
+    waiting::{Question, backoff},
 };
 use super::{
-    desk::Desk,
+    desk::{Desk, Draft, GivenUp, Way},
     ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, Records},
     status::LaneStatus,
 };
-use crate::metrics::{Metrics, Stage, Tally};
+use crate::{
+    domain::{decide::Answer, owed::OwedSend},
+    metrics::{Metrics, Stage, Tally},
+};
 
 /// How long the lane waits for a commit before it serves the group again.
 const SERVE_EVERY: Duration = Duration::from_millis(250);
@@ -51,6 +58,10 @@ pub struct LaneSettings {
     pub commit_interval: Duration,
     /// How long it may take to end once it is told to stop.
     pub drain: Duration,
+    /// How long a shard may be away until its intents go by the policy's `on_unavailable`; `None`: they wait.
+    pub unavailable_after: Option<Duration>,
+    /// What approved sends that wait to be recorded may take in memory, in bytes.
+    pub owed_bytes: usize,
 }
 
 /// Why a lane ended.
@@ -93,6 +104,8 @@ struct Turn {
     in_flight: Vec<Progress>,
     in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
+    away: Away,
+    owed: Owed,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -115,15 +128,26 @@ where
             in_flight: Vec::new(),
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
+            away: Away::new(self.settings.unavailable_after),
+            owed: Owed::default(),
         };
+        let end = self.work(&mut turn).await;
+        turn.owed.say_what_is_left();
+        end
+    }
+
+    async fn work(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
         let mut end = self.recover_sink().await;
         loop {
             end = match end {
-                Ok(()) => self.turns(&mut turn).await,
-                Err(Interruption::Stop) => return self.drain(&mut turn).await,
+                Ok(()) => self.turns(turn).await,
+                Err(Interruption::Stop) => {
+                    self.drain(turn).await?;
+                    return self.pay_off(turn).await;
+                }
                 Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Group) => self.take_up_change(&mut turn).await,
-                Err(Interruption::Rewind(reason)) => self.rewind(&mut turn, &reason).await,
+                Err(Interruption::Group) => self.take_up_change(turn).await,
+                Err(Interruption::Rewind(reason)) => self.rewind(turn, &reason).await,
             }
         }
     }
@@ -136,6 +160,7 @@ where
             }
             let began = self.clock.passed();
             self.status.turn(began);
+            self.tend(turn).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(turn.submitted_at);
             let pause = self.settings.commit_interval.saturating_sub(since).max(Duration::from_millis(1));
@@ -158,7 +183,7 @@ where
 
     /// Decides a batch and hands it over.
     async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let (outputs, tally, asked_at) = self.decide(&batch, &turn.committed).await?;
+        let Decided { outputs, tally, asked_at, promises } = self.decide(turn, &batch).await?;
         self.land(turn).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
@@ -170,6 +195,7 @@ where
         let membership = self.source.membership()?;
         turn.in_flight.clone_from(&progress);
         turn.in_flight_tally = tally;
+        turn.owed.promise(promises);
         turn.submitted_at = self.clock.passed();
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
@@ -203,12 +229,14 @@ where
                 for done in turn.in_flight.drain(..) {
                     turn.committed.insert(done.partition, done.next_offset);
                 }
+                turn.owed.committed(&self.metrics);
                 turn.pauses = Box::new(backoff());
                 self.note_lag(turn);
                 Ok(true)
             }
             Settled::Failed(error) => {
                 turn.in_flight.clear();
+                turn.owed.failed();
                 self.metrics.commit_failures.inc();
                 Err(error.into())
             }
@@ -221,13 +249,9 @@ where
         }
     }
 
-    /// Turns records into outputs; waits for the store as long as it takes, but not beyond a change of the group.
-    /// Also gives the moment since when the answers hold.
-    async fn decide(
-        &mut self,
-        batch: &S::Batch,
-        done: &BTreeMap<i32, i64>,
-    ) -> Result<(Vec<Output>, Tally, Duration), Interruption> {
+    /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
+    /// the group.
+    async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
         let began = self.clock.passed();
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
@@ -237,14 +261,53 @@ where
         self.metrics.stage(Stage::Decode, gated - began);
 
         let mut answers = vec![None; asks.asks.len()];
-        let asked_at = if answers.is_empty() { gated } else { admit(self, &asks, &mut answers, done).await? };
+        let given_up = sitting.otherwise(&drafts);
+        let shards = asks.asks.iter().map(|ask| self.store.shard(ask.user)).collect();
+        let question = Question { asks: &asks, given_up: &given_up, shards };
+        let asked_at = if answers.is_empty() { gated } else { self.admit(turn, &question, &mut answers).await? };
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, admitted - gated);
 
         let (outputs, tally) = sitting.outputs(batch, &decoded, &drafts, &answers);
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        Ok((outputs, tally, asked_at))
+        let promises = promises(batch, &drafts, &question, &answers);
+        Ok(Decided { outputs, tally, asked_at, promises })
     }
+}
+
+/// A batch, decided.
+struct Decided {
+    outputs: Vec<Output>,
+    tally: Tally,
+    /// Since when the store's answers hold.
+    asked_at: Duration,
+    /// What is owed to histories once it is committed.
+    promises: Vec<Promise>,
+}
+
+/// The sends of a batch that were approved without an answer.
+fn promises(
+    batch: &impl Records,
+    drafts: &[Draft],
+    question: &Question<'_, '_>,
+    answers: &[Option<Answer>],
+) -> Vec<Promise> {
+    if answers.iter().all(Option::is_some) {
+        return Vec::new();
+    }
+    let mut promises = Vec::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        match draft.way {
+            Way::Ask { ask, .. } if answers[ask].is_none() && question.given_up[ask] == GivenUp::Sent => {
+                let record = batch.get(index);
+                let send = OwedSend::new(&question.asks.asks[ask], question.asks.now);
+                let (partition, offset) = (record.partition, record.offset);
+                promises.push(Promise { partition, offset, shard: question.shards[ask], send });
+            }
+            Way::Ask { .. } | Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => {}
+        }
+    }
+    promises
 }
 
 /// How far a batch brings each of its partitions.

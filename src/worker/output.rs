@@ -13,7 +13,7 @@ use crate::{
         envelope::envelope,
         header::HeaderName,
         origin::Origin,
-        policy::{CapWindow, GateReason, Mode, PolicyEval},
+        policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
         segment::SegmentSet,
         time::Time,
         verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
@@ -113,19 +113,23 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// What became of an intent, and the time it was judged by.
     fn verdict(&mut self, draft: &Draft, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
-        if let Some(answer) = answer(draft, answers) {
-            self.tally.ahead += u64::from(answer.ahead);
-            self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
+        match (answer(draft, answers), draft.way) {
+            (Some(answer), _) => {
+                self.tally.ahead += u64::from(answer.ahead);
+                self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
+            }
+            (None, Way::Ask { otherwise, .. }) => self.tally.unavailable(otherwise.as_str()),
+            (None, Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. }) => {}
         }
         ruling(self.eval, draft, answers, self.now)
     }
 }
 
-/// The store's answer to an intent that it was asked about.
+/// The store's answer to an intent that it was asked about; none where it was given up.
 fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
     match draft.way {
         Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
-        Way::Ask { ask, .. } => Some(answers[ask].expect("the lane asks until every place is filled")),
+        Way::Ask { ask, .. } => answers[ask],
     }
 }
 
@@ -136,7 +140,7 @@ pub(super) fn ruling<'e>(
     answers: &[Option<Answer>],
     now: Time,
 ) -> (Verdict<'e>, Time) {
-    let (cap_set, shadowed) = match draft.way {
+    let (cap_set, shadowed, otherwise) = match draft.way {
         // A dead letter has been written before.
         Way::DeadLetter => return (Verdict::Approved(Counts::No), now),
         Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
@@ -147,9 +151,11 @@ pub(super) fn ruling<'e>(
             };
             return (verdict, now);
         }
-        Way::Ask { ask: _, cap_set, shadowed } => (cap_set, shadowed),
+        Way::Ask { ask: _, cap_set, shadowed, otherwise } => (cap_set, shadowed, otherwise),
     };
-    let Some(answer) = answer(draft, answers) else { return (Verdict::Approved(Counts::No), now) };
+    let Some(answer) = answer(draft, answers) else {
+        return (given_up(shadowed, otherwise, eval.policy().mode), now);
+    };
     let refused = match answer.verdict {
         Answered::Allowed | Answered::Replayed => None,
         Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
@@ -161,6 +167,20 @@ pub(super) fn ruling<'e>(
         (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
     };
     (verdict, answer.at)
+}
+
+/// What becomes of an intent whose history was waited for long enough.
+fn given_up<'e>(shadowed: Option<Held>, otherwise: Unavailable, mode: Mode) -> Verdict<'e> {
+    let unavailable = match otherwise {
+        Unavailable::Wait => unreachable!("the lane asks for as long as it takes where the policy says to wait"),
+        Unavailable::Approve => None,
+        Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
+    };
+    match (shadowed.map(suppressed).or(unavailable), mode) {
+        (None, _) => Verdict::Approved(Counts::Later),
+        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
+        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Later),
+    }
 }
 
 fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
@@ -176,6 +196,7 @@ fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: O
 const fn how_counted(counts: Counts) -> &'static str {
     match counts {
         Counts::Yes => "counted",
+        Counts::Later => "counted-later",
         Counts::No => "not-counted",
     }
 }

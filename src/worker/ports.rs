@@ -1,9 +1,15 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    time::Duration,
+};
 
 use super::record::{Job, Progress, Records};
-use crate::domain::{admit::AdmitBatch, decide::Answer, named_history::NamedHistory, shard::UserHash, time::Time};
+use crate::domain::{
+    admit::AdmitBatch, decide::Answer, named_history::NamedHistory, owed::OwedSend, shard::UserHash, time::Time,
+};
 
 /// The clock, and time that passes. The clock is read once a batch and handed down; what waits uses the other two,
 /// which no change of the system's clock disturbs.
@@ -51,6 +57,23 @@ pub trait Store: Send {
         batch: &AdmitBatch<'_>,
         answers: &mut [Option<Answer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The shard that a user's history is in: what is away together, and comes back together.
+    fn shard(&self, user: UserHash) -> u16;
+
+    /// Looks in the background whether shards that were away, or had lost their history, can be asked again; gives
+    /// those of which that was found since the last call. To be called again and again while there are any; it neither
+    /// blocks nor asks more often than is good for a server in trouble.
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16>;
+
+    /// Puts sends into their users' histories that are not there yet, at the time at which each was decided: for what was
+    /// approved while its history was away. A send of the same id and time is there already. `now` is the clock.
+    ///
+    /// Safe to call again after an error, and to drop half way.
+    ///
+    /// # Errors
+    /// Some may not be there.
+    fn record(&mut self, sends: &[OwedSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Where histories are, to be read: writes nothing.

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
@@ -9,6 +10,8 @@ use weir::{
     domain::{
         admit::AdmitBatch,
         decide::{Answer, Verdict},
+        owed::OwedSend,
+        shard::UserHash,
         time::Time,
     },
     edge::redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
@@ -125,6 +128,18 @@ impl Store for SimStore {
             return Ok(());
         }
         outcome
+    }
+
+    fn shard(&self, user: UserHash) -> u16 {
+        self.store.shard(user)
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        self.store.watch(away)
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+        self.store.record(sends, now).await
     }
 }
 

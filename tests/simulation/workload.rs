@@ -86,6 +86,7 @@ pub fn desk() -> Desk {
         segments: BTreeMap::new(),
         default: Arc::new(Caps::Limited(CAPS.into_iter().map(cap).collect())),
         bypass: Vec::new(),
+        on_unavailable: Vec::new(),
         quiet_hours: None,
         max_age_ms: None,
         mode: Mode::Enforce,

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::{summary::Summary, watcher::Watcher};
 use super::worker::{HttpSetup, StoreHealth, Worker};
 use crate::{
-    domain::{fields::FieldMap, policy::Policy},
+    domain::{fields::FieldMap, memory::LaneMemory, policy::Policy},
     edge::{
         embedded::EmbeddedStore,
         http::{self, HttpOptions, InquiryPool},
@@ -88,6 +88,7 @@ impl Broker {
             delivery: Delivery::ExactlyOnce,
             instance: "demo".to_owned(),
             properties: BTreeMap::new(),
+            memory: LaneMemory::default(),
         };
         for topic in options.topics() {
             cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;
@@ -146,7 +147,13 @@ async fn worker(
         segments: Refreshed::new(Arc::new(traffic::segments())),
         policy: Refreshed::new(Arc::new(policy)),
     };
-    let lane = LaneSettings { batch: 10_000, commit_interval: Duration::from_millis(50), drain: DRAIN };
+    let lane = LaneSettings {
+        batch: 10_000,
+        commit_interval: Duration::from_millis(50),
+        drain: DRAIN,
+        unavailable_after: None,
+        owed_bytes: 0,
+    };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
     let inquiry = Inquiry::new(&desk, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));
     let inquiries = Arc::new(InquiryPool::new(vec![inquiry]));

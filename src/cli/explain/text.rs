@@ -166,6 +166,7 @@ impl Page<'_> {
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
             (SuppressReason::QuietHours, _) => "it is quiet where the user is".to_owned(),
+            (SuppressReason::Unavailable, _) => "its history is away, and the policy says not to wait".to_owned(),
         }
     }
 

@@ -27,6 +27,8 @@ Intents older than 6h have expired.
 Intents of category marketing or promo are suppressed from 22:00 to 08:00 by the user's clock.
 Never capped: category transactional (not recorded).
 Never capped: channel push or sms and campaign alarm (recorded, and counts).
+While Redis is away (for longer than redis.unavailable_after): category transactional is approved, and recorded later.
+While Redis is away (for longer than redis.unavailable_after): channel push or sms is suppressed.
 
  active            daily       at most 4 in any 24h
                    push-today  at most 2 per day, of channel push

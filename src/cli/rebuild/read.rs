@@ -14,6 +14,7 @@ use crate::{
         decode::Header,
         fields::FieldMap,
         refund::{Refund, RefundOutcome, RefundReader},
+        shard::OriginMark,
         time::Time,
     },
     edge::{
@@ -192,7 +193,7 @@ impl Reader {
 
 fn send_of(sent: &Sent) -> Send<'_> {
     let Sent { user, id, at, cost, .. } = *sent;
-    Send { user, id, at, class: sent.class(), cost }
+    Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
 }
 
 /// The pauses between attempts at a Redis that is away.

@@ -1,6 +1,6 @@
 //! Values of more than one section.
 
-use std::{io::Read, path::Path, time::Duration};
+use std::{io::Read, ops::RangeInclusive, path::Path, time::Duration};
 
 use crate::{
     authorities::Authorities,
@@ -24,6 +24,24 @@ pub(super) fn between(node: &Node, least: Duration, most: Duration) -> Parsed<Du
     }
     let words = |length: Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
     Err(format!("must be from {} to {}, not {}", words(least), words(most), words(found)))
+}
+
+/// An amount of memory within bounds, in bytes: `300MiB`, `1 GB`.
+pub(super) fn bytes_between(node: &Node, range: RangeInclusive<u64>) -> Parsed<u64> {
+    const UNITS: [(&str, u64); 6] =
+        [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000)];
+    let text = text(node)?;
+    let how = || format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}");
+    let lower = text.to_ascii_lowercase();
+    let (number, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit))).ok_or_else(how)?;
+    let number: u64 = number.parse().map_err(|_| how())?;
+    let bytes = number.checked_mul(unit).ok_or_else(how)?;
+    if range.contains(&bytes) {
+        return Ok(bytes);
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    Err(format!("must be from {} MiB to {} MiB, not {text:?}", mib(*range.start()), mib(*range.end())))
 }
 
 /// A file, relative to the configuration's folder, or `s3://bucket/key`.

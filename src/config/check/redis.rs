@@ -24,6 +24,10 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
     let allow_eviction = layers.get("redis.allow_eviction", flag);
     let wait_replicas = layers.get("redis.wait_replicas", |node| whole(node, 0..=10_u32));
     let timeout = layers.get("redis.timeout", |node| between(node, SECOND / 100, MINUTE));
+    let unavailable_after = layers.optional("redis.unavailable_after", |node| {
+        let least = 2 * timeout.unwrap_or_default();
+        between(node, least, DAY).map_err(|reason| format!("{reason} (the least is twice redis.timeout)"))
+    });
     Some(RedisSettings {
         nodes: nodes?,
         username,
@@ -37,6 +41,7 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
         allow_eviction: allow_eviction?,
         wait_replicas: wait_replicas?,
         timeout: timeout?,
+        unavailable_after,
     })
 }
 

@@ -62,6 +62,7 @@ impl Case {
             segments: BTreeMap::new(),
             default: Arc::new(Caps::Limited(caps.to_vec())),
             bypass: Vec::new(),
+            on_unavailable: Vec::new(),
             quiet_hours: None,
             max_age_ms: None,
             mode: Mode::Enforce,

@@ -192,7 +192,7 @@ impl PolicyEval {
         let bypass = self.policy.bypass.iter().find(|rule| rule.matches(&intent.class)).map(|rule| rule.counts);
         match bypass {
             Some(Counts::No) => Gate::Bypass,
-            Some(Counts::Yes) => Gate::Ask { cap_set: Self::NO_CAPS },
+            Some(Counts::Yes | Counts::Later) => Gate::Ask { cap_set: Self::NO_CAPS },
             None => Gate::Ask { cap_set: self.cap_set(intent) },
         }
     }

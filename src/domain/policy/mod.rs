@@ -119,6 +119,38 @@ impl Bypass {
     }
 }
 
+/// What becomes of an intent whose history is away, or lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unavailable {
+    /// It waits until the history is back, and all behind it in its partition with it.
+    Wait,
+    /// It is sent without asking a cap, and recorded once the history is back.
+    Approve,
+    /// It is not sent.
+    Suppress,
+}
+
+impl Unavailable {
+    /// The word for it in policies and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Approve => "approve",
+            Self::Suppress => "suppress",
+        }
+    }
+}
+
+/// A rule for when Redis is away. What it names must all fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnUnavailable {
+    /// The channels and categories it speaks of.
+    pub filter: Filter,
+    /// What becomes of their intents.
+    pub action: Unavailable,
+}
+
 /// Whether verdicts are carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -141,6 +173,8 @@ pub struct Policy {
     pub default: Arc<Caps>,
     /// What is never capped; the first rule that matches says whether it counts.
     pub bypass: Vec<Bypass>,
+    /// What to do while Redis is away; the first rule that matches counts, and what none matches waits.
+    pub on_unavailable: Vec<OnUnavailable>,
     /// When nothing is sent.
     pub quiet_hours: Option<QuietHours>,
     /// An intent older than this, in milliseconds, has expired.
@@ -154,6 +188,13 @@ impl Policy {
     #[must_use]
     pub fn caps_of(&self, segment: Option<&str>) -> &Arc<Caps> {
         segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
+    }
+
+    /// What becomes of an intent of this class while its history is away.
+    #[must_use]
+    pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
+        let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
+        rule.map_or(Unavailable::Wait, |rule| rule.action)
     }
 
     /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.

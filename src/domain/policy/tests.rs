@@ -286,6 +286,7 @@ fn policy() -> Policy {
         timezone: zone("Asia/Singapore"),
         segments: segments.into_iter().map(|(name, caps)| (name.to_owned(), Arc::new(caps))).collect(),
         default: Arc::new(Caps::Limited(vec![sliding("daily", 1, 24)])),
+        on_unavailable: Vec::new(),
         bypass: vec![
             Bypass { filter: only(&[], &["transactional"]), campaigns: None, counts: Counts::No },
             Bypass { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()), counts: Counts::Yes },
@@ -479,6 +480,7 @@ proptest! {
             segments: BTreeMap::new(),
             default: Arc::new(Caps::Limited(caps)),
             bypass: Vec::new(),
+            on_unavailable: Vec::new(),
             quiet_hours: QuietHours::new(clock("22:30:00"), clock("02:15:00"), Filter::default()),
             max_age_ms: None,
             mode: Mode::Enforce,

@@ -141,7 +141,7 @@ impl Tally {
                     tally.suppressed[policy] += 1;
                 }
             }
-            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours => {}
+            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => {}
         }
     }
 

@@ -19,6 +19,8 @@ use rdkafka::{
     types::{RDKafkaConfRes, RDKafkaRespErr},
 };
 
+use crate::domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory};
+
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
@@ -51,21 +53,18 @@ pub struct KafkaOptions {
     pub instance: String,
     /// Settings handed to librdkafka as they are, over ours.
     pub properties: BTreeMap<String, String>,
+    /// How much a lane's clients and batches may hold.
+    pub memory: LaneMemory,
 }
 
 /// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
 /// of the output (and its successor's read of the committed offsets) only so long.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// The most of fetched but unread messages a lane holds, in kB.
-const QUEUED_MAX_KBYTES: &str = "8192";
 /// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
 /// that were not there while brokers were in trouble, would be read by nobody.
 const METADATA_REFRESH_MS: &str = "10000";
-/// The most of a batch's output a lane holds, in kB: above the largest batch of the largest intents in practice;
-/// beyond it producing waits for the broker.
-const OUTPUT_MAX_KBYTES: &str = "131072";
-/// The largest record that the producer hands to a broker, in bytes: an intent of 1 MiB inside its envelope, with headers.
-const RECORD_MAX_BYTES: &str = "8388608";
+/// What a broker gives of one partition at a time, at most, in bytes: librdkafka's own default.
+const PARTITION_FETCH_BYTES: u64 = 1_048_576;
 
 impl KafkaOptions {
     /// The transactional id of a lane: stable over restarts.
@@ -84,7 +83,8 @@ impl KafkaOptions {
     #[must_use]
     pub fn for_refunds(&self) -> Option<Self> {
         let intents = self.refunds.clone()?;
-        Some(Self { intents, group: format!("{}-refunds", self.group), refunds: None, ..self.clone() })
+        let memory = LaneMemory::of_refunds();
+        Some(Self { intents, group: format!("{}-refunds", self.group), refunds: None, memory, ..self.clone() })
     }
 
     /// Settings of any client of this instance.
@@ -101,7 +101,9 @@ impl KafkaOptions {
             ("fetch.queue.backoff.ms", "10"),
             ("fetch.wait.max.ms", "100"),
             ("partition.assignment.strategy", "range"),
-            ("queued.max.messages.kbytes", QUEUED_MAX_KBYTES),
+            ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
+            ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
+            ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
             ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
         config
@@ -118,8 +120,9 @@ impl KafkaOptions {
     pub fn producer(&self, lane: usize) -> ClientConfig {
         let mut config = self.with_properties(&[
             ("linger.ms", "5"),
-            ("message.max.bytes", RECORD_MAX_BYTES),
-            ("queue.buffering.max.kbytes", OUTPUT_MAX_KBYTES),
+            ("message.max.bytes", &LARGEST_OUTPUT_BYTES.to_string()),
+            // Beyond it producing waits for the broker.
+            ("queue.buffering.max.kbytes", &(self.memory.output_bytes / 1024).to_string()),
             ("queue.buffering.max.messages", "1000000"),
             ("retry.backoff.ms", "10"),
         ]);

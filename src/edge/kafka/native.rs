@@ -20,7 +20,7 @@ use rdkafka::{
 };
 
 use crate::{
-    domain::time::Time,
+    domain::{memory::RECORD_OVERHEAD_BYTES, time::Time},
     worker::record::{Headers, RecordView, Records},
 };
 
@@ -109,6 +109,13 @@ impl Message {
         if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR { headers } else { ptr::null_mut() }
     }
 
+    /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
+    fn bytes_held(&self) -> usize {
+        let headers = (0..).map_while(|index| self.header(index));
+        let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+        self.raw().len + self.raw().key_len + headers + RECORD_OVERHEAD_BYTES
+    }
+
     fn timestamp(&self) -> Option<Time> {
         let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
         // SAFETY: the message is alive.
@@ -148,6 +155,7 @@ impl Drop for Message {
 pub struct MessageBatch<C: ConsumerContext + 'static> {
     messages: Vec<Message>,
     bytes: usize,
+    largest_bytes: usize,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
 }
@@ -167,13 +175,19 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
     #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
-        Self { messages: Vec::new(), bytes: 0, _consumer: consumer }
+        Self { messages: Vec::new(), bytes: 0, largest_bytes: 0, _consumer: consumer }
     }
 
-    /// Bytes of all keys and values.
+    /// Bytes of all keys, values and headers, and what each record costs besides.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The same of the largest record.
+    #[must_use]
+    pub fn largest_bytes(&self) -> usize {
+        self.largest_bytes
     }
 
     /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
@@ -187,7 +201,9 @@ impl<C: ConsumerContext> MessageBatch<C> {
         for message in raw.into_iter().filter_map(NonNull::new).map(Message) {
             let code = message.raw().err;
             if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
-                self.bytes += message.raw().len + message.raw().key_len;
+                let bytes = message.bytes_held();
+                self.bytes += bytes;
+                self.largest_bytes = self.largest_bytes.max(bytes);
                 self.messages.push(message);
             } else {
                 let (partition, offset) = (message.raw().partition, message.raw().offset);

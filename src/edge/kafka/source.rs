@@ -32,11 +32,11 @@ const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long messages are waited for between two looks at the group's events.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The bytes after which a batch is full, however few records it has: a lane holds two batches.
-const BATCH_BYTES: usize = 32 * 1024 * 1024;
-/// Records taken in one call, so that a batch goes over [`BATCH_BYTES`] by so many at the most. Larger ones gain
-/// nothing: a call costs less than a record.
+/// Records taken in one call, at most. More gain nothing: a call costs less than a record.
 const TAKE: usize = 128;
+/// How large the next record is taken to be, at the least, where a batch is nearly full: a batch goes over its bound by
+/// one call's records, and the larger they are the fewer are taken.
+const LEAST_RECORD_BYTES: usize = 128 * 1024;
 
 /// What a commit must carry: the consumer, and its membership when the batch was read.
 pub struct Membership {
@@ -54,6 +54,8 @@ pub struct KafkaSource {
     topic_name: CString,
     options: KafkaOptions,
     rights: Rights,
+    /// The bytes after which a batch is full, however few records it has.
+    batch_bytes: usize,
     assigned: TopicPartitionList,
     starts: Vec<Progress>,
 }
@@ -85,6 +87,7 @@ impl KafkaSource {
             options: options.clone(),
             // A reader's rights are the same in every lane.
             rights: Rights::of(options, 0),
+            batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
             assigned: TopicPartitionList::new(),
             starts: Vec::new(),
         })
@@ -232,10 +235,13 @@ impl Source for KafkaSource {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let room = max.saturating_sub(batch.len());
-            for error in batch.fill(&self.queue, room.min(TAKE), left.min(SLICE)) {
+            let fitting =
+                self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
+            let most = room.min(TAKE).min(fitting.max(1));
+            for error in batch.fill(&self.queue, most, left.min(SLICE)) {
                 self.judge(error.code, &format!("partition {}", error.partition))?;
             }
-            if batch.len() >= max || batch.bytes() >= BATCH_BYTES || Instant::now() >= deadline {
+            if batch.len() >= max || batch.bytes() >= self.batch_bytes || Instant::now() >= deadline {
                 return Ok(None);
             }
         }

@@ -11,13 +11,16 @@ use crate::{
         value::{self, Parsed},
     },
     domain::{
-        policy::{Bypass, Caps, Counts, Mode, Policy, QuietHours},
+        policy::{Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
         zone::Zone,
     },
 };
 
 /// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
-const TOP_LEVEL: [&str; 5] = ["version", "timezone", "max_age", "shadow", "bypass"];
+const TOP_LEVEL: [&str; 6] = ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable"];
+
+const UNAVAILABLE: [(&str, Unavailable); 3] =
+    [("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
 
 /// Where a key that is unknown here belongs.
 pub(super) fn elsewhere(key: &str) -> Option<String> {
@@ -36,6 +39,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, history_ms: i64) -> O
         table.node("segments").map_or_else(|| Some(BTreeMap::new()), |node| segments(document, node, history_ms));
     let default = default(&mut table, history_ms);
     let bypass = table.node("bypass").map_or_else(Vec::new, |node| bypass(document, node));
+    let on_unavailable = table.node("on_unavailable").map_or_else(Vec::new, |node| on_unavailable(document, node));
     let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node));
     let max_age_ms = table.optional("max_age", value::duration_ms);
     let shadow = table.optional("shadow", value::flag).unwrap_or(false);
@@ -46,6 +50,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, history_ms: i64) -> O
         segments: segments?,
         default: default?,
         bypass,
+        on_unavailable,
         quiet_hours,
         max_age_ms,
         mode: if shadow { Mode::Shadow } else { Mode::Enforce },
@@ -108,6 +113,26 @@ fn bypass_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<Bypas
         campaigns: campaigns.map(|names| names.into_iter().map(str::to_owned).collect()),
         counts: if counts { Counts::Yes } else { Counts::No },
     })
+}
+
+fn on_unavailable(document: &Document<'_>, node: &Node) -> Vec<OnUnavailable> {
+    let Value::List(rules) = &node.value else {
+        document.note(
+            &node.origin,
+            "on_unavailable must be a list of rules: in TOML, write [[on_unavailable]] with two brackets",
+        );
+        return Vec::new();
+    };
+    let rule = |(index, node)| unavailable_rule(document, node, &format!("on_unavailable[{index}]"));
+    rules.iter().enumerate().filter_map(rule).collect()
+}
+
+fn unavailable_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<OnUnavailable> {
+    let mut table = Table::of(document, node, path)?;
+    let filter = filter(&mut table);
+    let action = table.required("action", |node| value::one_of(node, &UNAVAILABLE));
+    table.finish(elsewhere);
+    Some(OnUnavailable { filter, action: action? })
 }
 
 fn quiet_hours(document: &Document<'_>, node: &Node) -> Option<QuietHours> {

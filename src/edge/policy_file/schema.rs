@@ -33,6 +33,10 @@ struct PolicyFile {
     /// What is never capped; the first rule that matches says whether it counts.
     #[schemars(default)]
     bypass: Vec<BypassRule>,
+    /// What becomes of intents whose history is away for longer than redis.unavailable_after; the first rule that
+    /// matches counts, and what none matches waits.
+    #[schemars(default)]
+    on_unavailable: Vec<UnavailableRule>,
     /// When nothing is sent, by the user's clock.
     quiet_hours: Option<QuietHours>,
     /// An intent that is older (by its created_at, else Kafka's time) is suppressed as expired: "6h".
@@ -134,6 +138,29 @@ struct BypassRule {
     campaign: Option<Names>,
     /// true (unless set): recorded, and counts against later sends. false: not recorded, no duplicate check.
     counts: Option<bool>,
+}
+
+/// What becomes of intents while Redis is away: what is named must all fit; all of them where nothing is.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct UnavailableRule {
+    /// The channels.
+    channel: Option<Names>,
+    /// The categories.
+    category: Option<Names>,
+    /// wait: until Redis is back, and with it all behind it in its partition. approve: sent without asking a cap, and
+    /// recorded once Redis is back. suppress: not sent.
+    action: UnavailableAction,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum UnavailableAction {
+    Wait,
+    Approve,
+    Suppress,
 }
 
 /// From one time of day until before another, over midnight where the second is earlier.

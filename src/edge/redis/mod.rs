@@ -29,6 +29,7 @@ mod slot_map;
 mod stats;
 mod store;
 mod trouble;
+mod watch;
 
 pub use address::NodeAddr;
 pub use keyspace::{FORMAT, Keyspace, Meta};

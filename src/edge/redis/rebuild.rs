@@ -15,6 +15,7 @@ use std::{
 
 use redis::cmd;
 
+pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
     restorer::{Restorer, Send},

@@ -1,15 +1,26 @@
 //! The store in Redis: a batch becomes calls of `lua/admit.lua`, in rounds, until all is answered.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use redis::cmd;
 
 use super::{
-    cluster::Cluster, history::named_history, keyspace::Keyspace, names::Names, open::get_epoch, options::RedisOptions,
-    pass::Pass, renewal::renewed, stats::RedisStats,
+    cluster::Cluster,
+    history::named_history,
+    keyspace::Keyspace,
+    names::Names,
+    open::get_epoch,
+    options::RedisOptions,
+    pass::Pass,
+    rebuild::{Send, put_in},
+    renewal::renewed,
+    stats::RedisStats,
+    watch::{Seen, Watch},
 };
 use crate::{
-    domain::{admit::AdmitBatch, decide::Answer, named_history::NamedHistory, shard::UserHash},
+    domain::{
+        admit::AdmitBatch, decide::Answer, named_history::NamedHistory, owed::OwedSend, shard::UserHash, time::Time,
+    },
     worker::ports::{Histories, Store, StoreError},
 };
 
@@ -20,6 +31,7 @@ pub struct RedisStore {
     names: Names,
     /// Shards found without their epoch and not answered since.
     lost: Vec<u16>,
+    watch: Watch,
 }
 
 impl RedisStore {
@@ -31,6 +43,7 @@ impl RedisStore {
             keyspace: Arc::clone(&opened.keyspace),
             names: Names::default(),
             lost: opened.lost.clone(),
+            watch: Watch::new(options, stats),
         }
     }
 
@@ -102,7 +115,7 @@ pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
 
 impl Store for RedisStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let Self { cluster, keyspace, names, lost } = self;
+        let Self { cluster, keyspace, names, lost, .. } = self;
         let mut pass = Pass::new(batch, answers, keyspace);
         pass.name(cluster, names).await;
         pass.run(cluster, names).await;
@@ -115,6 +128,37 @@ impl Store for RedisStore {
             return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
         }
         result
+    }
+
+    fn shard(&self, user: UserHash) -> u16 {
+        self.keyspace.meta().layout.place(user).shard
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        match self.watch.look(away, &self.keyspace) {
+            None => Vec::new(),
+            Some(Seen::Back(shards)) => shards,
+            Some(Seen::Renewed(keyspace)) => {
+                self.lost.clear();
+                self.keyspace = keyspace;
+                self.names = Names::default();
+                away.iter().copied().collect()
+            }
+        }
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+        let mut owed = Vec::with_capacity(sends.len());
+        for send in sends {
+            let OwedSend { user, id, origin, at, cost, .. } = *send;
+            owed.push(Send { user, id, origin, at, class: send.class(), cost });
+        }
+        let Self { cluster, keyspace, names, .. } = self;
+        let (ended, _) = put_in(cluster, names, (keyspace, keyspace.epoch()), &owed, now).await?;
+        if let Some((_, found)) = ended.lost.first_key_value() {
+            return Err(lost_history(ended.lost.keys().copied().collect(), found));
+        }
+        ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(why)))
     }
 }
 

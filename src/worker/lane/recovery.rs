@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Interruption, LONGEST_BACKOFF, Lane, LaneError, SERVE_EVERY, Turn, waiting::backoff};
-use crate::worker::ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store};
+use super::{Interruption, LONGEST_BACKOFF, Lane, LaneError, SERVE_EVERY, Turn, away::Why, waiting::backoff};
+use crate::worker::ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError};
 
 /// What is kept of the time to end for leaving the group, at most.
 const LEAVING: Duration = Duration::from_secs(3);
@@ -47,6 +47,7 @@ where
     /// Notes what the group has given or taken.
     fn settled(&self, turn: &mut Turn, event: GroupEvent) {
         turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        turn.owed.settle(self.source.starts(), &self.metrics);
         match event {
             GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
             GroupEvent::Assigned => {
@@ -72,6 +73,7 @@ where
             }
         }
         turn.in_flight.clear();
+        turn.owed.failed();
         let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
         self.recover_sink().await?;
@@ -92,6 +94,7 @@ where
         }
         self.status.set_trouble(None);
         turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        turn.owed.settle(self.source.starts(), &self.metrics);
         Ok(())
     }
 
@@ -149,6 +152,40 @@ where
         let passed = self.clock.passed();
         let drain = self.settings.drain;
         passed >= *turn.ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
+    }
+
+    /// Records what is owed to histories that are back by the end, as long as there is time.
+    pub(super) async fn pay_off(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+        turn.owed.settle(&[], &self.metrics);
+        while !turn.owed.is_empty() && !self.out_of_time(turn) {
+            self.status.turn(self.clock.passed());
+            for shard in self.store.watch(&turn.away.watched()) {
+                turn.away.found_back(shard);
+            }
+            for shard in turn.owed.shards() {
+                let left = turn.ends_by.unwrap_or_default().saturating_sub(self.clock.passed());
+                let sends = turn.owed.first(shard, usize::MAX);
+                if turn.away.is_watched(shard) || left.is_zero() {
+                    continue;
+                }
+                let began = self.clock.passed();
+                let now = self.clock.now();
+                tokio::select! {
+                    biased;
+                    outcome = self.store.record(&sends, now) => match outcome {
+                        Ok(()) => turn.owed.recorded(shard, sends.len(), &self.metrics),
+                        Err(StoreError::Fatal(message)) => return Err(LaneError::Fatal(message)),
+                        Err(StoreError::Temporary(_)) => _ = turn.away.not_answered(shard, began, Why::Silent),
+                        Err(StoreError::LostHistory { .. }) => _ = turn.away.not_answered(shard, began, Why::Lost),
+                    },
+                    () = self.clock.sleep(left) => {}
+                }
+            }
+            if !turn.owed.is_empty() {
+                self.clock.sleep(SERVE_EVERY).await;
+            }
+        }
+        Ok(())
     }
 
     /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.

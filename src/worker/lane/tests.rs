@@ -1,8 +1,15 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
 mod lost;
+mod unavailable;
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, VecDeque},
+    rc::Rc,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +20,10 @@ use crate::{
         class::Filter,
         decide::{Answer, Scope, Verdict},
         fields::FieldMap,
-        policy::{Cap, CapWindow, Caps, Mode, Policy},
+        owed::OwedSend,
+        policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
         segment::{SegmentSet, UserIdKind, UserIds},
+        shard::UserHash,
         time::Time,
         zone::Zone,
     },
@@ -49,6 +58,11 @@ struct World {
     /// Recovery never comes to an end.
     recovery_hangs: bool,
     trace: Vec<&'static str>,
+    /// What the policy says of shards that are away, and from when on.
+    on_unavailable: Vec<OnUnavailable>,
+    unavailable_after: Option<Duration>,
+    owed_bytes: usize,
+    ledger: Arc<Mutex<unavailable::Ledger>>,
     stop: CancellationToken,
 }
 
@@ -125,7 +139,8 @@ impl Source for FakeSource {
         }
         while batch.len() < max && world.position < RECORDS {
             let offset = world.position;
-            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":{offset}}}"#)));
+            let channel = offset % 3;
+            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":{offset},"channel":"c{channel}"}}"#)));
             world.position += 1;
         }
         if world.committed == RECORDS {
@@ -190,7 +205,9 @@ impl Sink<Batch, ()> for FakeSink {
         let fate = world.commits.pop_front();
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             assert_eq!(job.records.0[0].0, world.committed, "batches follow each other without a gap");
-            assert!(job.outputs.iter().all(|output| output.to == Destination::Approved));
+            let away = world.unavailable_after.is_some();
+            assert!(away || job.outputs.iter().all(|output| output.to == Destination::Approved));
+            world.ledger.lock().unwrap().note(&job);
             world.visible.extend(job.records.0.iter().map(|(offset, _)| *offset));
             world.committed = job.progress[0].next_offset;
         }
@@ -217,6 +234,25 @@ impl Sink<Batch, ()> for FakeSink {
 
 struct FakeStore(usize, usize);
 
+/// What a store has to have that is asked until it answers.
+macro_rules! never_given_up {
+    () => {
+        fn shard(&self, _: UserHash) -> u16 {
+            0
+        }
+
+        fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+            assert!(away.is_empty(), "everything waits");
+            Vec::new()
+        }
+
+        async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+            unreachable!("nothing is owed")
+        }
+    };
+}
+use never_given_up;
+
 impl Store for FakeStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         if self.1 < self.0 {
@@ -229,6 +265,8 @@ impl Store for FakeStore {
         fill(answers, batch.now);
         Ok(())
     }
+
+    never_given_up!();
 }
 
 fn fill(answers: &mut [Option<Answer>], at: Time) {
@@ -251,7 +289,7 @@ impl Clock for Noon {
     }
 }
 
-fn desk() -> Desk {
+fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
@@ -265,6 +303,7 @@ fn desk() -> Desk {
         segments: std::collections::BTreeMap::new(),
         default: Arc::new(Caps::Limited(vec![cap])),
         bypass: Vec::new(),
+        on_unavailable,
         quiet_hours: None,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -287,14 +326,22 @@ fn run(world: World) -> (Result<(), LaneError>, World) {
 fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
+    let desk = desk(world.on_unavailable.clone());
+    let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
         clock: Noon,
-        desk: desk(),
-        settings: LaneSettings { batch: BATCH, commit_interval: Duration::ZERO, drain: Duration::from_secs(2) },
+        desk,
+        settings: LaneSettings {
+            batch: BATCH,
+            commit_interval: Duration::ZERO,
+            drain: Duration::from_secs(2),
+            unavailable_after,
+            owed_bytes,
+        },
         stop,
         metrics: Arc::new(Metrics::default()),
         status: Arc::default(),

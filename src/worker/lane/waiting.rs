@@ -1,14 +1,23 @@
-//! Waiting for what is away, without losing the place in the group.
+//! Waiting for what is away, without losing the place in the group, and for no longer than the policy says.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio_util::sync::CancellationToken;
 
-use super::{ANSWERS_HOLD, Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY};
+use super::{ANSWERS_HOLD, Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY, Turn, away::Why};
 use crate::{
-    domain::{admit::AdmitBatch, decide::Answer},
-    worker::ports::{Clock, Sink, Source, Store, StoreError},
+    domain::{admit::AdmitBatch, decide::Answer, owed::OwedSend},
+    metrics::Metrics,
+    worker::{
+        desk::GivenUp,
+        ports::{Clock, Sink, Source, Store, StoreError},
+        status::LaneStatus,
+    },
 };
+
+/// Owed sends that are recorded in one go, at most.
+const RECORD_AT_ONCE: usize = 4_096;
 
 /// Pauses between attempts, without end: what waits is in Kafka, and is not lost.
 pub(super) fn backoff() -> impl Iterator<Item = Duration> {
@@ -16,82 +25,298 @@ pub(super) fn backoff() -> impl Iterator<Item = Duration> {
     builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
 }
 
-/// Asks the store until it has answered everything, serving the group meanwhile. Gives the moment since when the answers
-/// hold.
-///
-/// Where a shard has lost its history, or the rest is long in coming, all is asked again: what was recorded before may be
-/// gone by the time when all is answered. What is still there is answered as it was.
-pub(super) async fn admit<S, K, D, C>(
-    lane: &mut Lane<S, K, D, C>,
-    asks: &AdmitBatch<'_>,
-    answers: &mut [Option<Answer>],
-    done: &BTreeMap<i32, i64>,
-) -> Result<Duration, Interruption>
+/// What is asked of the store for one batch.
+pub(super) struct Question<'q, 'b> {
+    /// The asks.
+    pub(super) asks: &'q AdmitBatch<'b>,
+    /// What comes of giving each up.
+    pub(super) given_up: &'q [GivenUp],
+    /// The shard of each.
+    pub(super) shards: Vec<u16>,
+}
+
+/// How the asks without an answer stand.
+enum Rest {
+    /// None of them has to be waited for.
+    Settled,
+    /// Some have to.
+    Waits,
+    /// They could be given up, but no more may be owed.
+    Full,
+}
+
+impl<S, K, D, C> Lane<S, K, D, C>
 where
     S: Source,
     K: Sink<S::Batch, S::Membership>,
     D: Store,
     C: Clock,
 {
-    let Lane { source, store, clock, stop, metrics, status, .. } = lane;
-    let (mut pauses, mut asked_at) = (backoff(), clock.passed());
-    // Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
-    let mut serve = async || -> Result<(), Interruption> {
-        status.turn(clock.passed());
-        if stop.is_cancelled() {
+    /// Asks the store until all is answered but what the policy says not to wait for, serving the group meanwhile. Gives
+    /// the moment since when the answers hold.
+    ///
+    /// A shard that is away is not asked: the store looks in the background whether it is back. Where a shard has lost its
+    /// history, or the rest is long in coming, all is asked again: what was recorded before may be gone by the time when
+    /// all is answered. What is still there is answered as it was.
+    pub(super) async fn admit(
+        &mut self,
+        turn: &mut Turn,
+        question: &Question<'_, '_>,
+        answers: &mut [Option<Answer>],
+    ) -> Result<Duration, Interruption> {
+        let (mut pauses, mut asked_at, mut told_full) = (backoff(), self.clock.passed(), false);
+        loop {
+            self.tend(turn).await?;
+            let trouble = self.ask(turn, question, answers).await?;
+            let now = self.clock.passed();
+            match self.rest(turn, question, answers, now) {
+                Rest::Settled => break,
+                Rest::Waits => {}
+                Rest::Full if told_full => {}
+                Rest::Full => {
+                    told_full = true;
+                    self.metrics.owed_full.inc();
+                    tracing::warn!(
+                        bytes = turn.owed.bytes(),
+                        "as many approved sends as fit into worker.memory wait to be recorded: intents of shards that are \
+                         away wait from now on, whatever on_unavailable says"
+                    );
+                }
+            }
+            let lost = matches!(trouble, Some(StoreError::LostHistory { .. }));
+            if let Some(error) = trouble {
+                self.note_failure(&error);
+            }
+            if lost || now.saturating_sub(asked_at) > ANSWERS_HOLD / 2 {
+                answers.fill(None);
+                asked_at = now;
+            }
+            self.wait_a_little(turn, pauses.next().unwrap_or(LONGEST_BACKOFF)).await?;
+        }
+        self.show_away(turn);
+        Ok(asked_at)
+    }
+
+    fn note_failure(&self, error: &StoreError) {
+        tracing::warn!("the store did not answer everything: {error}; asking again");
+        self.metrics.store_failures.inc();
+        if let StoreError::LostHistory { shards, .. } = error {
+            self.status.set_lost_shards(shards.len());
+        }
+        self.status.set_trouble(Some(error.to_string()));
+    }
+
+    /// A pause before the next attempt: until a shard is overdue at the longest, and short while others are watched. A stop
+    /// ends it.
+    async fn wait_a_little(&mut self, turn: &Turn, pause: Duration) -> Result<(), Interruption> {
+        self.serving(&turn.committed).serve().await?;
+        let now = self.clock.passed();
+        let until_due = turn.away.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
+        let longest = if turn.away.is_empty() { pause } else { SERVE_EVERY };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            () = self.clock.sleep(pause.min(longest).min(until_due)) => {}
+        }
+        self.serving(&turn.committed).serve().await
+    }
+
+    /// Asks for what has no answer yet, but of shards that are away or lack something. Gives why not all that was asked
+    /// for was answered.
+    async fn ask(
+        &mut self,
+        turn: &mut Turn,
+        question: &Question<'_, '_>,
+        answers: &mut [Option<Answer>],
+    ) -> Result<Option<StoreError>, Interruption> {
+        let Question { asks, shards, .. } = question;
+        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !turn.owed.lacks(shard);
+        let known = turn.away.is_empty() && turn.owed.is_empty();
+        let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
+        let places: Vec<usize> = open.collect();
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let began = self.clock.passed();
+        let outcome = if known {
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            serving.during(store.admit(asks, answers)).await?
+        } else {
+            // The others are left out, so that nothing waits for a node that is known not to answer.
+            let part = AdmitBatch {
+                now: asks.now,
+                cap_sets: asks.cap_sets.clone(),
+                asks: places.iter().map(|&at| asks.asks[at].clone()).collect(),
+            };
+            let mut of_part = vec![None; places.len()];
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            let outcome = serving.during(store.admit(&part, &mut of_part)).await?;
+            places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
+            outcome
+        };
+        note_answers(turn, &places, question, answers, began, outcome.as_ref().err());
+        match outcome {
+            Ok(()) => Ok(None),
+            Err(StoreError::Fatal(message)) => Err(Interruption::Fatal(message)),
+            Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => Ok(Some(error)),
+        }
+    }
+
+    /// Whether what has no answer can be given up.
+    fn rest(&self, turn: &Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], now: Duration) -> Rest {
+        let mut bytes = turn.owed.bytes();
+        let mut sent = false;
+        for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
+            if !turn.away.is_overdue(question.shards[at], now) {
+                return Rest::Waits;
+            }
+            match question.given_up[at] {
+                GivenUp::Never => return Rest::Waits,
+                GivenUp::Held => {}
+                GivenUp::Sent => {
+                    sent = true;
+                    bytes += OwedSend::new(&question.asks.asks[at], question.asks.now).bytes();
+                }
+            }
+        }
+        if sent && bytes > self.settings.owed_bytes { Rest::Full } else { Rest::Settled }
+    }
+
+    /// Looks after shards that are away: whether they are back, and what is owed to them. Cheap where there are none.
+    pub(super) async fn tend(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        if turn.away.is_empty() && turn.owed.is_empty() {
+            return Ok(());
+        }
+        if turn.owed.is_promised() {
+            self.collect(turn, Duration::ZERO).await?;
+        }
+        for shard in self.store.watch(&turn.away.watched()) {
+            turn.away.found_back(shard);
+        }
+        let owed = turn.owed.len();
+        for shard in turn.owed.shards() {
+            if !turn.away.is_watched(shard) {
+                self.record_owed(turn, shard).await?;
+            }
+        }
+        let (recorded, left) = (owed - turn.owed.len(), turn.owed.len());
+        if recorded > 0 {
+            tracing::info!(recorded, left, "recorded what was approved while its shards were away");
+        }
+        self.show_away(turn);
+        Ok(())
+    }
+
+    /// Records what is owed to a shard; one that does not take it is away.
+    async fn record_owed(&mut self, turn: &mut Turn, shard: u16) -> Result<(), Interruption> {
+        loop {
+            let sends = turn.owed.first(shard, RECORD_AT_ONCE);
+            if sends.is_empty() {
+                return Ok(());
+            }
+            let (began, now) = (self.clock.passed(), self.clock.now());
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            let outcome = serving.during(store.record(&sends, now)).await?;
+            let why = match outcome {
+                Ok(()) => {
+                    turn.owed.recorded(shard, sends.len(), &self.metrics);
+                    continue;
+                }
+                Err(StoreError::LostHistory { .. }) => Why::Lost,
+                Err(StoreError::Temporary(_)) => Why::Silent,
+                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
+            };
+            turn.away.not_answered(shard, began, why);
+            return Ok(());
+        }
+    }
+
+    /// Tells the health endpoints which shards are away.
+    fn show_away(&self, turn: &Turn) {
+        self.status.set_trouble(turn.away.trouble());
+        self.status.set_lost_shards(turn.away.lost());
+    }
+
+    fn serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> Serving<'l, S, C> {
+        self.store_and_serving(done).1
+    }
+
+    fn store_and_serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> (&'l mut D, Serving<'l, S, C>) {
+        let Self { source, store, clock, stop, metrics, status, .. } = self;
+        (store, Serving { source, clock, stop, metrics, status, done })
+    }
+}
+
+/// Takes from an asking which shards answer and which do not.
+fn note_answers(
+    turn: &mut Turn,
+    places: &[usize],
+    question: &Question<'_, '_>,
+    answers: &[Option<Answer>],
+    began: Duration,
+    error: Option<&StoreError>,
+) {
+    if turn.away.is_empty() && error.is_none() {
+        return;
+    }
+    let why = |shard: u16| match error {
+        Some(StoreError::LostHistory { shards, .. }) if shards.contains(&shard) => Why::Lost,
+        Some(_) | None => Why::Silent,
+    };
+    let mut news = Vec::new();
+    for &at in places.iter().filter(|&&at| answers[at].is_some()) {
+        turn.away.answered(question.shards[at]);
+    }
+    for &at in places.iter().filter(|&&at| answers[at].is_none()) {
+        let shard = question.shards[at];
+        if turn.away.not_answered(shard, began, why(shard)) {
+            news.push(shard);
+        }
+    }
+    if !news.is_empty() {
+        tracing::warn!(
+            shards = news.len(),
+            "shards do not answer: their intents wait, or go by on_unavailable in time"
+        );
+    }
+}
+
+/// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
+/// full, and Kafka keeps the rest.
+struct Serving<'l, S, C> {
+    source: &'l mut S,
+    clock: &'l C,
+    stop: &'l CancellationToken,
+    metrics: &'l Metrics,
+    status: &'l LaneStatus,
+    done: &'l BTreeMap<i32, i64>,
+}
+
+impl<S: Source, C: Clock> Serving<'_, S, C> {
+    async fn serve(&mut self) -> Result<(), Interruption> {
+        self.status.turn(self.clock.passed());
+        if self.stop.is_cancelled() {
             return Err(Interruption::Stop);
         }
-        for (partition, records) in source.lag(done) {
-            metrics.set_lag(partition, records);
+        for (partition, records) in self.source.lag(self.done) {
+            self.metrics.set_lag(partition, records);
         }
-        match source.poll(&mut source.batch(), 0, Duration::ZERO).await? {
+        match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
             Some(_) => Err(Interruption::Group),
             None => Ok(()),
         }
-    };
-    let outcome = loop {
-        let answer = {
-            let mut asking = std::pin::pin!(store.admit(asks, answers));
-            loop {
-                tokio::select! {
-                    biased;
-                    answer = &mut asking => break Ok(answer),
-                    () = clock.sleep(SERVE_EVERY) => {}
-                }
-                if let Err(interruption) = serve().await {
-                    break Err(interruption);
-                }
+    }
+
+    /// Serves the group until this is done; an interruption drops it half way.
+    async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                () = self.clock.sleep(SERVE_EVERY) => {}
             }
-        };
-        match answer {
-            Err(interruption) => break Err(interruption),
-            Ok(Ok(())) => break Ok(asked_at),
-            Ok(Err(StoreError::Fatal(message))) => break Err(Interruption::Fatal(message)),
-            Ok(Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. }))) => {
-                tracing::warn!("the store did not answer everything: {error}; asking again");
-                metrics.store_failures.inc();
-                if let StoreError::LostHistory { shards, .. } = &error {
-                    status.set_lost_shards(shards.len());
-                }
-                status.set_trouble(Some(error.to_string()));
-                let lost = matches!(error, StoreError::LostHistory { .. });
-                if lost || clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD / 2 {
-                    answers.fill(None);
-                    asked_at = clock.passed();
-                }
-                if let Err(interruption) = serve().await {
-                    break Err(interruption);
-                }
-                // A stop ends the pause; `serve` then sees it.
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => {}
-                    () = clock.sleep(pauses.next().unwrap_or(LONGEST_BACKOFF)) => {}
-                }
-            }
+            self.serve().await?;
         }
-    };
-    status.set_trouble(None);
-    status.set_lost_shards(0);
-    outcome
+    }
 }

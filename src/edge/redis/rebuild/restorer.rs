@@ -38,6 +38,8 @@ pub struct Send<'a> {
     pub user: UserHash,
     /// The intent's id.
     pub id: IdHash,
+    /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
+    pub origin: OriginMark,
     /// When it was decided.
     pub at: Time,
     /// Channel, category and campaign.
@@ -73,36 +75,10 @@ impl Restorer {
     /// Some may not be there: call again. [`StoreError::LostHistory`] where a shard is not this run's any more.
     pub async fn insert(&mut self, sends: &[Send<'_>], now: Time) -> Result<u64, StoreError> {
         let Self { cluster, names, keyspace, mark, shards } = self;
-        let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
-        let wanted = |send: &&Send<'_>| send.at > too_old && shards.contains(&layout.place(send.user).shard);
-        let sends: Vec<&Send<'_>> = sends.iter().filter(wanted).collect();
-        let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();
-        let (numbers, trouble) = names.resolve(&classes, cluster, keyspace).await;
-        if let Some(trouble) = trouble {
-            return Err(StoreError::Temporary(trouble.to_string()));
-        }
-        let entry = |(send, numbers): (&&Send<'_>, Option<(Kind, Campaign)>)| {
-            let (kind, campaign) = numbers.unwrap_or_default();
-            let Send { user, id, at, cost, .. } = **send;
-            let entry = Entry { at, id, origin: OriginMark::RESTORED, kind, campaign, cost };
-            (layout.place(user), entry.to_bytes())
-        };
-        let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
-        // By user and within a user by time, which leads the bytes.
-        entries.sort_unstable();
-        let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
-        let args = [script_time(too_old).to_string(), ttl_ms.to_string()];
-        let mut calls = Sequences::<()>::new();
-        for (shard, piece) in pieces(&entries) {
-            calls.entry(shard).or_default().push_back((request(keyspace, mark, &args, piece), ()));
-        }
-        let mut added = 0;
-        let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
-            let Value::Int(count) = value else { return false };
-            added += u64::try_from(*count).unwrap_or_default();
-            true
-        })
-        .await;
+        let layout = keyspace.meta().layout;
+        let wanted: Vec<Send<'_>> =
+            sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
+        let (ended, added) = put_in(cluster, names, (keyspace, mark), &wanted, now).await?;
         told(ended).map(|()| added)
     }
 
@@ -125,6 +101,49 @@ impl Restorer {
         let wanted = Wanted { epoch: mark, topic, refunds, open: &open };
         told(refunds::take(cluster, keyspace, &wanted, outcomes).await)
     }
+}
+
+/// Puts sends that are not past the retention at `now` into shards whose epoch is this one, and counts those that were not
+/// there.
+///
+/// # Errors
+/// The numbers of a class cannot be had; then nothing was sent.
+pub(in crate::edge::redis) async fn put_in(
+    cluster: &mut Cluster,
+    names: &mut Names,
+    (keyspace, epoch): (&Keyspace, &str),
+    sends: &[Send<'_>],
+    now: Time,
+) -> Result<(Ended, u64), StoreError> {
+    let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
+    let sends: Vec<&Send<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
+    let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();
+    let (numbers, trouble) = names.resolve(&classes, cluster, keyspace).await;
+    if let Some(trouble) = trouble {
+        return Err(StoreError::Temporary(trouble.to_string()));
+    }
+    let entry = |(send, numbers): (&&Send<'_>, Option<(Kind, Campaign)>)| {
+        let (kind, campaign) = numbers.unwrap_or_default();
+        let Send { user, id, origin, at, cost, .. } = **send;
+        (layout.place(user), Entry { at, id, origin, kind, campaign, cost }.to_bytes())
+    };
+    let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
+    // By user and within a user by time, which leads the bytes.
+    entries.sort_unstable();
+    let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
+    let args = [script_time(too_old).to_string(), ttl_ms.to_string()];
+    let mut calls = Sequences::<()>::new();
+    for (shard, piece) in pieces(&entries) {
+        calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
+    }
+    let mut added = 0;
+    let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
+        let Value::Int(count) = value else { return false };
+        added += u64::try_from(*count).unwrap_or_default();
+        true
+    })
+    .await;
+    Ok((ended, added))
 }
 
 fn told(ended: Ended) -> Result<(), StoreError> {

@@ -19,6 +19,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         segments: BTreeMap::new(),
         default: Arc::new(Caps::Unlimited),
         bypass: Vec::new(),
+        on_unavailable: Vec::new(),
         quiet_hours: None,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -34,6 +35,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         Cause::Expired,
         Cause::TooEarly,
         Cause::QuietHours,
+        Cause::Unavailable,
     ];
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = causes.map(|cause| Suppressed { cause, eligible_at });

@@ -1,0 +1,162 @@
+//! Memory: every bound that holds records, from one setting. The one place with the arithmetic.
+//!
+//! `worker.memory` is what the process may take without the segments. Off it goes [`BASE_BYTES`] for what does not depend
+//! on the load, and [`REFUNDS_BYTES`] where refunds are read. The lanes share the rest evenly. Of a lane's share:
+//!
+//! | part of the share | what | how often |
+//! |---|---|---|
+//! | 1/12 | fetched records that wait to be read | once |
+//! | 1/12 | one answer of a broker to a fetch, by which the above may be overshot | once |
+//! | 1/8 | a batch's records, with what each costs besides its bytes | twice: one is decided, one is committed |
+//! | 1/8 | a batch's outputs, which may hold each record once more | twice |
+//! | 1/6, but 9 MiB at the least | copies on their way to the brokers | once |
+//! | 1/16 | sends that wait to be recorded | once |
+//!
+//! What is left of it is for the allocator. With several brokers each may answer a fetch at the same time; then a share
+//! of a twelfth a broker more is to be reckoned with.
+
+/// What a process takes whatever comes: the program, its threads' stacks, the Kafka clients' own, TLS, HTTP, metrics.
+pub const BASE_BYTES: u64 = 48 * MIB;
+/// The least share that a lane can work with.
+pub const LEAST_LANE_BYTES: u64 = 40 * MIB;
+/// The share of the reader of refunds.
+pub const REFUNDS_BYTES: u64 = 36 * MIB;
+/// What a record costs in each batch besides its bytes: the client's message, its decoded intent, its way, its answer.
+pub const RECORD_OVERHEAD_BYTES: usize = 512;
+
+const MIB: u64 = 1024 * 1024;
+/// The largest record that the producer hands to a broker: an intent of 1 MiB inside its envelope, with headers.
+pub const LARGEST_OUTPUT_BYTES: u64 = 8 * MIB;
+/// Copies of outputs: room for the largest of them at the least.
+const LEAST_OUTPUT_BYTES: u64 = LARGEST_OUTPUT_BYTES + MIB;
+
+/// The bounds of one lane, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneMemory {
+    /// Fetched records that wait to be read (`queued.max.messages.kbytes`).
+    pub queued_bytes: u64,
+    /// One answer to a fetch (`fetch.max.bytes`).
+    pub fetch_bytes: u64,
+    /// The records of a batch, each with [`RECORD_OVERHEAD_BYTES`].
+    pub batch_bytes: u64,
+    /// Copies on their way to the brokers (`queue.buffering.max.kbytes`).
+    pub output_bytes: u64,
+    /// Sends that wait to be recorded.
+    pub owed_bytes: u64,
+}
+
+/// There is too little memory for so many lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "worker.memory is {} MiB, which is too little for worker.lanes = {lanes}: set worker.memory to {} MiB at the least, or \
+     worker.lanes to {fitting} at the most",
+    memory_bytes / MIB,
+    needed_bytes.div_ceil(MIB)
+)]
+pub struct TooLittle {
+    memory_bytes: u64,
+    lanes: usize,
+    needed_bytes: u64,
+    fitting: usize,
+}
+
+/// Whether refunds are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadsRefunds {
+    /// They are.
+    Yes,
+    /// There is no topic of them.
+    No,
+}
+
+impl LaneMemory {
+    /// The bounds of each of so many lanes in a process that may take so much.
+    ///
+    /// # Errors
+    /// A lane would get less than [`LEAST_LANE_BYTES`].
+    pub fn share(memory_bytes: u64, lanes: usize, refunds: ReadsRefunds) -> Result<Self, TooLittle> {
+        let fixed = fixed_bytes(refunds);
+        let count = u64::try_from(lanes.max(1)).unwrap_or(u64::MAX);
+        let share = memory_bytes.saturating_sub(fixed) / count;
+        if share < LEAST_LANE_BYTES {
+            let needed_bytes = fixed.saturating_add(count.saturating_mul(LEAST_LANE_BYTES));
+            return Err(TooLittle { memory_bytes, lanes, needed_bytes, fitting: fitting(memory_bytes, refunds) });
+        }
+        Ok(Self::of_share(share))
+    }
+
+    /// The bounds of the reader of refunds.
+    #[must_use]
+    pub fn of_refunds() -> Self {
+        Self { owed_bytes: 0, ..Self::of_share(REFUNDS_BYTES) }
+    }
+
+    fn of_share(share: u64) -> Self {
+        Self {
+            queued_bytes: share / 12,
+            fetch_bytes: share / 12,
+            batch_bytes: share / 8,
+            output_bytes: (share / 6).max(LEAST_OUTPUT_BYTES),
+            owed_bytes: share / 16,
+        }
+    }
+
+    /// What all of it comes to.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, owed_bytes } = *self;
+        queued_bytes + fetch_bytes + 4 * batch_bytes + output_bytes + owed_bytes
+    }
+}
+
+/// The bounds of one of two lanes with the default setting: where nobody says otherwise.
+impl Default for LaneMemory {
+    fn default() -> Self {
+        Self::of_share((300 * MIB - BASE_BYTES) / 2)
+    }
+}
+
+/// How many lanes fit.
+#[must_use]
+pub fn fitting(memory_bytes: u64, refunds: ReadsRefunds) -> usize {
+    usize::try_from(memory_bytes.saturating_sub(fixed_bytes(refunds)) / LEAST_LANE_BYTES).unwrap_or(usize::MAX)
+}
+
+fn fixed_bytes(refunds: ReadsRefunds) -> u64 {
+    match refunds {
+        ReadsRefunds::Yes => BASE_BYTES + REFUNDS_BYTES,
+        ReadsRefunds::No => BASE_BYTES,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bounds_together_stay_within_the_setting() {
+        for refunds in [ReadsRefunds::Yes, ReadsRefunds::No] {
+            for mib in [88, 124, 300, 512, 1024, 65_536] {
+                for lanes in 1..=256 {
+                    let Ok(lane) = LaneMemory::share(mib * MIB, lanes, refunds) else { continue };
+                    let all = fixed_bytes(refunds) + lane.sum() * lanes as u64;
+                    assert!(all <= mib * MIB, "{mib} MiB, {lanes} lanes: {all} bytes, {lane:?}");
+                    assert!(lane.output_bytes > LARGEST_OUTPUT_BYTES);
+                }
+            }
+        }
+        assert!(LaneMemory::of_refunds().sum() <= REFUNDS_BYTES);
+    }
+
+    #[test]
+    fn too_little_memory_says_how_much_is_needed_and_how_many_lanes_fit() {
+        let error = LaneMemory::share(300 * MIB, 8, ReadsRefunds::No).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "worker.memory is 300 MiB, which is too little for worker.lanes = 8: set worker.memory to 368 MiB at the least, \
+             or worker.lanes to 6 at the most"
+        );
+        assert!(LaneMemory::share(368 * MIB, 8, ReadsRefunds::No).is_ok());
+        assert!(LaneMemory::share(300 * MIB, 6, ReadsRefunds::No).is_ok());
+    }
+}

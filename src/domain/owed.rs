@@ -1,0 +1,50 @@
+//! A send that was approved while its history was away, and is not in it yet.
+
+use super::{
+    admit::Ask,
+    class::ClassNames,
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+};
+
+/// What it takes in memory besides its names, in bytes: itself, its place in a list that doubles, and their allocations.
+const FIXED_BYTES: usize = 288;
+
+/// A send that is to be put into its user's history, at the time at which it was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwedSend {
+    /// Whose.
+    pub user: UserHash,
+    /// The intent's id.
+    pub id: IdHash,
+    /// Where the intent came from.
+    pub origin: OriginMark,
+    /// When it was decided.
+    pub at: Time,
+    /// What it takes from caps, 1 to 255.
+    pub cost: u8,
+    names: [Option<Box<str>>; 3],
+}
+
+impl OwedSend {
+    /// What this ask comes to when it is approved at a time without an answer.
+    #[must_use]
+    pub fn new(ask: &Ask<'_>, at: Time) -> Self {
+        let ClassNames { channel, category, campaign } = ask.class;
+        let names = [channel, category, campaign].map(|name| name.map(Box::from));
+        Self { user: ask.user, id: ask.id, origin: ask.origin, at, cost: ask.cost, names }
+    }
+
+    /// Channel, category and campaign.
+    #[must_use]
+    pub fn class(&self) -> ClassNames<'_> {
+        let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
+        ClassNames { channel, category, campaign }
+    }
+
+    /// What it takes in memory, in bytes, rounded up.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        FIXED_BYTES + self.names.iter().flatten().map(|name| name.len()).sum::<usize>()
+    }
+}

@@ -1,0 +1,181 @@
+//! A shard that is away: its intents go by the policy in time, the others go on, and what is owed is recorded first.
+
+use std::{collections::BTreeMap, sync::MutexGuard, time::Instant};
+
+use super::*;
+use crate::domain::{policy::Unavailable, shard::IdHash};
+
+const AFTER: Duration = Duration::from_millis(200);
+const SHARDS: u128 = 4;
+const AWAY: u16 = 1;
+
+fn shard_of(user: UserHash) -> u16 {
+    u16::try_from(user.0 % SHARDS).unwrap()
+}
+
+fn shard(offset: i64) -> u16 {
+    shard_of(UserHash::of(&offset.to_string()))
+}
+
+/// What was committed, and what came to the histories.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Each offset's output, as committed.
+    outputs: BTreeMap<i64, (Destination, bool)>,
+    /// How often each send was recorded after the fact.
+    recorded: BTreeMap<u64, usize>,
+    /// The shard is away for so many more looks; `None` for ever.
+    looks: Option<usize>,
+    back: bool,
+    asked: usize,
+}
+
+impl Ledger {
+    pub(super) fn note(&mut self, job: &Job<Batch, ()>) {
+        for (index, output) in job.outputs.iter().enumerate() {
+            let later = output.headers.contains(&("weir-recorded", "later".to_owned()));
+            self.outputs.insert(job.records.0[index].0, (output.to, later));
+        }
+    }
+
+    fn later(&self) -> impl Iterator<Item = i64> {
+        self.outputs.iter().filter(|(_, (_, later))| *later).map(|(offset, _)| *offset)
+    }
+
+    fn is_recorded(&self, offset: i64) -> bool {
+        self.recorded.contains_key(&IdHash::of(&format!("i-{offset}")).0)
+    }
+}
+
+struct Sharded(Arc<Mutex<Ledger>>);
+
+impl Sharded {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Store for Sharded {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let mut ledger = self.ledger();
+        ledger.asked += 1;
+        let mut missing = false;
+        for (ask, answer) in batch.asks.iter().zip(answers) {
+            if shard_of(ask.user) == AWAY && !ledger.back {
+                missing = true;
+                continue;
+            }
+            let owed =
+                ledger.later().find(|&offset| shard(offset) == shard_of(ask.user) && !ledger.is_recorded(offset));
+            assert_eq!(owed, None, "a shard is asked before what it lacks was recorded");
+            *answer = Some(Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false });
+        }
+        if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
+    }
+
+    fn shard(&self, user: UserHash) -> u16 {
+        shard_of(user)
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        let mut ledger = self.ledger();
+        let Some(looks) = ledger.looks.filter(|_| !away.is_empty()) else { return Vec::new() };
+        ledger.looks = Some(looks.saturating_sub(1));
+        ledger.back = looks == 0;
+        if ledger.back { vec![AWAY] } else { Vec::new() }
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        let mut ledger = self.ledger();
+        assert!(ledger.back);
+        sends.iter().for_each(|send| *ledger.recorded.entry(send.id.0).or_default() += 1);
+        Ok(())
+    }
+}
+
+/// `c0` has the first action, `c1` the second and `c2` the third.
+fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
+    let rule = |(number, action): (usize, Unavailable)| OnUnavailable {
+        filter: Filter { channels: Some([format!("c{number}")].into()), categories: None },
+        action,
+    };
+    World {
+        on_unavailable: actions.into_iter().enumerate().map(rule).collect(),
+        unavailable_after: Some(AFTER),
+        owed_bytes: 1 << 20,
+        ledger: Arc::new(Mutex::new(Ledger { looks, ..Ledger::default() })),
+        ..World::default()
+    }
+}
+
+fn go(world: World) -> World {
+    let store = Sharded(Arc::clone(&world.ledger));
+    let (end, world) = run_with(store, world);
+    end.unwrap();
+    each_once(&world);
+    world
+}
+
+/// What is said to be recorded later is recorded once, and nothing else is.
+fn settled(ledger: &Ledger) {
+    assert!(ledger.later().all(|offset| ledger.is_recorded(offset)), "an owed send is not recorded");
+    assert_eq!(ledger.later().count(), ledger.recorded.len());
+    assert!(ledger.recorded.values().all(|times| *times == 1), "recorded twice");
+}
+
+use Unavailable::{Approve, Suppress, Wait};
+
+#[test]
+fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided() {
+    let began = Instant::now();
+    let world = go(world([Approve, Suppress, Suppress], None));
+    let ledger = world.ledger.lock().unwrap();
+    for (offset, found) in &ledger.outputs {
+        let expected = match (shard(*offset), offset % 3) {
+            (AWAY, 0) => (Destination::Approved, true),
+            (AWAY, _) => (Destination::Suppressed, false),
+            _ => (Destination::Approved, false),
+        };
+        assert_eq!(*found, expected, "offset {offset}");
+    }
+    // 29 batches, nearly all of them with intents of the shard; and the drain, which waits for it in vain.
+    assert!(began.elapsed() < AFTER * 29 / 2 + Duration::from_secs(2), "held up once a batch: {:?}", began.elapsed());
+}
+
+#[test]
+fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again() {
+    for looks in [1, 3, 20] {
+        let world = go(world([Approve, Suppress, Approve], Some(looks)));
+        let ledger = world.ledger.lock().unwrap();
+        settled(&ledger);
+        let direct = ledger.outputs.iter().filter(|(offset, (_, later))| shard(**offset) == AWAY && !later).count();
+        assert!(looks == 20 || direct > 20, "once it was back the shard decided: {direct}");
+    }
+}
+
+#[test]
+fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
+    for fates in [[Fate::Refused, Fate::Unclear], [Fate::Unclear, Fate::Refused], [Fate::Unclear, Fate::Unclear]] {
+        let commits = fates.into_iter().cycle().take(4).collect();
+        let world = go(World { commits, ..world([Approve, Approve, Approve], Some(12)) });
+        let ledger = world.ledger.lock().unwrap();
+        assert!(ledger.later().count() > 0);
+        settled(&ledger);
+    }
+}
+
+#[test]
+fn intents_of_a_class_that_waits_wait_for_the_shard() {
+    let world = go(world([Wait, Wait, Wait], Some(4)));
+    let ledger = world.ledger.lock().unwrap();
+    assert_eq!(ledger.later().count(), 0);
+    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+}
+
+#[test]
+fn where_no_more_may_be_owed_intents_wait() {
+    let world = go(World { owed_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
+    let ledger = world.ledger.lock().unwrap();
+    assert_eq!(ledger.later().count(), 0);
+    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+}

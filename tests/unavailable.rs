@@ -1,0 +1,149 @@
+//! The promise: while a shard is away, its intents go by their class after the stated time, the others go on, and what was
+//! approved without its history is in it as soon as that is back.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{
+    DEADLINE, Decision, Scene, header,
+    http::{get, metric, wait_ready},
+};
+use testkit::{kafka::Record, ports::Port, redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use weir::domain::shard::{Layout, UserHash, slot_of_shard};
+
+/// Three sends a day.
+const POLICY: &str = r#"
+version = "1"
+[segments.new]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[segments.active]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[default]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[[on_unavailable]]
+channel = "push"
+action = "approve"
+[[on_unavailable]]
+channel = "sms"
+action = "suppress"
+"#;
+
+const AFTER: Duration = Duration::from_secs(2);
+const USERS: u64 = 600;
+const BATCH: usize = 40;
+
+/// A cluster whose nodes go on when one of them is away, a worker on it, and the node that is to be frozen.
+struct Stage {
+    cluster: RedisCluster,
+    scene: Scene,
+    worker: Worker,
+    victim: usize,
+    slots: (u16, u16),
+}
+
+impl Stage {
+    fn new(name: &str) -> Self {
+        let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
+        let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+        let scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
+        let batch = BATCH.to_string();
+        let worker = scene.worker_with(
+            "only",
+            &[
+                ("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"),
+                ("WEIR__REDIS__TIMEOUT", "500ms"),
+                ("WEIR__WORKER__BATCH", batch.as_str()),
+                ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
+            ],
+        );
+        wait_ready(&worker);
+        // Not the node of the tables: without them no new channel or campaign has a number.
+        let slot: u16 =
+            cluster.cli(0, &["CLUSTER", "KEYSLOT", &format!("{{{}}}", scene.name)]).unwrap().trim().parse().unwrap();
+        let of = |node: u16| (node * 5461, node * 5461 + 5400);
+        let tables = slot / 5461;
+        let victim = (tables + 1) % 3;
+        Self { cluster, scene, worker, victim: usize::from(victim), slots: of(victim) }
+    }
+
+    /// Whether a user's history is on the node that is to be frozen.
+    fn is_away(&self, user: u64) -> bool {
+        let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
+        let slot = slot_of_shard(shard, 64);
+        (self.slots.0..=self.slots.1).contains(&slot)
+    }
+
+    fn publish(&self, wave: &str, channels: &[&str]) {
+        let records = (0..USERS).flat_map(|user| channels.iter().map(move |channel| (user, channel)));
+        self.scene.publish(records.map(|(user, channel)| {
+            let id = format!("{wave}-{channel}-{user}");
+            Record::new(user.to_string(), format!(r#"{{"id":"{id}","user_id":{user},"channel":"{channel}"}}"#))
+        }));
+    }
+
+    fn metric(&self, name: &str, labels: &str) -> f64 {
+        metric(&self.worker, name, labels).unwrap_or(0.0)
+    }
+}
+
+fn is_later(decision: &Decision) -> bool {
+    header(&decision.record, "weir-recorded").as_deref() == Some("later")
+}
+
+#[test]
+fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
+    let mut stage = Stage::new("away");
+    stage.publish("before", &["push"]);
+    stage.scene.wait_until_drained();
+
+    stage.cluster.freeze(stage.victim);
+    let began = Instant::now();
+    stage.publish("during", &["push", "sms"]);
+    stage.scene.wait_until_drained();
+    let took = began.elapsed();
+    let batches = 2 * u32::try_from(USERS).unwrap() / u32::try_from(BATCH).unwrap();
+    assert!(took < AFTER * batches / 2, "{batches} batches were held up for {took:?}: once each?");
+
+    let (status, body) = get(&stage.worker, "/readyz");
+    assert!(status == 503 && body.contains("on_unavailable"), "{status} {body}");
+    let owed = (0..USERS).filter(|user| stage.is_away(*user)).count();
+    assert!(owed > 100, "{owed}");
+    // Shards near the node's border are left out of the count, so it may be a little more.
+    assert!(stage.metric("weir_owed_sends", "") >= owed as f64);
+    assert!(stage.metric("weir_unavailable_total", "action=\"suppress\"") >= owed as f64);
+
+    // What waits does: nothing of its partition is committed beyond it.
+    let all = i64::try_from(4 * USERS).unwrap();
+    stage.publish("waiting", &["email"]);
+    wait_until(DEADLINE, "the lane waits", || stage.metric("weir_lag_records", "") > 0.0);
+    assert!(stage.scene.done() < all, "nothing waits");
+    stage.cluster.thaw(stage.victim);
+    stage.scene.wait_until_drained();
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    stage.publish("after", &["sms"]);
+    stage.scene.wait_until_drained();
+    wait_ready(&stage.worker);
+
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
+    for user in 0..USERS {
+        let of = |wave: &str| &decisions[&format!("{wave}-{user}")];
+        let (push, sms, email, after) = (of("during-push"), of("during-sms"), of("waiting-email"), of("after-sms"));
+        assert!(!is_later(email), "user {user}: what waits is decided as ever");
+        if stage.is_away(user) {
+            assert!(push.approved() && is_later(push), "user {user}: {push:?}");
+            assert_eq!(sms.reason(), "unavailable", "user {user}");
+            let envelope = sms.envelope.as_ref().unwrap();
+            assert!(envelope["eligible_at"].is_null() && envelope.get("cap").is_none(), "{envelope}");
+            assert!(email.approved(), "user {user}: it waited, and there was room");
+            // before-push, during-push (owed), waiting-email: the cap of three is used up.
+            assert_eq!(after.reason(), "cap", "user {user}: the owed send is not counted");
+            assert_eq!(after.envelope.as_ref().unwrap()["cap"]["used"], 3, "user {user}");
+        } else if !is_later(push) {
+            assert!(push.approved() && sms.approved(), "user {user}: its shard was there");
+            assert_eq!(email.reason(), "cap", "user {user}: its cap was used up all along");
+        }
+    }
+}
