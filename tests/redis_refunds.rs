@@ -171,7 +171,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
 #[tokio::test]
 async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
-    let docs = include_str!("../docs/operations.md");
+    let docs = include_str!("../docs/security.md");
     let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
     let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
     rights.extend(line.split_whitespace());
@@ -187,7 +187,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
     assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
 
     assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
-    assert!(docs.contains("`weir rebuild` needs `+del` besides"));
+    assert!(docs.contains("| `+del` | in addition, for `weir rebuild` |"));
     server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
     server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
     let mut rebuild = begun(&named, &Scope::All).await.unwrap();
