@@ -33,6 +33,8 @@ enum Verb {
     Policy(cli::policy::PolicyCommand),
     /// Say why a user was not sent something, and when they may be
     Explain(cli::explain::ExplainArgs),
+    /// Capacity arithmetic: what a number of users and a rate take of Redis, Kafka and workers
+    Plan(Box<cli::plan::PlanArgs>),
 }
 
 fn main() -> ExitCode {
@@ -61,5 +63,6 @@ async fn act(verb: Verb) -> anyhow::Result<()> {
         Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
         Verb::Explain(args) => Box::pin(cli::explain::run(&args, &mut out)).await,
         Verb::Policy(command) => Box::pin(cli::policy::run(&command, &mut out)).await,
+        Verb::Plan(args) => cli::plan::run(&args, &mut out),
     }
 }

@@ -1,8 +1,13 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
 mod tally;
+mod totals;
 
-use std::{fmt::Write as _, sync::atomic::AtomicU64, time::Duration};
+use std::{
+    fmt::Write as _,
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
@@ -90,6 +95,15 @@ pub struct ActionLabel {
     pub action: &'static str,
 }
 
+/// Labels of a cap.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CapLabels {
+    /// The user's segment; empty for users in none.
+    pub segment: String,
+    /// The cap's name.
+    pub cap: String,
+}
+
 /// Label of what is refreshed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SourceLabel {
@@ -141,6 +155,8 @@ pub struct Metrics {
     pub decisions: Family<DecisionLabels, Counter>,
     /// Dead letters by reason.
     pub dead_letters: Family<ReasonLabel, Counter>,
+    /// Denials by segment and cap.
+    pub cap_denials: Family<CapLabels, Counter>,
     /// Decisions that were found in the history: their batch was decided before, and lost.
     pub replays: Counter,
     batch_intents: Histogram,
@@ -150,6 +166,8 @@ pub struct Metrics {
     pub refunds: Family<OutcomeLabel, Counter>,
     /// Refunds that are not yet taken.
     pub refunds_lag: Gauge,
+    /// The highest partition whose lag was ever known, -1 for none: a family cannot be walked.
+    highest_partition: AtomicI32,
     /// Commits that failed.
     pub commit_failures: Counter,
     /// Changes of partitions taken up.
@@ -214,12 +232,14 @@ impl Default for Metrics {
             registry: Registry::with_prefix("weir"),
             decisions: Family::default(),
             dead_letters: Family::default(),
+            cap_denials: Family::default(),
             replays: Counter::default(),
             batch_intents: sizes(),
             stages: Family::new_with_constructor(times),
             lag: Family::default(),
             refunds: Family::default(),
             refunds_lag: Gauge::default(),
+            highest_partition: AtomicI32::new(-1),
             commit_failures: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
@@ -266,6 +286,7 @@ impl Metrics {
         table! {
             "decisions", decisions, "Intents decided and committed, by verdict and reason";
             "dead_letters", dead_letters, "Records that were no intents, by reason";
+            "cap_denials", cap_denials, "Intents that a cap denied, by the user's segment and cap, in shadow mode as well";
             "replays", replays, "Approved intents that had been decided before, in a batch that was not committed";
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
@@ -322,6 +343,9 @@ impl Metrics {
         for (&action, &count) in &tally.unavailable {
             self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
         }
+        for (labels, count) in &tally.cap_denials {
+            self.cap_denials.get_or_create(labels).inc_by(*count);
+        }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);
         self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
@@ -339,6 +363,7 @@ impl Metrics {
 
     /// How many records of a partition are not yet done.
     pub fn set_lag(&self, partition: i32, records: i64) {
+        self.highest_partition.fetch_max(partition, Ordering::Relaxed);
         self.lag.get_or_create(&PartitionLabel { partition }).set(records);
     }
 

@@ -33,7 +33,7 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 14] = [
+    let verbs: [&[&str]; 15] = [
         &[],
         &["demo"],
         &["run"],
@@ -48,6 +48,7 @@ fn help_and_version_are_everywhere() {
         &["policy"],
         &["policy", "check"],
         &["policy", "simulate"],
+        &["plan"],
     ];
     for verb in verbs {
         let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
@@ -64,7 +65,7 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 8] = [
+    let cases: [&[&str]; 9] = [
         &[],
         &["no-verb"],
         &["explain"],
@@ -73,6 +74,7 @@ fn wrong_usage_ends_with_2() {
         &["segments", "build", "--out", "x"],
         &["policy", "check"],
         &["demo", "--intents", "0"],
+        &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
     ];
     for args in cases {
         let (out, err) = says(args, folder.path(), 2);

@@ -7,43 +7,11 @@ use support::{
     DEADLINE, POLICY, Scene,
     http::{get, metric, wait_ready},
     model::{Sent, check},
+    workload::{intents, records},
 };
-use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+use testkit::{process::Exit, wait_until, worker::Worker};
 
 const INTENTS: usize = 50_000;
-const USERS: u64 = 5_000;
-
-/// A small generator of reproducible numbers (PCG's multiplier): the test needs spread, not randomness.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.below(of.len() as u64)).unwrap()]
-    }
-}
-
-fn intents(count: usize, seed: u64) -> Vec<Sent> {
-    let mut numbers = Numbers(seed);
-    (0..count)
-        .map(|index| Sent {
-            id: format!("i-{seed}-{index}"),
-            user: numbers.below(USERS),
-            channel: numbers.pick(&[Some("push"), Some("email"), Some("in-app"), None]),
-            category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
-            campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
-            cost: numbers.pick(&[1, 1, 1, 1, 2, 3]),
-        })
-        .collect()
-}
-
-fn records(sent: &[Sent]) -> impl Iterator<Item = Record> + '_ {
-    sent.iter().map(|sent| Record::new(sent.user.to_string(), sent.json()))
-}
 
 /// Every intent has one record, each verdict is the model's, and what was not suppressed is more than nothing.
 fn verify(scene: &Scene, sent: &[Sent]) {

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels,
+    ActionLabel, CapLabels, DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels,
 };
 
 const HEAD: &str = "# Metrics
@@ -20,6 +20,7 @@ fn all() -> Metrics {
     drop(metrics.decisions.get_or_create(&DecisionLabels { verdict: "v", reason: "r" }));
     drop(metrics.dead_letters.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
+    drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
     drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.refresh_failures.get_or_create(&SourceLabel { source: "s" }));
     drop(metrics.version_age.get_or_create(&SourceLabel { source: "s" }));

@@ -29,6 +29,8 @@ pub struct Window<T> {
     pub time: Duration,
     /// CPU of the process, all threads, user and system, in microseconds.
     pub cpu_us: f64,
+    /// The most memory that the process had resident, in MiB.
+    pub resident_mib: f64,
     /// What `ask` said at its start and its end.
     pub asked: (T, T),
 }
@@ -58,11 +60,13 @@ pub fn watch<T>(
     };
     let (first, began, cpu_began, asked) = edge(1)?;
     let (last, ended, cpu_ended, asked_last) = edge(i64::from(servers.workload.intents))?;
+    let resident_mib = peak_resident_mib(process.pid())?;
     ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
     Ok(Window {
         intents: (last - first) as f64,
         time: ended - began,
         cpu_us: cpu_ended - cpu_began,
+        resident_mib,
         asked: (asked, asked_last),
     })
 }
@@ -76,8 +80,17 @@ pub fn end(mut process: Worker) -> Result<()> {
     process.wait_exit(END).map(|_| ())
 }
 
+/// The most memory that a process has had resident since its start, in MiB.
+pub fn peak_resident_mib(pid: i32) -> Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a status without VmHWM")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim_end().parse()?;
+    Ok(kib / 1024.0)
+}
+
 /// CPU that a process has used since its start, in microseconds.
-fn cpu_us(pid: i32) -> Result<f64> {
+pub fn cpu_us(pid: i32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name, in parentheses, may hold anything. utime and stime are fields 14 and 15; the one behind it is 3.

@@ -19,6 +19,8 @@ mod redis_info;
 mod report;
 mod rounds;
 mod servers;
+mod sizes;
+mod store;
 mod workload;
 mod zset;
 
@@ -27,7 +29,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{machine::Machine, report::Report, servers::Servers, workload::Workload};
+use crate::{
+    machine::Machine,
+    report::{Measured, Report},
+    servers::Servers,
+    sizes::Sizes,
+    workload::Workload,
+};
 
 /// What weir costs, beside a bare consume-produce loop and beside a sorted set a user
 #[derive(Debug, Parser)]
@@ -66,6 +74,9 @@ pub struct Settings {
     /// Shards of the keyspace (redis.shards; weir's own default)
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     shards: u16,
+    /// Users of the part that measures the store alone
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    store_users: u32,
     /// What users and intents are picked by
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -114,8 +125,12 @@ fn run(settings: Settings) -> Result<()> {
     let servers = Servers::start(&settings, workload)?;
     let machine = Machine::look(&servers)?;
     let rounds = rounds::all(&servers, settings.rounds)?;
+    eprintln!("sizes of records");
+    let sizes = Sizes::measure(&servers)?;
+    eprintln!("the store alone");
+    let store = store::measure(&servers, settings.store_users, settings.batch, settings.shards)?;
     let output = settings.output;
-    let report = Report::new(machine, settings, workload, rounds);
+    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store });
     match output {
         Output::Table => println!("{report}"),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),

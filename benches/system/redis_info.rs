@@ -19,6 +19,12 @@ pub struct RedisTotals {
     pub memory_bytes: f64,
     /// used_memory_dataset, in bytes: without the table of keys and what a server needs by itself.
     pub dataset_bytes: f64,
+    /// used_memory_rss, in bytes: what the system has given the servers.
+    pub resident_bytes: f64,
+    /// Bytes read from connections.
+    pub net_in_bytes: f64,
+    /// Bytes written to connections.
+    pub net_out_bytes: f64,
     /// Calls of scripts.
     pub script_calls: f64,
     /// Commands that scripts called.
@@ -30,7 +36,7 @@ impl RedisTotals {
     pub fn ask(redis: &RedisCluster) -> Result<Self> {
         let mut totals = Self::default();
         for node in redis.primaries()? {
-            for section in ["cpu", "memory", "commandstats"] {
+            for section in ["cpu", "memory", "stats", "commandstats"] {
                 let info: String = redis.node(node).query(&["INFO", section])?;
                 totals.add(&info).with_context(|| format!("INFO {section} of node {node}"))?;
             }
@@ -43,6 +49,9 @@ impl RedisTotals {
             match name {
                 "used_cpu_user" | "used_cpu_sys" => self.cpu_us += value.parse::<f64>()? * 1e6,
                 "used_memory" => self.memory_bytes += value.parse::<f64>()?,
+                "used_memory_rss" => self.resident_bytes += value.parse::<f64>()?,
+                "total_net_input_bytes" => self.net_in_bytes += value.parse::<f64>()?,
+                "total_net_output_bytes" => self.net_out_bytes += value.parse::<f64>()?,
                 "used_memory_dataset" => self.dataset_bytes += value.parse::<f64>()?,
                 _ => {
                     let Some(command) = name.strip_prefix("cmdstat_") else { continue };

@@ -9,6 +9,8 @@ use crate::{
     Settings,
     machine::Machine,
     rounds::{Capped, Drained, RedisCost, Round},
+    sizes::Sizes,
+    store::StoreCost,
     workload::Workload,
 };
 
@@ -19,7 +21,20 @@ pub struct Report {
     settings: Settings,
     workload: Workload,
     figures: Vec<Figure>,
+    sizes: Sizes,
+    store: StoreCost,
     rounds: Vec<Round>,
+}
+
+/// What a run has measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// The rounds.
+    pub rounds: Vec<Round>,
+    /// Sizes of records.
+    pub sizes: Sizes,
+    /// The store alone.
+    pub store: StoreCost,
 }
 
 /// One figure: medians, and weir's over the others'.
@@ -49,7 +64,8 @@ struct Ratio {
 
 impl Report {
     /// Takes the medians.
-    pub fn new(machine: Machine, settings: Settings, workload: Workload, rounds: Vec<Round>) -> Self {
+    pub fn new(machine: Machine, settings: Settings, workload: Workload, measured: Measured) -> Self {
+        let Measured { rounds, sizes, store } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {
             let bare: Vec<f64> = rounds.iter().map(|round| of(&round.bare)).collect();
             let (zset, weir) = both(&rounds, |capped| of(&capped.drained));
@@ -63,6 +79,7 @@ impl Report {
             drained("intents/s", 0, |drained| drained.intents_per_s),
             drained("worker CPU, us an intent", 2, |drained| drained.cpu_us),
             drained("intents a commit", 0, |drained| drained.batch),
+            drained("resident memory at most, MiB", 0, |drained| drained.resident_mib),
             redis("Redis CPU, us a decision", 2, |cost| cost.cpu_us),
             redis("bytes a user (used_memory)", 0, |cost| cost.user_bytes),
             redis("bytes a user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
@@ -70,7 +87,7 @@ impl Report {
             redis("redis.calls a decision", 3, |cost| cost.redis_calls),
             redis("share suppressed", 3, |cost| cost.suppressed),
         ];
-        Self { machine, settings, workload, figures, rounds }
+        Self { machine, settings, workload, figures, sizes, store, rounds }
     }
 
     fn table(&self) -> Table {
@@ -151,6 +168,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;
+        writeln!(f, "{}\n", self.store)?;
         let Some(last) = self.rounds.last() else { return Ok(()) };
         let stages: Vec<_> = last.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.1}")).collect();
         write!(

@@ -55,6 +55,8 @@ pub struct Drained {
     pub cpu_us: f64,
     /// Intents a commit, in the mean.
     pub batch: f64,
+    /// The most memory that the process had resident, in MiB.
+    pub resident_mib: f64,
 }
 
 /// What caps cost in Redis.
@@ -155,6 +157,7 @@ fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
         intents_per_s: window.intents / window.time.as_secs_f64(),
         cpu_us: window.cpu_us / window.intents,
         batch: f64::from(servers.workload.intents) / batches,
+        resident_mib: window.resident_mib,
     }
 }
 

@@ -15,7 +15,7 @@ pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// The topic with the backlog.
 const INTENTS: &str = "send-intents";
 /// The topics that come out.
-const OUTPUTS: [&str; 3] = ["send-approved", "send-suppressed", "send-dead-letters"];
+pub const OUTPUTS: [&str; 3] = ["send-approved", "send-suppressed", "send-dead-letters"];
 /// Primaries of the Redis Cluster; no replicas, which would take CPU from what is measured.
 const PRIMARIES: usize = 3;
 

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{assemble::Misconfigured, policy::InvalidPolicy, segments::InvalidInput};
+use super::{assemble::Misconfigured, plan::InvalidPlan, policy::InvalidPolicy, segments::InvalidInput};
 
 /// Failed at run time.
 const FAILED: u8 = 1;
@@ -24,6 +24,9 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     // Where stderr is closed, the exit code has to do.
     let _ = writeln!(io::stderr(), "weir: {error:#}");
-    let wrong = error.is::<Misconfigured>() || error.is::<InvalidPolicy>() || error.is::<InvalidInput>();
+    let wrong = error.is::<Misconfigured>()
+        || error.is::<InvalidPolicy>()
+        || error.is::<InvalidInput>()
+        || error.is::<InvalidPlan>();
     ExitCode::from(if wrong { WRONG } else { FAILED })
 }

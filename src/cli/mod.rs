@@ -7,6 +7,7 @@ pub mod exit;
 pub mod explain;
 pub mod logging;
 pub mod output;
+pub mod plan;
 pub mod policy;
 pub mod rebuild;
 pub mod run;

@@ -46,11 +46,14 @@ use crate::{
         refunds::Refunds,
         status::LaneStatus,
         supervise::LaneWork,
+        vitals::Nodes,
     },
 };
 
 /// How often Redis is asked how it is, for `/readyz`.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often each of its nodes is, for the page.
+const NODES_EVERY: Duration = Duration::from_secs(2);
 
 /// Questions that HTTP asks Redis at the same time, each over connections of its own. One takes a round trip, so that
 /// with 1 ms these are 8,000 a second.
@@ -117,6 +120,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let store_health = StoreHealth::default();
     tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
+    let nodes = Nodes::default();
+    tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
     let desk =
         Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
@@ -149,6 +154,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         metrics,
         redis: Some(stats),
         store_health,
+        nodes,
         stop,
     })
 }
@@ -330,6 +336,21 @@ async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: Cancellat
         loop {
             health.set(store.health().await);
             tokio::time::sleep(HEALTH_EVERY).await;
+        }
+    });
+    watched.await;
+}
+
+/// Looks at each node again and again, on connections of its own: one that hangs holds up no probe.
+async fn watch_nodes(mut store: RedisStore, nodes: Nodes, stop: CancellationToken) {
+    let watched = stop.run_until_cancelled(async {
+        loop {
+            // Nobody knows of a node before the first question is answered.
+            if nodes.is_empty() {
+                let _ = store.health().await;
+            }
+            nodes.set(store.look_at_nodes().await);
+            tokio::time::sleep(NODES_EVERY).await;
         }
     });
     watched.await;

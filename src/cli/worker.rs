@@ -24,6 +24,7 @@ use crate::{
         refresh::Refreshed,
         status::LaneStatus,
         supervise::{LaneWork, supervise},
+        vitals::{Nodes, Vitals},
     },
 };
 
@@ -49,6 +50,8 @@ pub struct Worker<D> {
     pub redis: Option<Arc<RedisStats>>,
     /// How the store is, as far as somebody looks.
     pub store_health: StoreHealth,
+    /// The store's nodes, as far as somebody looks.
+    pub nodes: Nodes,
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
 }
@@ -79,8 +82,14 @@ impl<D: Store + 'static> Worker<D> {
             store: self.store_health.clone(),
             refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
         });
-        let server =
-            self.http.take().map(|setup| serve(setup, health, &self.desk, &self.metrics, &self.stop)).transpose()?;
+        let vitals = Vitals {
+            metrics: Arc::clone(&self.metrics),
+            segments: Arc::clone(&self.desk.segments),
+            policy: Arc::clone(&self.desk.policy),
+            lanes: lanes.clone(),
+            nodes: self.nodes.clone(),
+        };
+        let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
             .stores
             .into_iter()
@@ -112,12 +121,17 @@ impl<D: Store + 'static> Worker<D> {
 fn serve(
     setup: HttpSetup,
     health: Arc<WorkerHealth>,
-    desk: &Desk,
-    metrics: &Arc<Metrics>,
+    vitals: Vitals,
     stop: &CancellationToken,
 ) -> anyhow::Result<Server> {
     let HttpSetup { listener, options, inquiries } = setup;
-    let sources = Sources { health, segments: Arc::clone(&desk.segments), inquiries, metrics: Arc::clone(metrics) };
+    let sources = Sources {
+        health,
+        segments: Arc::clone(&vitals.segments),
+        inquiries,
+        metrics: Arc::clone(&vitals.metrics),
+        vitals,
+    };
     let address = listener.local_addr().context("the HTTP address")?;
     let server = http::start(listener, &options, sources, stop.clone()).context("HTTP")?;
     tracing::info!(%address, "HTTP is up");

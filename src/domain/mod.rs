@@ -19,6 +19,7 @@ pub mod memory;
 pub mod named_history;
 pub mod origin;
 pub mod owed;
+pub mod plan;
 pub mod policy;
 pub mod refund;
 pub mod schema;

@@ -265,7 +265,7 @@ impl Sitting {
         let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now);
         let one = |((index, decoded), draft)| writer.write(&records.get(index), decoded, draft, answers);
         let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
-        (outputs, writer.tally)
+        (outputs, writer.finish())
     }
 }
 

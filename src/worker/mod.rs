@@ -11,3 +11,4 @@ pub mod refresh;
 pub mod refunds;
 pub mod status;
 pub mod supervise;
+pub mod vitals;

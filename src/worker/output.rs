@@ -31,13 +31,14 @@ pub(super) struct OutputWriter<'w, 'b> {
     eval: &'w PolicyEval,
     now: Time,
     stamps: HashMap<Stamp<'b>, OurHeaders>,
-    /// What was written, counted.
-    pub(super) tally: Tally,
+    /// Denials by segment and cap; names are made once a batch, not once a denial.
+    denials: HashMap<(Option<&'w str>, &'w str), u64>,
+    tally: Tally,
 }
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(topic: &'w str, set: &'w SegmentSet, eval: &'w PolicyEval, now: Time) -> Self {
-        Self { topic, set, eval, now, stamps: HashMap::new(), tally: Tally::default() }
+        Self { topic, set, eval, now, stamps: HashMap::new(), denials: HashMap::new(), tally: Tally::default() }
     }
 
     /// The output of one record. `answers` are the store's, all there.
@@ -61,6 +62,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let decision = self.decision(record, draft, answers);
         let Decision { verdict, decided_at, .. } = decision;
         let reason = verdict.suppressed().map(Suppressed::reason);
+        if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
+            *self.denials.entry((decision.segment, cap.name)).or_default() += 1;
+        }
         match verdict {
             Verdict::Suppressed(_) => {
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
@@ -79,6 +83,14 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
             }
         }
+    }
+
+    /// What was written, counted.
+    pub(super) fn finish(mut self) -> Tally {
+        for ((segment, cap), count) in self.denials {
+            self.tally.cap_denials(segment, cap, count);
+        }
+        self.tally
     }
 
     /// The decision on a record that is an intent.

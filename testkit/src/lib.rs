@@ -9,11 +9,15 @@
 //!   failed over and resharded.
 //! * [`kafka::KafkaClient`]: publishes, and reads what a `read_committed` reader can see.
 //! * [`proxy::Proxy`]: loses replies, stalls, refuses.
+//! * [`browser::Driver`]: a headless Chromium over WebDriver.
 //! * [`worker::Worker`]: the built `weir` binary with a configuration file.
 //! * [`wait_until`]: for a condition with a deadline; nothing here sleeps and hopes.
 //!
 //! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
 
+pub mod browser;
+pub mod clock;
+pub mod disk;
 pub mod kafka;
 pub mod ports;
 pub mod process;

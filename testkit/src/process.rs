@@ -209,7 +209,7 @@ fn told(status: ExitStatus) -> Exit {
 }
 
 /// Sends a signal to a process.
-fn send(pid: libc::pid_t, signal: Signal) {
+pub(crate) fn send(pid: libc::pid_t, signal: Signal) {
     // SAFETY: kill() touches no memory of ours. Callers have just seen the guard alive, which holds the process, or
     // its number as a zombie, until the moment before it ends itself.
     unsafe { libc::kill(pid, signal.number()) };

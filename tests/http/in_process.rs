@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
+    document::Format,
     domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    edge::http::{self, Answer, Health, HttpOptions, Inquiries, Mode, Sources},
+    edge::{
+        http::{self, Answer, Health, HttpOptions, Inquiries, Mode, Sources},
+        policy_file::parse_policy,
+    },
     metrics::Metrics,
     worker::{
         inquiry::{Decision, InquiryError, Posted, UserView},
         ports::StoreError,
         refresh::Refreshed,
+        vitals::{Nodes, Vitals},
     },
 };
 
@@ -69,7 +74,16 @@ impl Server {
             let address = listener.local_addr().unwrap().to_string();
             let segments = Refreshed::new(Arc::new(set));
             let metrics = Arc::new(Metrics::default());
-            let sources = Sources { health: Arc::new(Fine), segments, inquiries: Arc::new(Never), metrics };
+            let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
+            let policy = parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap();
+            let vitals = Vitals {
+                metrics: Arc::clone(&metrics),
+                segments: Arc::clone(&segments),
+                policy: Refreshed::new(Arc::new(policy)),
+                lanes: Vec::new(),
+                nodes: Nodes::default(),
+            };
+            let sources = Sources { health: Arc::new(Fine), segments, inquiries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())
         });
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }

@@ -6,6 +6,7 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -21,6 +22,7 @@ use testkit::{
 pub mod http;
 pub mod model;
 pub mod outcome;
+pub mod workload;
 
 /// Users 0 to 999 are `new`, 1,000 to 2,999 `active`, 3,000 to 3,999 `staff`; all others are in no segment.
 pub const SEGMENTS: [(&str, std::ops::Range<u64>); 3] =
@@ -48,14 +50,19 @@ category = "transactional"
 counts = false
 "#;
 
-/// The built `weir`.
+/// Names another `weir` than the one that was built with the tests: a released one.
+pub const ENV_BINARY: &str = "WEIR_TEST_BINARY";
+
+/// The built `weir`, or the one that [`ENV_BINARY`] names.
 pub fn weir() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_weir"))
+    static NAMED: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os(ENV_BINARY).map(PathBuf::from));
+    NAMED.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_weir")))
 }
 
 /// How long anything may take here; the machines are small.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
+#[derive(Debug)]
 pub struct Scene {
     pub kafka: KafkaClient,
     pub name: String,
@@ -263,25 +270,44 @@ listen = "127.0.0.1:0"
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
+    /// The same without the payloads of large records, which need not fit into memory together.
+    pub fn slim_output(&self, which: &str) -> Vec<Consumed> {
+        wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
+        let mut records = Vec::new();
+        let slim = |record| records.push(slim(record));
+        self.kafka.reader(&self.topic(which)).unwrap().visit_to_end(slim).unwrap();
+        records.sort_by_key(|record| (record.partition, record.offset));
+        records
+    }
+
     /// All decisions, by intent id; fails when an id has more than one.
     pub fn decisions(&self) -> BTreeMap<String, Decision> {
         let mut all = BTreeMap::new();
-        let mut add = |id: String, decision| {
+        for (id, decision) in self.every_decision() {
             assert!(all.insert(id.clone(), decision).is_none(), "intent {id} has two records");
-        };
-        for record in self.output("approved") {
-            let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-            let at = header(&record, "weir-decided-at").unwrap().parse().unwrap();
-            add(intent["id"].as_str().unwrap().to_owned(), Decision { at_ms: at, envelope: None, record });
-        }
-        for record in self.output("suppressed") {
-            let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-            let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
-            let id = envelope["intent_id"].as_str().unwrap().to_owned();
-            add(id, Decision { at_ms: at.as_millisecond(), envelope: Some(envelope), record });
         }
         all
     }
+
+    /// All decisions with their intents' ids, however many an id has.
+    pub fn every_decision(&self) -> Vec<(String, Decision)> {
+        let approved = self.slim_output("approved").into_iter().map(Decision::approval);
+        approved.chain(self.slim_output("suppressed").into_iter().map(Decision::suppression)).collect()
+    }
+}
+
+/// A value longer than this is cut.
+const SLIM_BYTES: usize = 2_000;
+
+/// A record whose JSON ends before the intent of an envelope, or before the payload of an intent.
+fn slim(mut record: Consumed) -> Consumed {
+    let Some(value) = record.value.as_mut().filter(|value| value.len() > SLIM_BYTES) else { return record };
+    let head = String::from_utf8_lossy(&value[..SLIM_BYTES]);
+    if let Some(cut) = head.find(",\"intent\":").or_else(|| head.find(",\"payload\":")) {
+        let head = head[..cut].to_owned();
+        *value = format!("{head}}}").into_bytes();
+    }
+    record
 }
 
 /// What became of an intent: `envelope` is there when it was suppressed.
@@ -293,6 +319,21 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The decision that an approved record is, and its intent's id.
+    pub fn approval(record: Consumed) -> (String, Self) {
+        let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
+        (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
+    }
+
+    /// The same of a suppressed record.
+    pub fn suppression(record: Consumed) -> (String, Self) {
+        let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();
+        let id = envelope["intent_id"].as_str().unwrap().to_owned();
+        (id, Self { at_ms: at.as_millisecond(), envelope: Some(envelope), record })
+    }
+
     pub fn approved(&self) -> bool {
         self.envelope.is_none()
     }

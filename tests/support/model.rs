@@ -24,7 +24,13 @@ pub struct Sent {
 
 impl Sent {
     pub fn json(&self) -> String {
-        let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": "{\"[\""}});
+        self.json_padded(0)
+    }
+
+    /// The same with a payload that is so many bytes longer.
+    pub fn json_padded(&self, padding: usize) -> String {
+        let text = format!("{{\"[\"{}", "x".repeat(padding));
+        let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": text}});
         let fields = [("channel", self.channel), ("category", self.category), ("campaign", self.campaign.as_deref())];
         for (name, value) in fields {
             if let Some(value) = value {
@@ -99,10 +105,10 @@ impl Cap {
 }
 
 /// What the model says: approved, or the denying cap with its use and the time at which it lets go.
-type Verdict = Option<(&'static str, u64, Option<i64>)>;
+type Verdict<'n> = Option<(&'n str, u64, Option<i64>)>;
 
-fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict {
-    let mut worst: Verdict = None;
+fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict<'static> {
+    let mut worst: Verdict<'static> = None;
     for cap in caps(sent.segment()).iter().filter(|cap| cap.speaks_of(sent)) {
         let counted: Vec<(i64, u64)> = history
             .iter()
@@ -133,53 +139,113 @@ fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict {
 }
 
 /// Fails when a decision is not what the model says of it; returns how many were approved.
-///
-/// `sent` is in the order of publishing. After a crash or a rebalance an intent may be decided after later ones of its
-/// user; its history is then what was decided before, by time. Where times are equal, both orders are accepted.
 pub fn check(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> usize {
     assert_eq!(sent.len(), decisions.len(), "each intent has one record");
-    let mut users: HashMap<u64, Vec<(usize, &Sent, &Decision)>> = HashMap::new();
-    for (order, sent) in sent.iter().enumerate() {
-        let decision = decisions.get(&sent.id).unwrap_or_else(|| panic!("intent {} has no record", sent.id));
-        users.entry(sent.user).or_default().push((order, sent, decision));
+    if let Some(lost) = sent.iter().find(|sent| !decisions.contains_key(&sent.id)) {
+        panic!("intent {} has no record", lost.id);
     }
-    let mut approved = 0;
-    for intents in users.values() {
-        let mut entries: Vec<(i64, usize, &Sent)> = intents
-            .iter()
-            .filter(|(_, sent, decision)| decision.approved() && sent.category != Some("transactional"))
-            .map(|(order, sent, decision)| (decision.at_ms, *order, *sent))
-            .collect();
-        entries.sort_by_key(|(at_ms, order, _)| (*at_ms, *order));
-        for (order, sent, decision) in intents {
-            approved += usize::from(decision.approved());
-            if sent.category == Some("transactional") {
-                assert!(decision.approved(), "{sent:?} is never capped");
+    let wrong = differences(sent, decisions);
+    assert!(wrong.is_empty(), "{} verdicts are not the model's; the first: {}", wrong.len(), wrong[0]);
+    decisions.values().filter(|decision| decision.approved()).count()
+}
+
+/// The intents of one user that were decided, with their place in the order of publishing.
+struct User<'a> {
+    decided: Vec<(usize, &'a Sent, &'a Decision)>,
+    /// What was sent and counts, by time.
+    entries: Vec<(i64, usize, &'a Sent)>,
+}
+
+impl<'a> User<'a> {
+    /// What was decided before, by time: after a crash or a rebalance an intent may be decided after later ones of its user.
+    fn history(&self, at_ms: i64, order: usize, ties: Ties) -> Vec<(i64, &'a Sent)> {
+        let before = |(time, place, _): &&(i64, usize, &Sent)| {
+            *time < at_ms || (*time == at_ms && (*place < order || (ties == Ties::Both && *place > order)))
+        };
+        self.entries.iter().filter(before).map(|(time, _, sent)| (*time, *sent)).collect()
+    }
+}
+
+/// Which entries of the same millisecond come before an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    Earlier,
+    Both,
+}
+
+fn users<'a>(sent: &'a [Sent], decisions: &'a BTreeMap<String, Decision>) -> Vec<User<'a>> {
+    let mut users: HashMap<u64, User<'a>> = HashMap::new();
+    for (order, sent) in sent.iter().enumerate() {
+        let user = users.entry(sent.user).or_insert_with(|| User { decided: Vec::new(), entries: Vec::new() });
+        let Some(decision) = decisions.get(&sent.id) else { continue };
+        user.decided.push((order, sent, decision));
+        if decision.approved() && !is_free(sent) {
+            user.entries.push((decision.at_ms, order, sent));
+        }
+    }
+    let mut users: Vec<User<'a>> = users.into_values().collect();
+    for user in &mut users {
+        user.entries.sort_by_key(|(at_ms, order, _)| (*at_ms, *order));
+    }
+    users
+}
+
+/// Whether the policy lets it pass uncounted.
+fn is_free(sent: &Sent) -> bool {
+    sent.category == Some("transactional")
+}
+
+/// Decisions that are not what the model says of them. `sent` is in the order of publishing; where times are equal, both
+/// orders are accepted.
+pub fn differences(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for user in users(sent, decisions) {
+        for (order, sent, decision) in &user.decided {
+            if is_free(sent) {
+                if !decision.approved() {
+                    wrong.push(format!("{sent:?} is never capped"));
+                }
                 continue;
             }
             let at_ms = decision.at_ms;
-            let history = |ties: bool| -> Vec<(i64, &Sent)> {
-                let before = |(time, place, _): &&(i64, usize, &Sent)| {
-                    *time < at_ms || (*time == at_ms && (*place < *order || (ties && *place > *order)))
-                };
-                entries.iter().filter(before).map(|(time, _, sent)| (*time, *sent)).collect()
-            };
+            let history = user.history(at_ms, *order, Ties::Earlier);
+            let expected = judge(sent, at_ms, &history);
             let told = told(decision);
-            let expected = judge(sent, at_ms, &history(false));
-            if told != expected && told != judge(sent, at_ms, &history(true)) {
-                panic!("{sent:?} at {at_ms}: weir says {told:?}, the model {expected:?}; history {:?}", history(false));
+            let agreed = told.as_ref().is_ok_and(|told| {
+                *told == expected || *told == judge(sent, at_ms, &user.history(at_ms, *order, Ties::Both))
+            });
+            if !agreed {
+                wrong.push(format!(
+                    "{sent:?} at {at_ms}: weir says {told:?}, the model {expected:?}; history {history:?}"
+                ));
             }
         }
     }
-    approved
+    wrong
 }
 
-fn told(decision: &Decision) -> Option<(&str, u64, Option<i64>)> {
-    let envelope = decision.envelope.as_ref()?;
-    assert_eq!(envelope["reason"], "cap", "{envelope}");
+/// Sends that went out though a cap was full, whatever the reason.
+pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<String> {
+    let mut over = Vec::new();
+    for user in users(sent, decisions) {
+        for (at_ms, order, sent) in &user.entries {
+            if let Some((cap, used, _)) = judge(sent, *at_ms, &user.history(*at_ms, *order, Ties::Earlier)) {
+                over.push(format!("{sent:?} went out at {at_ms} though {used} of {cap} were used"));
+            }
+        }
+    }
+    over
+}
+
+/// What weir says; an error where it held back for another reason than a cap.
+fn told(decision: &Decision) -> Result<Verdict<'_>, &str> {
+    let Some(envelope) = &decision.envelope else { return Ok(None) };
+    if envelope["reason"] != "cap" {
+        return Err(decision.reason());
+    }
     let eligible = &envelope["eligible_at"];
     let at = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let eligible = (!eligible.is_null()).then(|| at(eligible));
     let cap = &envelope["cap"];
-    Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible))
+    Ok(Some((cap["name"].as_str().unwrap(), cap["used"].as_u64().unwrap(), eligible)))
 }

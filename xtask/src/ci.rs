@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    fuzz, servers,
+    faults, fuzz, servers,
     setup::{self, Scope},
     shell::{self, command},
 };
@@ -11,7 +11,7 @@ use crate::{
 /// How long each target is fuzzed.
 const FUZZ_SECONDS: u32 = 60;
 
-/// Checks format, lints, dependencies and docs, then tests and fuzzes.
+/// Checks format, lints, dependencies and docs, then tests, fuzzes, and injects some of every kind of fault.
 ///
 /// # Errors
 /// At the first check that fails.
@@ -19,11 +19,14 @@ pub fn run() -> Result<()> {
     shell::run(command("cargo", &["fmt", "--all", "--check"]))?;
     setup::run(Scope::Everything)?;
     shell::run(command("cargo", &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // `--all-targets` means those that `cargo test` runs; the catalogue of faults is none of them.
+    shell::run(command("cargo", &["clippy", "--locked", "--workspace", "--test", "faults", "--", "-D", "warnings"]))?;
     // Not advisories: deny.toml says why, and where they are checked.
     shell::run(command("cargo", &["deny", "check", "licenses", "bans", "sources"]))?;
     let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     shell::run(doc)?;
     servers::test(&[])?;
-    fuzz::run(FUZZ_SECONDS, None)
+    fuzz::run(FUZZ_SECONDS, None)?;
+    faults::run(&["--ci".to_owned()])
 }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod faults;
 mod fuzz;
 mod servers;
 mod setup;
@@ -55,7 +56,15 @@ enum Chore {
     },
     /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster that break as the seed says
     Simulate(simulate::SimulateArgs),
-    /// Check format, lints, dependencies and docs, then test: what CI runs
+    /// Inject every fault of the catalogue into servers of its own, judge what was committed, and write the table of
+    /// docs/reliability.md
+    #[command(disable_help_flag = true)]
+    Faults {
+        /// `--rows 1,4,16c`, `--ci`, `--times N`, `--output json`, ...: see `cargo xtask faults --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check format, lints, dependencies and docs, then test, fuzz and inject some faults: what CI runs
     Ci,
 }
 
@@ -67,6 +76,7 @@ fn main() -> Result<()> {
         Chore::Bench { args } => bench::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Simulate(args) => simulate::run(&args),
+        Chore::Faults { args } => faults::run(&args),
         Chore::Ci => ci::run(),
     }
 }

@@ -27,7 +27,7 @@ struct Tool {
     needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 9] = [
+const TOOLS: [Tool; 11] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
     Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
     Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },
@@ -37,6 +37,8 @@ const TOOLS: [Tool; 9] = [
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
     Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
+    Tool { program: "chromium", package: "chromium", needed_for: "the tests of the page" },
+    Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
 
 /// Installs what is missing.

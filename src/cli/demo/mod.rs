@@ -36,6 +36,7 @@ use crate::{
         inquiry::{Door, Inquiry},
         lane::LaneSettings,
         refresh::Refreshed,
+        vitals::Nodes,
     },
 };
 
@@ -167,6 +168,7 @@ async fn worker(
         metrics,
         redis: None,
         store_health: StoreHealth::default(),
+        nodes: Nodes::default(),
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await
@@ -222,6 +224,7 @@ fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Resul
 /// Stays up until Ctrl-C.
 async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "\nThe demo stays up. The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
+    writeln!(out, "Watch it, and explain a user: http://{http}/ in a browser")?;
     writeln!(out, "Publish an intent:")?;
     writeln!(
         out,

@@ -163,7 +163,7 @@ async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> anyhow::Result<Rebui
 fn settle_of(kafka: &KafkaOptions) -> Duration {
     let session = kafka.properties.get("session.timeout.ms").and_then(|text| text.parse().ok());
     let session = session.map_or(SESSION_TIMEOUT, Duration::from_millis);
-    ANSWERS_HOLD + session.max(sink::WATCHDOG) + LAST_TRANSACTION
+    ANSWERS_HOLD + session.max(sink::COMMIT_WATCHDOG) + LAST_TRANSACTION
 }
 
 async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyhow::Result<Vec<Extent>> {

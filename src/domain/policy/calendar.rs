@@ -51,6 +51,16 @@ impl Period {
         }
     }
 
+    /// The shortest that it lasts, in milliseconds: with clocks put forward by an hour in it.
+    #[must_use]
+    pub const fn shortest_ms(self) -> i64 {
+        match self {
+            Self::Day => DAY_MS - HOUR_MS,
+            Self::Week => 7 * DAY_MS - HOUR_MS,
+            Self::Month => 28 * DAY_MS - HOUR_MS,
+        }
+    }
+
     /// The first day of the period that `day` lies in.
     fn first_day(self, day: Date) -> Date {
         match self {

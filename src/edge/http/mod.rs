@@ -10,6 +10,7 @@ mod limits;
 mod measure;
 mod openapi;
 mod options;
+mod page;
 mod patient;
 mod problem;
 mod router;
@@ -28,7 +29,7 @@ use axum::body::Bytes;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::{auth::Access, problem::Problem, single_flight::SingleFlight};
+use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleFlight};
 pub use self::{
     health::Health,
     inquiries::{Answer, Inquiries, InquiryPool, Mode},
@@ -38,7 +39,7 @@ pub use self::{
 use crate::{
     domain::segment::SegmentSet,
     metrics::Metrics,
-    worker::{inquiry::UserView, refresh::Refreshed},
+    worker::{inquiry::UserView, refresh::Refreshed, vitals::Vitals},
 };
 
 /// What the endpoints are made of.
@@ -51,6 +52,8 @@ pub struct Sources {
     pub inquiries: Arc<dyn Inquiries>,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// What the page shows.
+    pub vitals: Vitals,
 }
 
 /// What the handlers share.
@@ -61,6 +64,7 @@ struct Api {
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     access: Access,
+    viewers: Viewers,
     body_bytes: usize,
     timeout: Duration,
     read_timeout: Duration,
@@ -104,6 +108,7 @@ pub fn start(
         inquiries: sources.inquiries,
         lookups: SingleFlight::default(),
         access,
+        viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,
         timeout: options.timeout,
         read_timeout: options.read_timeout,

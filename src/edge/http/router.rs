@@ -19,6 +19,7 @@ use super::{
     measure::measure,
     openapi::{self, Base},
     options::HttpOptions,
+    page,
     problem::Problem,
     segments, users,
 };
@@ -32,6 +33,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
         .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(segments::list));
+    let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()
         .routes(routes!(users::user))
         .routes(routes!(segments::member))

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rdkafka::{
-    ClientConfig, ClientContext, TopicPartitionList,
+    ClientConfig, ClientContext, Message, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
@@ -62,6 +62,9 @@ pub struct KafkaOptions {
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// What a broker gives of one partition at a time, at most, in bytes: librdkafka's own default.
 const PARTITION_FETCH_BYTES: u64 = 1_048_576;
+/// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
+/// that were not there while brokers were in trouble, would be read by nobody.
+const METADATA_REFRESH_MS: &str = "10000";
 
 impl KafkaOptions {
     /// The transactional id of a lane: stable over restarts.
@@ -101,6 +104,7 @@ impl KafkaOptions {
             ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
             ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
             ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
+            ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
         config
             .set("group.id", &self.group)
@@ -176,7 +180,16 @@ pub enum Pending {
 pub struct LaneContext {
     pending: arc_swap::ArcSwap<Pending>,
     closing: AtomicBool,
-    failed_delivery: arc_swap::ArcSwapOption<RDKafkaErrorCode>,
+    failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
+}
+
+/// A record that was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDelivery {
+    /// Why.
+    pub code: RDKafkaErrorCode,
+    /// The topic that it was for.
+    pub topic: String,
 }
 
 impl LaneContext {
@@ -191,15 +204,20 @@ impl LaneContext {
         self.pending.store(Arc::new(Pending::Nothing));
     }
 
+    /// All partitions are to be given up, though the group has not said so.
+    pub fn revoke(&self) {
+        self.pending.store(Arc::new(Pending::Revoke));
+    }
+
     /// From now on every rebalance gives all partitions up at once: the consumer is being closed.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Why the first of the records that were not delivered since the last call was not, if there was one.
+    /// The first of the records that were not delivered since the last call, if there was one.
     #[must_use]
-    pub fn take_failed_delivery(&self) -> Option<RDKafkaErrorCode> {
-        self.failed_delivery.swap(None).map(|code| *code)
+    pub fn take_failed_delivery(&self) -> Option<Arc<FailedDelivery>> {
+        self.failed_delivery.swap(None)
     }
 }
 
@@ -241,12 +259,13 @@ impl ProducerContext<NoCustomPartitioner> for LaneContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, _)) = result
+        if let Err((error, message)) = result
             && self.failed_delivery.load().is_none()
         {
-            tracing::warn!(%error, "a record was not taken by the broker");
+            let topic = message.topic().to_owned();
+            tracing::warn!(%error, topic, "a record was not taken by the broker");
             let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-            self.failed_delivery.store(Some(Arc::new(code)));
+            self.failed_delivery.store(Some(Arc::new(FailedDelivery { code, topic })));
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod native;
 pub mod producer;
+mod pulse;
 pub mod range;
 pub mod sink;
 pub mod source;

@@ -264,8 +264,8 @@ impl LaneProducer {
         loop {
             let done = native::flush(self.producer.client(), FLUSH_SLICE);
             self.producer.poll(Duration::ZERO);
-            if let Some(code) = self.producer.context().take_failed_delivery() {
-                return Err(self.undelivered(code, "a record"));
+            if let Some(failed) = self.producer.context().take_failed_delivery() {
+                return Err(self.undelivered(failed.code, &format!("a record for {}", failed.topic)));
             }
             if done {
                 return Ok(());

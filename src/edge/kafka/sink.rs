@@ -26,10 +26,11 @@ use crate::worker::{
     record::Job,
 };
 
-/// A commit, or a recovery, that takes longer hangs: its thread is left behind and a new producer takes over.
-/// Three times the transaction's own time-out: by then the broker has aborted what was open, and all steps of either
-/// (abort 10 s and start 25 s; flush, offsets and commit 10 s each) have had their time.
-pub const WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
+/// A commit that takes longer hangs: librdkafka's send-offsets does not keep to its time-out while a coordinator moves. By
+/// then the broker has aborted the transaction. Its thread is left behind and a new producer takes over.
+pub const COMMIT_WATCHDOG: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() + 5);
+/// The same of a recovery: its steps (abort 10 s, start 25 s) have had their time.
+const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
 
 type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
@@ -111,11 +112,14 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
                 self.committer = None;
                 Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
             }
-            Err(_) if since.elapsed() < WATCHDOG => return Settled::Busy,
+            Err(_) if since.elapsed() < COMMIT_WATCHDOG => return Settled::Busy,
             Err(_) => {
                 // The thread keeps its producer; the next one has the same transactional id and fences it.
                 self.committer = None;
-                Settled::Failed(CommitError::Failed(format!("a commit did not return within {} s", WATCHDOG.as_secs())))
+                Settled::Failed(CommitError::Failed(format!(
+                    "a commit did not return within {} s",
+                    COMMIT_WATCHDOG.as_secs()
+                )))
             }
         };
         self.task = Task::Nothing;
@@ -136,13 +140,16 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
         };
         self.task = Task::Recovery(since);
         let committer = self.committer.insert(committer);
-        let reply = timeout_at((since + WATCHDOG).into(), committer.replies.recv()).await;
+        let reply = timeout_at((since + RECOVERY_WATCHDOG).into(), committer.replies.recv()).await;
         self.task = Task::Nothing;
         match reply {
             Ok(Some(Reply::Recovered(outcome))) => outcome,
             Ok(Some(Reply::Done(_)) | None) | Err(_) => {
                 self.committer = None;
-                Err(CommitError::Failed(format!("the producer did not recover within {} s", WATCHDOG.as_secs())))
+                Err(CommitError::Failed(format!(
+                    "the producer did not recover within {} s",
+                    RECOVERY_WATCHDOG.as_secs()
+                )))
             }
         }
     }

@@ -16,6 +16,7 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, LaneContext, Pending},
     native::{self, MessageBatch, MessageQueue},
+    pulse::Pulse,
 };
 use crate::worker::{
     ports::{GroupEvent, Source, SourceError},
@@ -45,11 +46,12 @@ pub struct Membership {
 /// A group member that reads in batches.
 pub struct KafkaSource {
     // Dropped before the consumer: fields go in their order.
+    pulse: Pulse,
     queue: MessageQueue,
     consumer: Arc<BaseConsumer<LaneContext>>,
     topic: String,
     topic_name: CString,
-    starts_at_end: bool,
+    options: KafkaOptions,
     /// The bytes after which a batch is full, however few records it has.
     batch_bytes: usize,
     assigned: TopicPartitionList,
@@ -72,16 +74,30 @@ impl KafkaSource {
         consumer
             .subscribe(&[&options.intents])
             .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
+        let consumer = Arc::new(consumer);
+        let pulse = Pulse::of(&consumer, &options.intents).map_err(SourceError::Fatal)?;
         Ok(Self {
+            pulse,
             queue,
-            consumer: Arc::new(consumer),
+            consumer,
             topic: options.intents.clone(),
             topic_name,
-            starts_at_end: options.starts_at_end(),
+            options: options.clone(),
             batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
             assigned: TopicPartitionList::new(),
             starts: Vec::new(),
         })
+    }
+
+    /// Joins the group with another client, in place of one that has lost its brokers. What it had counts as revoked.
+    fn rejoin(&mut self) -> Result<(), SourceError> {
+        tracing::warn!("no broker answers the consumer any more: joining the group with a new one");
+        let fresh = Self::join(&self.options)?;
+        fresh.consumer.context().revoke();
+        let lost = std::mem::replace(self, fresh);
+        // Its end asks brokers that it does not have, and may take long.
+        let end = std::thread::Builder::new().name("lost-consumer".to_owned()).spawn(move || drop(lost));
+        end.map(drop).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
     }
 
     /// Reads these partitions from their committed offsets.
@@ -113,7 +129,7 @@ impl KafkaSource {
                     Offset::Offset(offset)
                 }
                 Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
-                    if self.starts_at_end { Offset::End } else { Offset::Beginning }
+                    if self.options.starts_at_end() { Offset::End } else { Offset::Beginning }
                 }
             };
             from.add_partition_offset(element.topic(), element.partition(), offset)
@@ -194,6 +210,10 @@ impl Source for KafkaSource {
         max: usize,
         wait: Duration,
     ) -> Result<Option<GroupEvent>, SourceError> {
+        if self.pulse.is_lost() {
+            self.rejoin()?;
+            return Ok(Some(GroupEvent::Revoked));
+        }
         let deadline = Instant::now() + wait;
         let mut served_at: Option<Instant> = None;
         loop {

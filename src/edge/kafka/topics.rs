@@ -87,7 +87,10 @@ pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
 /// A broker cannot be asked.
 pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     let unreachable = |error| TopicError::Unreachable { brokers: options.brokers.clone(), error };
-    let consumer: BaseConsumer = options.consumer().create().map_err(TopicError::Client)?;
+    // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
+    let mut config = options.consumer();
+    config.set("isolation.level", "read_uncommitted");
+    let consumer: BaseConsumer = config.create().map_err(TopicError::Client)?;
     let metadata = consumer.fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT).map_err(unreachable)?;
     let mut partitions = TopicPartitionList::new();
     for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {

@@ -7,6 +7,7 @@
 mod address;
 mod backoff;
 mod cluster;
+mod health;
 mod history;
 mod keyspace;
 mod names;

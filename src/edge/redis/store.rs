@@ -53,6 +53,11 @@ impl RedisStore {
         &self.keyspace
     }
 
+    /// The connections.
+    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
     /// What is counted, shared by all lanes.
     #[must_use]
     pub fn stats(&self) -> &RedisStats {

@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+use super::tap::Tap;
 use crate::{
+    disk::SmallDisk,
     ports::Port,
     process::{Exit, Guarded, program},
     scratch::Scratch,
@@ -21,6 +23,9 @@ const CLUSTER_ID: &str = "d2Vpci10ZXN0LWthZmthMA";
 const FORMAT_DEADLINE: Duration = Duration::from_secs(60);
 /// The largest message accepted: more than any test needs, below librdkafka's own bound on a fetch.
 const MAX_MESSAGE_BYTES: u32 = 10 * 1024 * 1024;
+
+/// Partitions of the topics that groups and transactions are kept in.
+pub(super) const INTERNAL_PARTITIONS: i32 = 8;
 
 /// Where the jars are.
 #[must_use]
@@ -35,17 +40,50 @@ pub(super) struct Broker {
     node: usize,
     port: Port,
     controller: Port,
+    tapped: Option<Tapped>,
     folder: PathBuf,
+    // The process before its disk: fields are dropped in their order.
     process: Option<Guarded>,
+    disk: Option<SmallDisk>,
+}
+
+/// A second listener, and the port of the tap that it advertises.
+#[derive(Debug)]
+struct Tapped {
+    listener: Port,
+    tap: Port,
+}
+
+/// Whether brokers have a tap in front of a second listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Taps {
+    #[default]
+    None,
+    Each,
+}
+
+/// What is not usual about brokers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shape {
+    pub(super) taps: Taps,
+    /// The size of each broker's disk, where it is one of its own.
+    pub(super) disk_mib: Option<u32>,
 }
 
 /// Makes and formats the folders of a cluster's brokers.
-pub(super) fn prepare(ports: Vec<Port>, scratch: &Scratch) -> Result<Vec<Broker>> {
+pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch) -> Result<Vec<Broker>> {
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
         std::fs::create_dir_all(&folder)?;
-        brokers.push(Broker { node: index + 1, port, controller: Port::lease()?, folder, process: None });
+        let tapped = match shape.taps {
+            Taps::None => None,
+            Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
+        };
+        let (data, said) = (folder.join("data"), folder.join("disk.log"));
+        let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
+        let controller = Port::lease()?;
+        brokers.push(Broker { node: index + 1, port, controller, tapped, folder, process: None, disk });
     }
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
@@ -66,6 +104,17 @@ impl Broker {
         format!("127.0.0.1:{}", self.port.number())
     }
 
+    /// A tap in front of the listener that is there for it.
+    pub(super) fn tap(&self) -> Result<Option<Tap>> {
+        let start = |tapped: &Tapped| Tap::start(&tapped.tap, format!("127.0.0.1:{}", tapped.listener.number()));
+        self.tapped.as_ref().map(start).transpose()
+    }
+
+    /// What the broker has said.
+    pub(super) fn log_file(&self) -> PathBuf {
+        self.folder.join("broker.log")
+    }
+
     pub(super) fn start(&mut self) -> Result<()> {
         self.process = None;
         let mut java = java()?;
@@ -73,12 +122,16 @@ impl Broker {
         java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.Kafka"]);
         java.arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
-        self.process = Some(Guarded::spawn(&name, &java, &self.folder.join("broker.log"))?);
+        self.process = Some(Guarded::spawn(&name, &self.on_disk(java)?, &self.log_file())?);
         Ok(())
     }
 
     pub(super) fn process(&mut self) -> Result<&mut Guarded> {
         self.process.as_mut().context("the broker was never started")
+    }
+
+    pub(super) fn disk(&self) -> Result<&SmallDisk> {
+        self.disk.as_ref().context("the broker has no disk of its own")
     }
 
     pub(super) fn is_running(&mut self) -> bool {
@@ -93,22 +146,40 @@ impl Broker {
         let mut java = java()?;
         java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
         java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file());
-        Guarded::spawn("Kafka's StorageTool", &java, &self.folder.join("format.log"))
+        Guarded::spawn("Kafka's StorageTool", &self.on_disk(java)?, &self.folder.join("format.log"))
+    }
+
+    fn on_disk(&self, command: Command) -> Result<Command> {
+        match &self.disk {
+            None => Ok(command),
+            Some(disk) => disk.command(&command),
+        }
     }
 
     fn properties(&self, voters: &[String]) -> String {
         let replicas = voters.len();
         let in_sync = if replicas == 1 { 1 } else { 2 };
         let (own, controller) = (self.address(), self.controller.number());
+        let (listens, advertises) = self.tapped.as_ref().map_or_else(Default::default, |tapped| {
+            let (listener, tap) = (tapped.listener.number(), tapped.tap.number());
+            (format!(",TAPPED://127.0.0.1:{listener}"), format!(",TAPPED://127.0.0.1:{tap}"))
+        });
+        let authorizer: &[(&str, &str)] = match self.tapped {
+            None => &[],
+            Some(_) => &[
+                ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+                ("allow.everyone.if.no.acl.found", "true"),
+            ],
+        };
         let rules: &[(&str, &str)] = &[
             ("process.roles", "broker,controller"),
             ("node.id", &self.node.to_string()),
             ("controller.quorum.voters", &voters.join(",")),
-            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}")),
-            ("advertised.listeners", &format!("PLAINTEXT://{own}")),
+            ("listeners", &format!("PLAINTEXT://{own},CONTROLLER://127.0.0.1:{controller}{listens}")),
+            ("advertised.listeners", &format!("PLAINTEXT://{own}{advertises}")),
             ("controller.listener.names", "CONTROLLER"),
             ("inter.broker.listener.name", "PLAINTEXT"),
-            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"),
+            ("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT"),
             ("log.dirs", &self.folder.join("data").display().to_string()),
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", &replicas.to_string()),
@@ -117,12 +188,13 @@ impl Broker {
             ("transaction.state.log.replication.factor", &replicas.to_string()),
             ("transaction.state.log.min.isr", &in_sync.to_string()),
             // Fewer files than the default 50 of each: the first group and the first transaction wait for them.
-            ("offsets.topic.num.partitions", "8"),
-            ("transaction.state.log.num.partitions", "8"),
+            ("offsets.topic.num.partitions", &INTERNAL_PARTITIONS.to_string()),
+            ("transaction.state.log.num.partitions", &INTERNAL_PARTITIONS.to_string()),
             ("message.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
             ("replica.fetch.max.bytes", &MAX_MESSAGE_BYTES.to_string()),
             ("log.retention.ms", "-1"),
             ("log.cleaner.dedupe.buffer.size", "16777216"),
+            ("log.cleaner.backoff.ms", "1000"),
             // What a test would otherwise wait for: a first rebalance, a dead member, a dead broker, a dead producer.
             ("group.initial.rebalance.delay.ms", "0"),
             ("group.min.session.timeout.ms", "500"),
@@ -131,7 +203,7 @@ impl Broker {
             ("transaction.max.timeout.ms", "900000"),
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", "500"),
         ];
-        rules.iter().fold(String::new(), |mut text, (key, value)| {
+        rules.iter().chain(authorizer).fold(String::new(), |mut text, (key, value)| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{key}={value}");
             text
@@ -140,7 +212,7 @@ impl Broker {
 }
 
 /// `java` with the jars on its class path and warnings on stderr.
-fn java() -> Result<Command> {
+pub(super) fn java() -> Result<Command> {
     let libs = libs_folder();
     ensure!(libs.is_dir(), "no Kafka jars in {}: run `cargo xtask setup`", libs.display());
     let mut java = Command::new(program("java")?);

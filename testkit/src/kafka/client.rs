@@ -1,59 +1,39 @@
 //! Publishing, topics and offsets, for tests.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
-    client::{Client, DefaultClientContext},
+    client::Client,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
-    error::{KafkaError, RDKafkaErrorCode},
-    message::{Header, OwnedHeaders},
-    producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext},
 };
 
-use super::{Consumed, Record, TopicReader};
-use crate::wait_until;
-
+use super::{Consumed, Publisher, Record, TopicReader};
 /// How long one request to the brokers may take.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// How long all of one `publish` may take.
-const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll of the producer's events waits.
-const POLL: Duration = Duration::from_millis(10);
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// The same for those who ask again.
+const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// A Kafka known by its address alone.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
     bootstrap: String,
-}
-
-/// Counts the records that were not delivered.
-#[derive(Debug, Default)]
-struct Failures(AtomicUsize);
-
-impl ClientContext for Failures {}
-
-impl ProducerContext for Failures {
-    type DeliveryOpaque = ();
-
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if result.is_err() {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    patience: Duration,
 }
 
 impl KafkaClient {
     /// A client of the brokers at `bootstrap`. Does not connect.
     #[must_use]
     pub fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned() }
+        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE }
+    }
+
+    /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
+    #[must_use]
+    pub fn impatient(&self) -> Self {
+        Self { bootstrap: self.bootstrap.clone(), patience: SHORT_DEADLINE }
     }
 
     /// What goes into `bootstrap.servers`.
@@ -70,53 +50,13 @@ impl KafkaClient {
         config
     }
 
-    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
-    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
-        self.create_topic_with(name, partitions, &[])
-    }
-
-    /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
-    pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
-        topic.config.extend_from_slice(settings);
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
-        let results = futures_executor::block_on(admin.create_topics([&topic], &options))?;
-        for result in results {
-            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
-        }
-        wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-            self.partitions(name).is_ok_and(|count| count == partitions)
-        });
-        Ok(())
-    }
-
-    /// Deletes a topic.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or there is no such topic.
-    pub fn delete_topic(&self, name: &str) -> Result<()> {
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
-        let options = AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE));
-        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
-            result.map_err(|(name, code)| anyhow::anyhow!("topic {name}: {code}"))?;
-        }
-        Ok(())
-    }
-
     /// How many partitions a topic has.
     ///
     /// # Errors
     /// When there is no such topic, or a partition has no leader yet.
     pub fn partitions(&self, topic: &str) -> Result<i32> {
         let consumer: BaseConsumer = self.config().create()?;
-        partitions_of(consumer.client(), topic)
+        partitions_within(consumer.client(), topic, self.patience)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
@@ -134,20 +74,19 @@ impl KafkaClient {
     /// # Errors
     /// When a record was refused or not delivered in time.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
-        let mut config = self.config();
-        config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
-        config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
-        let producer: BaseProducer<Failures> = config.create_with_context(Failures::default())?;
-        partitions_of(producer.client(), topic)?;
+        let publisher = self.publisher(topic)?;
         for record in records {
-            send(&producer, topic, &record)?;
+            publisher.send(&record)?;
         }
-        // rdkafka's own flush goes in steps of 100 ms.
-        let flushed = wait_for_events(&producer, || producer.in_flight_count() == 0);
-        ensure!(flushed, "{} records are not delivered after {PUBLISH_DEADLINE:?}", producer.in_flight_count());
-        let failed = producer.context().0.load(Ordering::Relaxed);
-        ensure!(failed == 0, "{failed} records to {topic} were not delivered");
-        Ok(())
+        publisher.finish()
+    }
+
+    /// A producer of one topic that stays: for what is published bit by bit.
+    ///
+    /// # Errors
+    /// When there is no such topic.
+    pub fn publisher(&self, topic: &str) -> Result<Publisher> {
+        Publisher::open(self, topic)
     }
 
     /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.
@@ -175,7 +114,7 @@ impl KafkaClient {
     pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         let consumer: BaseConsumer = self.config().set("isolation.level", "read_uncommitted").create()?;
         (0..self.partitions(topic)?)
-            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, REQUEST_DEADLINE)?.1))
+            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, self.patience)?.1))
             .collect()
     }
 
@@ -188,7 +127,7 @@ impl KafkaClient {
         let partitions = self.partitions(topic)?;
         let mut asked = TopicPartitionList::new();
         asked.add_partition_range(topic, 0, partitions - 1);
-        let found = consumer.committed_offsets(asked, REQUEST_DEADLINE)?;
+        let found = consumer.committed_offsets(asked, self.patience)?;
         Ok((0..partitions)
             .map(|partition| match found.find_partition(topic, partition)?.offset() {
                 Offset::Offset(offset) => Some(offset),
@@ -200,59 +139,13 @@ impl KafkaClient {
 
 /// How many partitions a topic has. Also brings a new client up: left to itself it meets its brokers a second later.
 pub(super) fn partitions_of<C: ClientContext>(client: &Client<C>, topic: &str) -> Result<i32> {
-    let metadata = client.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+    partitions_within(client, topic, REQUEST_DEADLINE)
+}
+
+fn partitions_within<C: ClientContext>(client: &Client<C>, topic: &str, patience: Duration) -> Result<i32> {
+    let metadata = client.fetch_metadata(Some(topic), patience)?;
     let found = metadata.topics().first().with_context(|| format!("no topic {topic}"))?;
     ensure!(found.error().is_none() && !found.partitions().is_empty(), "no topic {topic}");
     ensure!(found.partitions().iter().all(|partition| partition.leader() >= 0), "{topic} has no leader yet");
     Ok(i32::try_from(found.partitions().len())?)
-}
-
-/// Hands one record to the producer, waiting while its queue is full.
-fn send(producer: &BaseProducer<Failures>, topic: &str, record: &Record) -> Result<()> {
-    let mut outcome = Ok(());
-    let queued = wait_for_events(producer, || match producer.send(base_record(topic, record)) {
-        Ok(()) => true,
-        Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => false,
-        Err((error, _)) => {
-            outcome = Err(error);
-            true
-        }
-    });
-    if !queued {
-        bail!("the producer's queue stayed full for {PUBLISH_DEADLINE:?}");
-    }
-    outcome.with_context(|| format!("cannot publish to {topic}"))
-}
-
-fn base_record<'a>(topic: &'a str, record: &'a Record) -> BaseRecord<'a, [u8], [u8]> {
-    let mut base = BaseRecord::to(topic);
-    base.key = record.key.as_deref();
-    base.payload = record.value.as_deref();
-    base.partition = record.partition;
-    base.timestamp = record.timestamp_ms;
-    if !record.headers.is_empty() {
-        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        base.headers = Some(
-            record
-                .headers
-                .iter()
-                .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: value.as_deref() })),
-        );
-    }
-    base
-}
-
-/// Serves the producer's events until `done`, for [`PUBLISH_DEADLINE`] at most.
-fn wait_for_events(producer: &BaseProducer<Failures>, mut done: impl FnMut() -> bool) -> bool {
-    if done() {
-        return true;
-    }
-    let start = std::time::Instant::now();
-    while start.elapsed() < PUBLISH_DEADLINE {
-        producer.poll(POLL);
-        if done() {
-            return true;
-        }
-    }
-    false
 }

@@ -3,22 +3,35 @@
 //! Each node is broker and controller. Timings are set so that tests see a rebalance, a dead broker or a timed out
 //! transaction within seconds; nothing that changes what a client may rely on.
 
+mod acl;
+mod admin;
 mod broker;
 mod client;
+mod publisher;
 mod reader;
 mod record;
+mod tap;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
 
+pub use acl::Denial;
 pub use broker::libs_folder;
 pub use client::KafkaClient;
+pub use publisher::Publisher;
 pub use reader::TopicReader;
 pub use record::{Consumed, Record};
+pub use tap::{Api, Fate, Moment, Tap, Trap};
 
-use crate::{ports::Port, process::Signal, scratch::Scratch, wait_for};
-use broker::Broker;
+use crate::{
+    disk::SmallDisk,
+    ports::Port,
+    process::{Exit, Signal},
+    scratch::Scratch,
+    wait_for,
+};
+use broker::{Broker, Shape, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -31,6 +44,7 @@ pub struct Kafka {
     // Before `scratch`: brokers end before their folder goes.
     brokers: Vec<Broker>,
     client: KafkaClient,
+    taps: Vec<Tap>,
     _scratch: Scratch,
 }
 
@@ -50,14 +64,36 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
+        Self::start_with(ports, Shape::default())
+    }
+
+    /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_tapped(brokers: usize) -> Result<Self> {
+        let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
+        Self::start_with(ports, Shape { taps: Taps::Each, disk_mib: None })
+    }
+
+    /// Starts one broker on a disk of its own, so small that [`Kafka::disk`] can fill it.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`], and when we may not mount: this needs root.
+    pub fn start_on_small_disk(mib: u32) -> Result<Self> {
+        Self::start_with(vec![Port::lease()?], Shape { taps: Taps::None, disk_mib: Some(mib) })
+    }
+
+    fn start_with(ports: Vec<Port>, shape: Shape) -> Result<Self> {
         ensure!(matches!(ports.len(), 1 | 3), "Kafka runs here with 1 or 3 brokers, not {}", ports.len());
         let scratch = Scratch::new("kafka")?;
-        let mut brokers = broker::prepare(ports, &scratch)?;
+        let mut brokers = broker::prepare(ports, shape, &scratch)?;
         for broker in &mut brokers {
             broker.start()?;
         }
         let bootstrap: Vec<String> = brokers.iter().map(Broker::address).collect();
-        let mut kafka = Self { brokers, client: KafkaClient::new(&bootstrap.join(",")), _scratch: scratch };
+        let taps = brokers.iter().filter_map(|broker| broker.tap().transpose()).collect::<Result<_>>()?;
+        let mut kafka = Self { brokers, client: KafkaClient::new(&bootstrap.join(",")), taps, _scratch: scratch };
         for index in 0..kafka.brokers.len() {
             kafka.wait_serving(index)?;
         }
@@ -76,6 +112,44 @@ impl Kafka {
         &self.client
     }
 
+    /// The broker that coordinates a group (`topic` `__consumer_offsets`) or a transactional id (`__transaction_state`):
+    /// the leader of the partition that Java's hash of its name gives.
+    ///
+    /// # Errors
+    /// When nobody leads it.
+    pub fn coordinator(&self, topic: &str, name: &str) -> Result<usize> {
+        let hash = name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
+        let partition = (hash & i32::MAX) % broker::INTERNAL_PARTITIONS;
+        self.leader(topic, partition)
+    }
+
+    /// The broker that leads a partition.
+    ///
+    /// # Errors
+    /// When nobody leads it.
+    pub fn leader(&self, topic: &str, partition: i32) -> Result<usize> {
+        Ok(usize::try_from(self.client.leader_of(topic, partition)? - 1)?)
+    }
+
+    /// The tap of a broker that was started with one.
+    #[must_use]
+    pub fn tap(&self, broker: usize) -> &Tap {
+        &self.taps[broker]
+    }
+
+    /// A client that goes through the taps.
+    #[must_use]
+    pub fn tapped_client(&self) -> KafkaClient {
+        let addresses: Vec<String> = self.taps.iter().map(|tap| tap.address().to_string()).collect();
+        KafkaClient::new(&addresses.join(","))
+    }
+
+    /// The files that the brokers write their logs to.
+    #[must_use]
+    pub fn log_files(&self) -> Vec<PathBuf> {
+        self.brokers.iter().map(Broker::log_file).collect()
+    }
+
     /// Creates a topic, replicated to all brokers.
     ///
     /// # Errors
@@ -92,6 +166,22 @@ impl Kafka {
         let process = self.brokers[broker].process()?;
         process.signal(Signal::Term);
         process.wait_exit(STOP_DEADLINE).map(|_| ())
+    }
+
+    /// The disk of a broker that was started on one of its own.
+    ///
+    /// # Errors
+    /// When it was not.
+    pub fn disk(&self, broker: usize) -> Result<&SmallDisk> {
+        self.brokers[broker].disk()
+    }
+
+    /// Waits until a broker has ended by itself.
+    ///
+    /// # Errors
+    /// When it still runs at the deadline, with the end of its log.
+    pub fn wait_ended(&mut self, broker: usize, deadline: Duration) -> Result<Exit> {
+        self.brokers[broker].process()?.wait_exit(deadline)
     }
 
     /// Kills a broker with SIGKILL.
@@ -119,6 +209,14 @@ impl Kafka {
     pub fn thaw(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.signal(Signal::Cont);
         Ok(())
+    }
+
+    /// Starts a broker again, with its data, and does not wait: alone it may not be able to serve.
+    ///
+    /// # Errors
+    /// When its process cannot be started.
+    pub fn start_again(&mut self, broker: usize) -> Result<()> {
+        self.brokers[broker].start()
     }
 
     /// Starts a broker again, with its data, and waits until it serves. One that still runs is killed first.

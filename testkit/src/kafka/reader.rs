@@ -15,7 +15,7 @@ use rdkafka::{
 
 use super::{Consumed, KafkaClient, client::partitions_of};
 
-/// How long reading to the end may take.
+/// How long reading to the end may go without a record.
 const END_DEADLINE: Duration = Duration::from_secs(120);
 /// How long one poll waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -58,19 +58,31 @@ impl TopicReader {
     /// # Errors
     /// When the brokers do not answer for two minutes.
     pub fn read_to_end(&mut self) -> Result<Vec<Consumed>> {
+        let mut records = Vec::new();
+        self.visit_to_end(|record| records.push(record))?;
+        Ok(records)
+    }
+
+    /// The same, one record at a time: for topics that do not fit into memory.
+    ///
+    /// # Errors
+    /// As [`TopicReader::read_to_end`].
+    pub fn visit_to_end(&mut self, mut visit: impl FnMut(Consumed)) -> Result<()> {
         // An end is told once each time it is reached, and ends told before are old: ask again.
         self.at_end.clear();
         self.assign()?;
-        let mut records = Vec::new();
-        let start = Instant::now();
+        let mut start = Instant::now();
         while self.at_end.len() < self.next.len() {
             if start.elapsed() > END_DEADLINE {
                 let (ends, all) = (self.at_end.len(), self.next.len());
                 bail!("{ends} of {all} partitions of {} read to their end{}", self.topic, self.after(END_DEADLINE));
             }
-            self.poll(&mut records)?;
+            self.poll(|record| {
+                start = Instant::now();
+                visit(record);
+            })?;
         }
-        Ok(records)
+        Ok(())
     }
 
     /// Reads on until at least `count` more records came.
@@ -84,7 +96,7 @@ impl TopicReader {
             if start.elapsed() > deadline {
                 bail!("{} of {count} records came on {}{}", records.len(), self.topic, self.after(deadline));
             }
-            self.poll(&mut records)?;
+            self.poll(|record| records.push(record))?;
         }
         Ok(records)
     }
@@ -103,14 +115,14 @@ impl TopicReader {
         format!(" after {deadline:?}{}", error.unwrap_or_default())
     }
 
-    fn poll(&mut self, records: &mut Vec<Consumed>) -> Result<()> {
+    fn poll(&mut self, take: impl FnOnce(Consumed)) -> Result<()> {
         match self.consumer.poll(POLL) {
             None => {}
             Some(Ok(message)) => {
                 let partition = message.partition();
                 self.at_end.remove(&partition);
                 self.next[usize::try_from(partition)?] = message.offset() + 1;
-                records.push(consumed(&message));
+                take(consumed(&message));
             }
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 self.at_end.insert(partition);

@@ -10,8 +10,11 @@ use crate::{ports::Port, process::program, wait_for};
 /// How long the nodes may take to agree. Measured: 3 to 5 s for six.
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long one hand-over of a primary may take.
+const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
+
 /// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
-const NODE_ARGS: [&str; 10] = [
+pub(super) const NODE_ARGS: [&str; 10] = [
     "--cluster-enabled",
     "yes",
     "--cluster-config-file",
@@ -28,7 +31,7 @@ const NODE_ARGS: [&str; 10] = [
 /// changes the roles, never the numbers.
 #[derive(Debug)]
 pub struct RedisCluster {
-    nodes: Vec<RedisServer>,
+    pub(super) nodes: Vec<RedisServer>,
 }
 
 /// A line of CLUSTER NODES.
@@ -164,6 +167,18 @@ impl RedisCluster {
         self.number_of(owner.port).context("the owner is no node of ours")
     }
 
+    /// The slots that a node serves, ascending.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {
+        let lines = self.lines()?;
+        let own = lines.into_iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
+        let mut slots: Vec<u16> = own.slots.into_iter().flat_map(|(first, last)| first..=last).collect();
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
     /// Makes a replica the primary, in an orderly way (CLUSTER FAILOVER), and waits until all nodes know.
     ///
     /// # Errors
@@ -171,8 +186,13 @@ impl RedisCluster {
     pub fn failover(&self, replica: usize) -> Result<()> {
         // A replica that has not heard of a moved slot yet would leave it with the old primary.
         self.wait_agreed()?;
-        let said = self.nodes[replica].cli(&["cluster", "failover"])?;
-        ensure!(said.trim() == "OK", "CLUSTER FAILOVER on node {replica}: {said}");
+        let promoted = wait_for(AGREE_DEADLINE, || {
+            let asked = self.nodes[replica].cli(&["cluster", "failover"]);
+            // A primary gives the hand-over up after 5 s, as on a machine that has other things to do: asked again then.
+            let serves = || self.primaries().is_ok_and(|primaries| primaries.contains(&replica)).then_some(());
+            asked.is_ok().then(|| wait_for(HAND_OVER_DEADLINE, serves)).flatten()
+        });
+        promoted.with_context(|| format!("node {replica} does not become primary within {AGREE_DEADLINE:?}"))?;
         self.wait_primary(replica)
     }
 

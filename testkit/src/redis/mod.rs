@@ -1,6 +1,7 @@
 //! Real Redis servers: single ones (also with TLS and ACL users) and a Cluster that can be broken and resharded.
 
 mod cluster;
+mod membership;
 mod reshard;
 mod server;
 

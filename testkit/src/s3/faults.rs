@@ -29,6 +29,8 @@ pub enum Fault {
     SlowDown,
     /// The headers and half of the body, then the connection is cut.
     CutBody,
+    /// The headers and half of the body, then nothing, while the connection stays open.
+    Stall,
 }
 
 impl Fault {
@@ -38,7 +40,7 @@ impl Fault {
             Self::Forbidden => Some((StatusCode::FORBIDDEN, "AccessDenied")),
             Self::NotFound => Some((StatusCode::NOT_FOUND, "NoSuchKey")),
             Self::SlowDown => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
-            Self::CutBody => None,
+            Self::CutBody | Self::Stall => None,
         }
     }
 }
@@ -157,7 +159,11 @@ impl Service<Request<Incoming>> for FaultyService {
                 faults.count_not_modified();
                 return Ok(not_modified(response.headers()));
             }
-            Ok(if is_get && fault == Some(Fault::CutBody) { cut(response) } else { response })
+            Ok(match fault {
+                Some(Fault::CutBody) if is_get => halved(response, Rest::Cut),
+                Some(Fault::Stall) if is_get => halved(response, Rest::Never),
+                _ => response,
+            })
         })
     }
 }
@@ -187,22 +193,37 @@ fn not_modified(headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// The same response, whose body ends in an error after half of its announced length.
-fn cut(response: Response<Body>) -> Response<Body> {
-    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    response.map(|body| Body::http_body_unsync(CutBody { inner: Box::pin(body), left: length.unwrap_or_default() / 2 }))
+/// What becomes of the second half of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// An error, which cuts the connection.
+    Cut,
+    /// It never comes.
+    Never,
 }
 
-struct CutBody {
+/// The same response, of whose body half of the announced length comes.
+fn halved(response: Response<Body>, rest: Rest) -> Response<Body> {
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let left = length.unwrap_or_default() / 2;
+    response.map(|body| Body::http_body_unsync(HalfBody { inner: Box::pin(body), left, rest }))
+}
+
+struct HalfBody {
     inner: Pin<Box<Body>>,
     left: usize,
+    rest: Rest,
 }
 
-impl HttpBody for CutBody {
+impl HttpBody for HalfBody {
     type Data = Bytes;
     type Error = StdError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        if self.left == 0 && self.rest == Rest::Never {
+            // Nobody wakes it: the client has to give up.
+            return Poll::Pending;
+        }
         if self.left == 0 {
             let cut = io::Error::new(io::ErrorKind::ConnectionReset, "cut by the fault layer");
             return Poll::Ready(Some(Err(cut.into())));

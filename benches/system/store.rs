@@ -1,0 +1,217 @@
+//! The store alone: what users of more and more sends take of Redis, and what deciding on them costs.
+//!
+//! Sends go through the worker's own store (`edge/redis`), in batches as a lane makes them, to the primaries that the
+//! rounds were drained against. All of them are let through, so that every user has as many sends as every other.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use testkit::unique;
+use weir::{
+    domain::{
+        admit::{AdmitBatch, Ask, CapQuery},
+        class::{ClassNames, Filter},
+        decide::{Record, Scope},
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open},
+    worker::ports::{Store, StoreError},
+};
+
+use crate::{drain::cpu_us, redis_info::RedisTotals, servers::Servers};
+
+/// Sends a user at which memory and CPU are looked at.
+const SENDS: [u32; 10] = [1, 2, 3, 4, 6, 8, 12, 24, 48, 64];
+/// Caps that a decision is held to while users get so many sends.
+const CAPS_OF_SENDS: u32 = 2;
+/// Numbers of caps that are compared, for users of few sends.
+const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
+/// Sends a user in the comparison of caps.
+const SENDS_OF_CAPS: u32 = 8;
+/// 2026-11-20T00:00:00Z.
+const START_MS: i64 = 1_795_132_800_000;
+/// How long a batch may take in all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the store takes.
+#[derive(Debug, Clone, Serialize)]
+pub struct StoreCost {
+    /// Users with sends.
+    pub users: u32,
+    /// Two sliding caps, more and more sends.
+    pub by_sends: Vec<BySends>,
+    /// Eight sends a user, more and more sliding caps.
+    pub by_caps: Vec<ByCaps>,
+    /// What the servers' resident memory grew by, over what their allocated memory (used_memory) did.
+    pub resident_ratio: f64,
+    /// used_memory of one server without keys, in bytes.
+    pub empty_node_bytes: f64,
+    /// Bytes that reach the servers a decision.
+    pub net_in_bytes: f64,
+    /// Bytes that leave them a decision.
+    pub net_out_bytes: f64,
+    /// CPU of the client's side a decision, in microseconds: grouping, packing, writing, reading.
+    pub client_cpu_us: f64,
+    /// Decisions a second of this one client, servers and all else on the same machine.
+    pub decisions_per_s: f64,
+}
+
+/// Users of so many sends.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct BySends {
+    /// Sends of every user.
+    pub sends: u32,
+    /// used_memory a user, in bytes.
+    pub user_bytes: f64,
+    /// CPU of the servers a decision since the line before, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// Decisions under so many caps.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ByCaps {
+    /// Caps that had to allow each.
+    pub caps: u32,
+    /// CPU of the servers a decision, in microseconds.
+    pub cpu_us: f64,
+}
+
+/// Measures it all.
+///
+/// # Errors
+/// Redis does not answer as it should.
+pub fn measure(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result<StoreCost> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let by_caps = CAPS.into_iter().map(|caps| {
+        let mut filling = runtime.block_on(Filling::start(servers, users, batch, shards))?;
+        let before = RedisTotals::ask(&servers.redis)?;
+        runtime.block_on(filling.raise(SENDS_OF_CAPS, caps))?;
+        let spent = RedisTotals::ask(&servers.redis)?.cpu_us - before.cpu_us;
+        Ok(ByCaps { caps, cpu_us: spent / filling.decided })
+    });
+    let by_caps = by_caps.collect::<Result<Vec<_>>>()?;
+
+    let mut filling = runtime.block_on(Filling::start(servers, users, batch, shards))?;
+    let (empty, began, cpu_began) = (RedisTotals::ask(&servers.redis)?, Instant::now(), own_cpu_us()?);
+    let (mut last, mut decided) = (empty, 0.0);
+    let mut by_sends = Vec::new();
+    for sends in SENDS {
+        runtime.block_on(filling.raise(sends, CAPS_OF_SENDS))?;
+        let now = RedisTotals::ask(&servers.redis)?;
+        by_sends.push(BySends {
+            sends,
+            user_bytes: (now.memory_bytes - empty.memory_bytes) / f64::from(users),
+            cpu_us: (now.cpu_us - last.cpu_us) / (filling.decided - decided),
+        });
+        (last, decided) = (now, filling.decided);
+    }
+    let primaries = servers.redis.primaries()?.len() as f64;
+    Ok(StoreCost {
+        users,
+        by_sends,
+        by_caps,
+        resident_ratio: (last.resident_bytes - empty.resident_bytes) / (last.memory_bytes - empty.memory_bytes),
+        empty_node_bytes: empty.memory_bytes / primaries,
+        net_in_bytes: (last.net_in_bytes - empty.net_in_bytes) / decided,
+        net_out_bytes: (last.net_out_bytes - empty.net_out_bytes) / decided,
+        client_cpu_us: (own_cpu_us()? - cpu_began) / decided,
+        decisions_per_s: decided / began.elapsed().as_secs_f64(),
+    })
+}
+
+fn own_cpu_us() -> Result<f64> {
+    cpu_us(std::process::id().cast_signed())
+}
+
+/// Users that get more and more sends.
+struct Filling {
+    store: RedisStore,
+    users: u32,
+    batch: usize,
+    /// Sends of every user so far.
+    sends: u32,
+    /// Decisions so far.
+    decided: f64,
+}
+
+impl Filling {
+    /// Empties Redis and makes a keyspace for so many users.
+    async fn start(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result<Self> {
+        servers.flush_redis()?;
+        let mut options = RedisOptions::for_urls(&servers.redis.nodes())?;
+        (options.prefix, options.shards, options.users) = ("weir".to_owned(), shards, u64::from(users));
+        options.tuning = Tuning::Set;
+        let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
+        let birth = Birth { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
+        let opened = open(&options, &stats, WhenMissing::Create, birth).await?;
+        let store = RedisStore::new(&options, &stats, &opened);
+        Ok(Self { store, users, batch: batch as usize, sends: 0, decided: 0.0 })
+    }
+
+    /// Lets every user have so many sends.
+    async fn raise(&mut self, sends: u32, caps: u32) -> Result<()> {
+        let cap = |number| CapQuery {
+            window: Window::Sliding { length_ms: 86_400_000 * i64::from(1 + number % 7) },
+            limit: 1000 + number,
+            filter: Arc::new(Filter::default()),
+            scope: Scope::Every,
+        };
+        let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
+        while self.sends < sends {
+            // One send a user and hour: all of them stay in the history.
+            let now = Time::default().plus(START_MS + 3_600_000 * i64::from(self.sends));
+            let users: Vec<u32> = (0..self.users).collect();
+            for some in users.chunks(self.batch) {
+                let asks = some.iter().map(|&user| ask(user, self.sends)).collect();
+                self.admit(&AdmitBatch { now, cap_sets: cap_sets.clone(), asks }).await?;
+            }
+            self.sends += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks until all is answered.
+    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<()> {
+        let mut answers = vec![None; batch.asks.len()];
+        let began = Instant::now();
+        loop {
+            match self.store.admit(batch, &mut answers).await {
+                Ok(()) => break,
+                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
+                Err(error) => bail!("the store: {error}"),
+            }
+        }
+        self.decided += batch.asks.len() as f64;
+        answers.into_iter().all(|answer| answer.is_some()).then_some(()).context("a batch came back unanswered")
+    }
+}
+
+fn ask(user: u32, number: u32) -> Ask<'static> {
+    Ask {
+        user: UserHash::of(&user.to_string()),
+        id: IdHash::of(&format!("{user}-{number}")),
+        origin: OriginMark((user ^ number) & 0x00FF_FFFF),
+        class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
+        cost: 1,
+        cap_set: 0,
+        record: Record::IfAllowed,
+    }
+}
+
+impl fmt::Display for StoreCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the store alone, {} users, two caps: bytes a user and Redis CPU, us a decision", self.users)?;
+        let sends = self.by_sends.iter();
+        let sends: Vec<_> =
+            sends.map(|at| format!("{} sends {:.0} B {:.1} us", at.sends, at.user_bytes, at.cpu_us)).collect();
+        let caps: Vec<_> = self.by_caps.iter().map(|at| format!("{} caps {:.1} us", at.caps, at.cpu_us)).collect();
+        write!(f, "{}\n{}", sends.join(", "), caps.join(", "))
+    }
+}

@@ -1,0 +1,118 @@
+//! Making, changing and deleting topics.
+
+use anyhow::{Context, Result, anyhow};
+use rdkafka::{
+    Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    types::RDKafkaErrorCode,
+};
+
+use super::{KafkaClient, client::REQUEST_DEADLINE};
+use crate::wait_until;
+
+impl KafkaClient {
+    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or the topic exists.
+    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
+        self.create_topic_with(name, partitions, &[])
+    }
+
+    /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
+    ///
+    /// # Errors
+    /// When the brokers refuse, or the topic exists.
+    pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
+        topic.config.extend_from_slice(settings);
+        let (admin, options) = self.admin()?;
+        let results = futures_executor::block_on(admin.create_topics([&topic], &options))?;
+        for result in results {
+            done(result)?;
+        }
+        wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
+            self.partitions(name).is_ok_and(|count| count == partitions)
+        });
+        Ok(())
+    }
+
+    /// Deletes a topic.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or there is no such topic.
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        let (admin, options) = self.admin()?;
+        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
+            done(result)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a topic more partitions; `count` is how many it has then.
+    ///
+    /// # Errors
+    /// When the brokers refuse.
+    pub fn grow_topic(&self, name: &str, count: i32) -> Result<()> {
+        let (admin, options) = self.admin()?;
+        let more = NewPartitions::new(name, usize::try_from(count)?);
+        for result in futures_executor::block_on(admin.create_partitions([&more], &options))? {
+            done(result)?;
+        }
+        wait_until(REQUEST_DEADLINE, &format!("{name} has {count} partitions"), || {
+            self.partitions(name).is_ok_and(|found| found == count)
+        });
+        Ok(())
+    }
+
+    /// Gives a topic these settings of its own and no others.
+    ///
+    /// # Errors
+    /// When the brokers refuse.
+    pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
+        let (admin, options) = self.admin()?;
+        let change = AlterConfig::new(ResourceSpecifier::Topic(name));
+        let change = settings.iter().fold(change, |change, (key, value)| change.set(key, value));
+        for result in futures_executor::block_on(admin.alter_configs([&change], &options))? {
+            result.map_err(|(_, code)| anyhow!("settings of topic {name}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the records of a partition before an offset, as retention does.
+    ///
+    /// # Errors
+    /// When the brokers refuse.
+    pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<()> {
+        let (admin, options) = self.admin()?;
+        let mut offsets = TopicPartitionList::new();
+        offsets.add_partition_offset(topic, partition, Offset::Offset(before))?;
+        let left = futures_executor::block_on(admin.delete_records(&offsets, &options))?;
+        for element in left.elements() {
+            element.error()?;
+        }
+        Ok(())
+    }
+
+    /// The `node.id` of the broker that leads a partition.
+    ///
+    /// # Errors
+    /// When there is no such partition, or nobody leads it.
+    pub fn leader_of(&self, topic: &str, partition: i32) -> Result<i32> {
+        let consumer: BaseConsumer = self.config().create()?;
+        let metadata = consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+        let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+        let leader = partitions.find(|found| found.id() == partition).map(|found| found.leader());
+        leader.filter(|leader| *leader >= 0).with_context(|| format!("nobody leads {topic}/{partition}"))
+    }
+
+    fn admin(&self) -> Result<(AdminClient<DefaultClientContext>, AdminOptions)> {
+        Ok((self.config().create()?, AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE))))
+    }
+}
+
+fn done(result: Result<String, (String, RDKafkaErrorCode)>) -> Result<()> {
+    result.map(|_| ()).map_err(|(name, code)| anyhow!("topic {name}: {code}"))
+}

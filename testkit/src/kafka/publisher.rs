@@ -1,0 +1,191 @@
+//! A producer of one topic.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdkafka::{
+    ClientContext,
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{Header, OwnedHeaders},
+    producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext},
+};
+
+use super::{KafkaClient, Record, client::partitions_of};
+
+/// How long a record may wait for the brokers, which tests break for a while.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(180);
+/// How long one poll of the producer's events waits.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Counts the records that were not delivered.
+#[derive(Debug, Default)]
+struct Failures(AtomicUsize);
+
+impl ClientContext for Failures {}
+
+impl ProducerContext for Failures {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if result.is_err() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Publishes to one topic, in the order of the calls, each record once. A key goes to the partition that Java's
+/// murmur2 gives.
+pub struct Publisher {
+    topic: String,
+    producer: BaseProducer<Failures>,
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
+        Self::with(client, topic, None)
+    }
+
+    fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
+        let mut config = client.config();
+        config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
+        config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
+        if let Some(id) = transactional_id {
+            config.set("transactional.id", id);
+        }
+        let producer: BaseProducer<Failures> = config.create_with_context(Failures::default())?;
+        partitions_of(producer.client(), topic)?;
+        if transactional_id.is_some() {
+            producer.init_transactions(PUBLISH_DEADLINE)?;
+        }
+        Ok(Self { topic: topic.to_owned(), producer })
+    }
+
+    /// One that publishes in transactions: [`Publisher::begin`] comes first.
+    ///
+    /// # Errors
+    /// When there is no such topic, or the brokers do not answer.
+    pub fn transactional(client: &KafkaClient, topic: &str, id: &str) -> Result<Self> {
+        Self::with(client, topic, Some(id))
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// When one is open, or the producer is not transactional.
+    pub fn begin(&self) -> Result<()> {
+        Ok(self.producer.begin_transaction()?)
+    }
+
+    /// Commits the open transaction.
+    ///
+    /// # Errors
+    /// When the brokers do not.
+    pub fn commit(&self) -> Result<()> {
+        // Not left to the commit: it would wait for what only a poll takes from the queue.
+        self.flush()?;
+        Ok(self.producer.commit_transaction(PUBLISH_DEADLINE)?)
+    }
+
+    /// Aborts the open transaction once the brokers have its records.
+    ///
+    /// # Errors
+    /// When the brokers do not.
+    pub fn abort(&self) -> Result<()> {
+        self.flush()?;
+        Ok(self.producer.abort_transaction(PUBLISH_DEADLINE)?)
+    }
+
+    /// Hands one record over, waiting while the queue is full.
+    ///
+    /// # Errors
+    /// When the record cannot be sent at all, or the queue stays full.
+    pub fn send(&self, record: &Record) -> Result<()> {
+        let mut outcome = Ok(());
+        let queued = self.serve_until(|| match self.producer.send(base_record(&self.topic, record)) {
+            Ok(()) => true,
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => false,
+            Err((error, _)) => {
+                outcome = Err(error);
+                true
+            }
+        });
+        if !queued {
+            bail!("the producer's queue stayed full for {PUBLISH_DEADLINE:?}");
+        }
+        outcome.with_context(|| format!("cannot publish to {}", self.topic))
+    }
+
+    /// Serves the deliveries until `until`.
+    pub fn serve(&self, until: Instant) {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            self.producer.poll(left);
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until all brokers have everything.
+    ///
+    /// # Errors
+    /// When a record was refused or not delivered in time.
+    pub fn flush(&self) -> Result<()> {
+        // rdkafka's own flush goes in steps of 100 ms.
+        let flushed = self.serve_until(|| self.producer.in_flight_count() == 0);
+        ensure!(flushed, "{} records are not delivered after {PUBLISH_DEADLINE:?}", self.producer.in_flight_count());
+        let failed = self.producer.context().0.load(Ordering::Relaxed);
+        ensure!(failed == 0, "{failed} records to {} were not delivered", self.topic);
+        Ok(())
+    }
+
+    /// The last flush.
+    ///
+    /// # Errors
+    /// As [`Publisher::flush`].
+    pub fn finish(self) -> Result<()> {
+        self.flush()
+    }
+
+    /// Serves the producer's events until `done`, for [`PUBLISH_DEADLINE`] at most.
+    fn serve_until(&self, mut done: impl FnMut() -> bool) -> bool {
+        if done() {
+            return true;
+        }
+        let start = Instant::now();
+        while start.elapsed() < PUBLISH_DEADLINE {
+            self.producer.poll(POLL);
+            if done() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn base_record<'a>(topic: &'a str, record: &'a Record) -> BaseRecord<'a, [u8], [u8]> {
+    let mut base = BaseRecord::to(topic);
+    base.key = record.key.as_deref();
+    base.payload = record.value.as_deref();
+    base.partition = record.partition;
+    base.timestamp = record.timestamp_ms;
+    if !record.headers.is_empty() {
+        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        base.headers = Some(
+            record
+                .headers
+                .iter()
+                .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: value.as_deref() })),
+        );
+    }
+    base
+}

@@ -1,0 +1,47 @@
+//! Nodes that join a cluster and leave it, as `redis-cli --cluster add-node` and `del-node` do it.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use super::{RedisCluster, RedisServer, cluster::NODE_ARGS};
+use crate::{ports::Port, process::program};
+
+impl RedisCluster {
+    /// Starts another node, lets it join as a primary without slots, and waits until all know. Gives its number.
+    ///
+    /// # Errors
+    /// When it does not start, or is not taken in in time.
+    pub fn add_node(&mut self) -> Result<usize> {
+        let number = self.nodes.len();
+        let mut node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
+        node.restart()?;
+        let new = format!("127.0.0.1:{}", node.port());
+        self.nodes.push(node);
+        self.manage(&["add-node", &new, &self.address(0)])?;
+        self.wait_whole()?;
+        Ok(number)
+    }
+
+    /// Takes the node that was added last out again, once it serves no slots, and waits until all know.
+    ///
+    /// # Errors
+    /// When it serves slots, or the others do not let go in time.
+    pub fn remove_last_node(&mut self) -> Result<()> {
+        let id = self.id_of(self.nodes.len() - 1)?;
+        self.manage(&["del-node", &self.address(0), &id])?;
+        self.nodes.pop();
+        self.wait_whole()
+    }
+
+    fn address(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.nodes[node].port())
+    }
+
+    fn manage(&self, args: &[&str]) -> Result<()> {
+        let output = Command::new(program("redis-cli")?).arg("--cluster").args(args).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "redis-cli --cluster {}: {said}", args.join(" "));
+        Ok(())
+    }
+}

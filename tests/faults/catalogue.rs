@@ -1,0 +1,203 @@
+//! The table of cases: one or more for each row of the catalogue.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::{
+    ground::Ground,
+    rows::{brokers, clocks, cluster, group, http, inputs, limits, lost, process, script, sources, topics},
+    trial::{Findings, Order},
+};
+
+/// What a case may say to C, and to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// No cap is exceeded, and every verdict is the model's.
+    Exact,
+    /// No cap is exceeded; verdicts differ from the model's, which knows nothing of the fault (wrong clocks).
+    Capped,
+    /// Caps may be exceeded, by what was forgotten. How much is stated.
+    Forgets,
+}
+
+/// One fault, and how it is injected.
+pub struct Case {
+    /// The row's number, and a letter where it has several cases.
+    pub key: &'static str,
+    /// What is done.
+    pub what: &'static str,
+    /// How often.
+    pub times: usize,
+    /// How often in CI; `None`: CI leaves it out.
+    pub in_ci: Option<usize>,
+    /// Within how many seconds after the fault's end new intents pass again.
+    pub within_s: u64,
+    pub promise: Promise,
+    /// The command of weir that it is about, which a weir that is older does not have.
+    pub needs: Option<&'static str>,
+    pub run: Run,
+}
+
+type Run = fn(&mut Ground, &Order) -> Result<Findings>;
+
+impl Case {
+    /// The row of the catalogue that it belongs to.
+    pub fn row(&self) -> u32 {
+        self.key.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse().unwrap()
+    }
+
+    pub fn within(&self) -> Duration {
+        Duration::from_secs(self.within_s)
+    }
+}
+
+const fn case(key: &'static str, what: &'static str, run: Run) -> Case {
+    Case { key, what, times: 1, in_ci: None, within_s: 30, promise: Promise::Exact, needs: None, run }
+}
+
+impl Case {
+    const fn times(self, times: usize) -> Self {
+        Self { times, ..self }
+    }
+
+    const fn in_ci(self, times: usize) -> Self {
+        Self { in_ci: Some(times), ..self }
+    }
+
+    const fn within_s(self, within_s: u64) -> Self {
+        Self { within_s, ..self }
+    }
+
+    const fn needs(self, command: &'static str) -> Self {
+        Self { needs: Some(command), ..self }
+    }
+
+    const fn promises(self, promise: Promise) -> Self {
+        Self { promise, ..self }
+    }
+}
+
+/// All cases, in the catalogue's order.
+pub const CASES: &[Case] = &[
+    case("1a", "worker killed after Redis admitted, before the broker has the records", process::killed_before_produce)
+        .times(5)
+        .in_ci(1),
+    case("1b", "worker killed between produce and commit", process::killed_before_commit).times(5).in_ci(1),
+    case("1c", "worker killed after the broker committed, before the worker heard", process::killed_after_commit)
+        .times(5)
+        .in_ci(1),
+    case("2", "worker killed at random, again and again, under load", process::killed_at_random).times(50).in_ci(4),
+    case("3a", "worker frozen 8 s, past its session, wakes beside its successor", group::frozen_past_its_session)
+        .times(2)
+        .in_ci(1),
+    case("3b", "worker frozen 20 s, past its transaction's time-out", group::frozen_past_its_transaction).times(2),
+    case("4", "rebalance storm: 1, 4, 2, 1 members, two leave by SIGKILL; partitions added", group::storm)
+        .times(2)
+        .in_ci(1),
+    case("5", "Redis paused for 12 s, twice the poll interval", group::stalled_past_the_poll_interval).times(2),
+    case("6", "a second worker with the same transactional id", group::twins).times(3).in_ci(1),
+    case("7a", "one of three brokers killed: leader of the intents or an output", brokers::leader_killed)
+        .times(3)
+        .in_ci(1)
+        .within_s(90),
+    case("7b", "one of three brokers killed: coordinator of the group or of transactions", brokers::coordinator_killed)
+        .times(2)
+        .within_s(90),
+    case("7c", "two of three brokers killed for 20 s: below `min.insync.replicas`", brokers::below_min_insync)
+        .times(1)
+        .within_s(90),
+    case("7d", "rolling restart of three brokers", brokers::rolling_restart).times(1).within_s(90),
+    case("8a", "the only broker frozen for 20 s under heavy load: transactions time out", brokers::broker_frozen)
+        .times(2)
+        .within_s(60),
+    case("8b", "the broker commits and its answer is lost", brokers::commit_unclear).times(10).in_ci(2),
+    case("8c", "send-offsets hangs for 20 s, past the transaction's time-out", brokers::offsets_hang).times(2),
+    case("8d", "the only broker frozen for 50 s: the consumer counts as lost and is replaced", brokers::consumer_lost)
+        .times(2)
+        .within_s(60),
+    case("9a", "an output topic is deleted", topics::output_missing),
+    case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
+    case("9c", "a record too large for its output topic", topics::output_too_large).times(2).in_ci(1),
+    case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
+        .times(3)
+        .in_ci(1),
+    case("11", "the committed offset is deleted by retention", topics::offset_deleted).in_ci(1),
+    case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog).times(10),
+    case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
+        .times(5)
+        .in_ci(1)
+        .within_s(15),
+    case(
+        "14a",
+        "Redis primary killed while its replica is 1.5 s behind; `wait_replicas = 0`",
+        cluster::promoted_at_once,
+    )
+    .times(2)
+    .within_s(20)
+    .promises(Promise::Forgets),
+    case(
+        "14b",
+        "the same with `wait_replicas = 1`; P from the dead node's return as a replica",
+        cluster::promoted_after_waiting,
+    )
+    .times(2)
+    .in_ci(1)
+    .within_s(20),
+    case("15a", "planned failover (CLUSTER FAILOVER)", cluster::failed_over).times(5).in_ci(1).within_s(10),
+    case("15b", "600 slots moved to another node, and back", cluster::resharded).times(2).in_ci(1).within_s(10),
+    case("15c", "a node joins, takes 600 slots, gives them back and leaves", cluster::grown_and_shrunk)
+        .times(1)
+        .within_s(10),
+    case("16a", "SCRIPT FLUSH on every node", script::flushed).times(20).in_ci(3).within_s(5),
+    case("16b", "Redis answers LOADING for 3 s", |g, o| script::answers(g, o, &script::LOADING)).times(2).within_s(15),
+    case("16c", "BUSY for 3 s", |g, o| script::answers(g, o, &script::BUSY)).times(2).within_s(15),
+    case("16d", "OOM for 3 s", |g, o| script::answers(g, o, &script::OUT_OF_MEMORY)).times(2).in_ci(1).within_s(15),
+    case("16e", "READONLY for 3 s", |g, o| script::answers(g, o, &script::READ_ONLY)).times(2).within_s(15),
+    case("16f", "NOREPLICAS for 3 s", |g, o| script::answers(g, o, &script::NO_REPLICAS)).times(2).within_s(15),
+    case("16g", "MISCONF for 3 s", |g, o| script::answers(g, o, &script::CANNOT_SAVE)).times(2).within_s(15),
+    case("16h", "NOPERM for 3 s: the ACL denies the script", |g, o| script::answers(g, o, &script::DENIED))
+        .times(2)
+        .in_ci(1)
+        .within_s(15),
+    case("17a", "reply lost after the script ran: the connection is cut", script::reply_lost)
+        .times(50)
+        .in_ci(5)
+        .within_s(5),
+    case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).within_s(10),
+    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all)
+        .needs("rebuild")
+        .times(2)
+        .in_ci(1),
+    case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).needs("rebuild").times(2),
+    case("19", "start with an evicting Redis, another shard count, a foreign keyspace", script::refused)
+        .times(2)
+        .in_ci(1)
+        .within_s(5),
+    case("20a", "workers one after the other with clocks right, +1 h, right, -1 h", clocks::one_after_the_other)
+        .times(2)
+        .within_s(20)
+        .promises(Promise::Capped),
+    case("20b", "three workers at once, clocks right, +1 h, -1 h; one after the other is killed", clocks::side_by_side)
+        .times(3)
+        .in_ci(1)
+        .promises(Promise::Capped),
+    case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
+        .in_ci(1)
+        .within_s(5),
+    case("22", "policies that cannot be", sources::policy).times(2).in_ci(1).within_s(5),
+    case("23", "every hostile record, and 1,000 garbled intents", inputs::hostile_records)
+        .times(5)
+        .in_ci(1)
+        .within_s(10),
+    case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(2).in_ci(1),
+    case("24b", "one hot shard: 10,000 intents in a batch, all of its users", inputs::one_shard).times(2),
+    case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(2),
+    case("25a", "the broker's disk is full", limits::disk_full).times(2),
+    case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
+    case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
+        .needs("explain")
+        .times(2)
+        .in_ci(1)
+        .within_s(10),
+];

@@ -1,0 +1,83 @@
+//! The load: a thread that publishes seeded intents at a steady rate, whatever happens to the brokers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+use testkit::kafka::KafkaClient;
+
+use crate::support::{model::Sent, workload};
+
+/// The time between two handfuls of intents.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How a load comes.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// At once, at the start.
+    pub backlog: usize,
+    pub a_second: u32,
+    /// Bytes by which payloads are longer.
+    pub padding: usize,
+}
+
+/// A running load. Dropped, it ends.
+#[derive(Debug)]
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<Sent>>>>,
+}
+
+impl Load {
+    /// Publishes these intents.
+    pub fn start(
+        kafka: &KafkaClient,
+        topic: &str,
+        mut stream: impl Iterator<Item = Sent> + Send + 'static,
+        pace: Pace,
+    ) -> Result<Self> {
+        let publisher = kafka.publisher(topic)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("load".to_owned()).spawn(move || {
+            let mut all = Vec::new();
+            let start = Instant::now();
+            while !told.load(Ordering::Relaxed) {
+                let due = pace.backlog + (start.elapsed().as_secs_f64() * f64::from(pace.a_second)) as usize;
+                while all.len() < due {
+                    let Some(sent) = stream.next() else { break };
+                    publisher.send(&workload::padded(&sent, pace.padding))?;
+                    all.push(sent);
+                }
+                publisher.serve(Instant::now() + TICK);
+            }
+            publisher.finish()?;
+            Ok(all)
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// Whether it still publishes.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it; what it has published, in its order, is with the brokers.
+    pub fn stop(mut self) -> Result<Vec<Sent>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().ok_or_else(|| anyhow!("the load was stopped before"))?;
+        thread.join().map_err(|_| anyhow!("the load panicked"))?
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,156 @@
+//! The catalogue of faults: every row is injected into real servers under load, and one judge asks the same four
+//! questions of what was committed. `cargo xtask faults` runs it and writes the table of docs/reliability.md.
+#![allow(clippy::unwrap_used, reason = "a row that cannot go on fails")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
+
+mod catalogue;
+mod ground;
+mod judge;
+mod load;
+mod machine;
+mod report;
+mod rows;
+#[path = "../support/mod.rs"]
+mod support;
+mod trial;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use catalogue::{CASES, Case};
+use ground::Ground;
+use report::{Outcome, Report};
+use trial::{Findings, Order};
+
+/// Inject every fault of the catalogue, and judge what was committed
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask faults")]
+struct Cli {
+    /// These rows alone, or single cases of them: `1,4,16c`
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// The part that CI runs: fewer rows, fewer times, every kind
+    #[arg(long)]
+    ci: bool,
+    /// How often each fault is injected [default: each case's own number]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    times: Option<u32>,
+    /// What the load and the moments are drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Put the results into the table of docs/reliability.md; a run of everything does so by itself
+    #[arg(long)]
+    write: bool,
+    /// Print the cases and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Cli {
+    fn wants(&self, case: &Case) -> bool {
+        let row = case.row().to_string();
+        let named = self.rows.is_empty() || self.rows.iter().any(|wanted| *wanted == row || wanted == case.key);
+        named && (!self.ci || case.in_ci.is_some())
+    }
+
+    fn order(&self, case: &Case) -> Order {
+        let own = if self.ci { case.in_ci.unwrap_or(case.times) } else { case.times };
+        let times = self.times.map_or(own, |times| usize::try_from(times).unwrap());
+        Order {
+            times,
+            seed: self.seed,
+            promise: case.promise,
+            within: case.within(),
+            folder: logs_folder().join(case.key),
+        }
+    }
+}
+
+/// Where the logs of failed cases and the results are kept.
+fn logs_folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults")
+}
+
+fn main() -> Result<ExitCode> {
+    let cli = Cli::parse();
+    let cases: Vec<&Case> = CASES.iter().filter(|case| cli.wants(case)).collect();
+    anyhow::ensure!(!cases.is_empty(), "no case is called {}: see --list", cli.rows.join(", "));
+    if cli.list {
+        for case in cases {
+            println!("{:4} {}", case.key, case.what);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _ = std::fs::remove_dir_all(logs_folder());
+    std::fs::create_dir_all(logs_folder())?;
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
+    let writes = cli.write || (cli.rows.is_empty() && !cli.ci);
+    let mut ground = Ground::default();
+    let mut report = Report::begin();
+    for case in cases {
+        if let Some(command) = case.needs.filter(|command| !has_command(command)) {
+            eprintln!("{:4} is LEFT OUT: this weir has no `weir {command}`", case.key);
+            continue;
+        }
+        let outcome = run(case, &cli.order(case), &mut ground);
+        eprintln!("{}", outcome.line());
+        report.outcomes.push(outcome);
+        report.keep(&logs_folder().join("results.json"))?;
+        if writes {
+            report.write(&page)?;
+        }
+    }
+    drop(ground);
+    match cli.output {
+        Output::Text => println!("{}", report.markdown()),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    let good = report.outcomes.iter().all(Outcome::holds);
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether weir has a command.
+fn has_command(command: &str) -> bool {
+    let help = std::process::Command::new(support::weir()).args([command, "--help"]).output();
+    help.is_ok_and(|help| help.status.success())
+}
+
+/// Runs one case; a panic is a failure like any other.
+fn run(case: &'static Case, order: &Order, ground: &mut Ground) -> Outcome {
+    eprintln!("{:4} {} ...", case.key, case.what);
+    let start = Instant::now();
+    let found = catch_unwind(AssertUnwindSafe(|| (case.run)(ground, order)));
+    let found: Result<Findings, String> = match found {
+        Ok(Ok(findings)) => Ok(findings),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(panic) => Err(said(&*panic)),
+    };
+    let outcome = Outcome::of(case, order.times, found, start.elapsed());
+    if !outcome.holds() {
+        ground.keep_logs(&order.folder);
+        // What a failed case has left behind must not break the next one.
+        *ground = Ground::default();
+    }
+    outcome
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_else(|| "a panic".to_owned())
+}

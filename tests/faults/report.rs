@@ -1,0 +1,179 @@
+//! What is printed, kept, and written to docs/reliability.md.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::{
+    catalogue::{CASES, Case, Promise},
+    judge::{Found, Verdict},
+    machine::Machine,
+    trial::Findings,
+};
+
+/// The markers between which the table stands.
+const BEGIN: &str = "<!-- faults: begin -->";
+const END: &str = "<!-- faults: end -->";
+
+/// The results of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What came of a case.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    case: &'static str,
+    what: &'static str,
+    times: usize,
+    verdict: Verdict,
+    back_ms: Vec<u128>,
+    within_ms: u128,
+    notes: Vec<String>,
+    /// Why it could not be judged.
+    failure: Option<String>,
+    took_s: u64,
+    #[serde(skip)]
+    promise: Promise,
+}
+
+impl Outcome {
+    pub fn of(case: &Case, times: usize, found: Result<Findings, String>, took: Duration) -> Self {
+        let (findings, failure) = match found {
+            Ok(findings) => (findings, None),
+            Err(failure) => (Findings { times, ..Findings::default() }, Some(failure)),
+        };
+        Self {
+            case: case.key,
+            what: case.what,
+            times: findings.times,
+            verdict: findings.verdict,
+            back_ms: findings.back.iter().map(Duration::as_millis).collect(),
+            within_ms: case.within().as_millis(),
+            notes: findings.notes,
+            failure,
+            took_s: took.as_secs(),
+            promise: case.promise,
+        }
+    }
+
+    /// Whether all that was promised is so.
+    pub fn holds(&self) -> bool {
+        let in_time = self.back_ms.iter().all(|back| *back <= self.within_ms);
+        self.failure.is_none() && self.verdict.keeps(self.promise) && in_time
+    }
+
+    /// One line for a person, and the evidence where something does not hold.
+    pub fn line(&self) -> String {
+        let Verdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
+        let mut text = format!(
+            "{:4} {}: {} times, {intents} intents, {approved} approved, N {} O {} C {}, P {}, {} s",
+            self.case,
+            if self.holds() { "holds" } else { "FAILS" },
+            self.times,
+            lost.count,
+            twice.count,
+            exceeded.count,
+            self.back(),
+            self.took_s
+        );
+        let evidence = [("lost", lost), ("twice", twice), ("exceeded", exceeded), ("not the model's", different)];
+        for (name, Found { count, first }) in evidence.into_iter().filter(|(_, found)| found.count > 0) {
+            text += &format!("\n     {name}: {count}\n       {}", first.join("\n       "));
+        }
+        for note in &self.notes {
+            text += &format!("\n     {note}");
+        }
+        if let Some(failure) = &self.failure {
+            text += &format!("\n     {failure}");
+        }
+        text
+    }
+
+    /// Median and longest time until new intents passed.
+    fn back(&self) -> String {
+        let mut sorted = self.back_ms.clone();
+        sorted.sort_unstable();
+        let seconds =
+            |ms: u128| format!("{:.1}", Duration::from_millis(ms.try_into().unwrap_or(u64::MAX)).as_secs_f64());
+        match (sorted.get(sorted.len() / 2), sorted.last()) {
+            (Some(middle), Some(last)) if sorted.len() > 1 => format!("{} / {} s", seconds(*middle), seconds(*last)),
+            (Some(only), _) => format!("{} s", seconds(*only)),
+            (None, _) => "-".to_owned(),
+        }
+    }
+
+    fn row(&self) -> String {
+        let Verdict { intents, lost, twice, exceeded, .. } = &self.verdict;
+        let yes = |count: usize| match (&self.failure, count) {
+            (Some(_), _) => "?".to_owned(),
+            (None, 0) => "yes".to_owned(),
+            (None, count) => format!("**{count}**"),
+        };
+        let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} s | {} |",
+            self.case,
+            self.what,
+            self.times,
+            intents,
+            yes(lost.count),
+            yes(twice.count),
+            yes(exceeded.count),
+            self.back(),
+            self.within_ms / 1000,
+            notes.replace('|', "\\|").replace('\n', " ")
+        )
+    }
+}
+
+impl Report {
+    pub fn begin() -> Self {
+        Self { machine: Machine::look(), outcomes: Vec::new() }
+    }
+
+    /// Keeps what there is so far.
+    pub fn keep(&self, file: &Path) -> Result<()> {
+        fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// The table.
+    pub fn markdown(&self) -> String {
+        self.table(&BTreeMap::new())
+    }
+
+    fn table(&self, others: &BTreeMap<String, String>) -> String {
+        let Machine { cores, memory_gib, redis, kafka, day } = &self.machine;
+        let mut text = format!(
+            "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
+             Redis {redis}, weir's debug build.\n\n\
+             | # | fault | times | intents | N | O | C | P median / longest | promised | seen |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n"
+        );
+        for case in CASES {
+            let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
+            if let Some(row) = row.or_else(|| others.get(case.key).cloned()) {
+                text += &row;
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// Puts the table into a page between its markers; rows of cases that did not run stay as they are.
+    pub fn write(&self, page: &Path) -> Result<()> {
+        let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+        let marked = format!("{} has no {BEGIN} ... {END}", page.display());
+        let (before, rest) = text.split_once(BEGIN).context(marked.clone())?;
+        let (old, after) = rest.split_once(END).context(marked)?;
+        let others = old
+            .lines()
+            .filter_map(|line| Some((line.strip_prefix("| ")?.split_once(" |")?.0.to_owned(), line.to_owned())))
+            .collect();
+        fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", self.table(&others)))
+            .with_context(|| format!("cannot write {}", page.display()))
+    }
+}

@@ -1,0 +1,172 @@
+//! Brokers: killed, restarted, frozen, and answers that get lost. Rows 7 and 8.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::kafka::{Api, Fate, Kafka, Moment, Trap};
+
+use super::{plain, tapped};
+use crate::{
+    ground::Ground,
+    support::{POLICY, Scene, http::metric},
+    trial::{Findings, Order, PARTITIONS, Trial},
+};
+
+/// Small batches, so that there are many transactions to be hit.
+const SMALL: [(&str, &str); 1] = [("WEIR__WORKER__BATCH", "200")];
+
+/// A case on three brokers, with a worker that works.
+fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
+    let redis = ground.cluster()?.nodes();
+    let kafka = ground.brokers()?.client().clone();
+    let mut trial = Trial::new(order, &kafka, Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY));
+    trial.load(0)?;
+    let worker = trial.start("only", &SMALL);
+    trial.ready(worker)?;
+    trial.decided(200)?;
+    Ok((trial, worker))
+}
+
+/// The fault ends when it has happened: the other two brokers take over. The dead one is back before the next.
+fn kill_each(
+    ground: &mut Ground,
+    order: &Order,
+    name: &str,
+    mut victim: impl FnMut(&Kafka, &Scene, usize) -> Result<usize>,
+) -> Result<Findings> {
+    let (mut trial, worker) = replicated(ground, order, name)?;
+    for time in 0..order.times {
+        let kafka = ground.brokers()?;
+        let broker = victim(kafka, &trial.scene, time)?;
+        kafka.kill(broker)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        ground.brokers()?.restart(broker)?;
+        trial.live(worker, Duration::ZERO)?;
+    }
+    trial.finish(order.times)
+}
+
+pub fn leader_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    kill_each(ground, order, "leader", |kafka, scene, time| {
+        let topic = ["intents", "approved", "suppressed"][time % 3];
+        kafka.leader(&scene.topic(topic), 0)
+    })
+}
+
+pub fn coordinator_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    kill_each(ground, order, "coordinator", |kafka, scene, time| {
+        if time % 2 == 0 {
+            kafka.coordinator("__consumer_offsets", &scene.name)
+        } else {
+            kafka.coordinator("__transaction_state", &format!("{}-only-0", scene.name))
+        }
+    })
+}
+
+/// Two of three are away for longer than a transaction may take: nothing can be written or coordinated.
+pub fn below_min_insync(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let (mut trial, worker) = replicated(ground, order, "min-insync")?;
+    for time in 0..order.times {
+        let kafka = ground.brokers()?;
+        let (one, other) = (time % 3, (time + 1) % 3);
+        kafka.kill(one)?;
+        kafka.kill(other)?;
+        trial.live(worker, Duration::from_secs(20))?;
+        let kafka = ground.brokers()?;
+        kafka.start_again(one)?;
+        kafka.restart(other)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.live(worker, Duration::ZERO)?;
+    }
+    trial.finish(order.times)
+}
+
+/// One broker after the other stops in an orderly way and comes back.
+pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let (mut trial, worker) = replicated(ground, order, "rolling")?;
+    for _ in 0..order.times {
+        for broker in 0..3 {
+            let kafka = ground.brokers()?;
+            kafka.stop(broker)?;
+            kafka.restart(broker)?;
+            let mark = trial.over()?;
+            trial.back(&mark)?;
+            trial.live(worker, Duration::ZERO)?;
+        }
+    }
+    trial.finish(order.times)
+}
+
+/// Freezes the only broker. The load pauses meanwhile: its own client, too, may lose its broker for good.
+fn freeze(trial: &mut Trial, ground: &mut Ground, worker: usize, length: Duration) -> Result<()> {
+    trial.unload()?;
+    ground.kafka()?.freeze(0)?;
+    trial.live(worker, length)?;
+    ground.kafka()?.thaw(0)?;
+    let mark = trial.over()?;
+    trial.load(0)?;
+    trial.back(&mark)
+}
+
+/// The only broker answers nobody for longer than a transaction may take, while there is more to do than can be done.
+pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "broker-frozen")?;
+    trial.load(20_000)?;
+    let worker = trial.start("frozen-out", &SMALL);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(500)?;
+        freeze(&mut trial, ground, worker, Duration::from_secs(20))?;
+        trial.live(worker, Duration::ZERO)?;
+    }
+    trial.finish(order.times)
+}
+
+/// No broker answers for so long that the consumer counts as lost: another one takes its place, while they are away.
+pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "consumer-lost")?;
+    trial.load(0)?;
+    let worker = trial.start("only", &SMALL);
+    trial.ready(worker)?;
+    for time in 1..=order.times {
+        trial.decided(300)?;
+        freeze(&mut trial, ground, worker, Duration::from_secs(50))?;
+        let replaced = trial.worker(worker).log().matches("joining the group with a new one").count();
+        ensure!(replaced >= time, "the consumer was replaced {replaced} times in {time} freezes");
+        trial.live(worker, Duration::ZERO)?;
+    }
+    trial.finish(order.times)
+}
+
+/// The broker commits, and the answer is lost.
+pub fn commit_unclear(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    sprung(ground, order, Trap { api: Api::EndTransaction, moment: Moment::Reply, fate: Fate::Cut }, Duration::ZERO)
+}
+
+/// The broker says nothing to the offsets for longer than the transaction may take: it has ended it by then.
+pub fn offsets_hang(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let trap = Trap { api: Api::SendOffsets, moment: Moment::Request, fate: Fate::Hold };
+    sprung(ground, order, trap, Duration::from_secs(20))
+}
+
+fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> Result<Findings> {
+    let mut trial = tapped(ground, order, "sprung")?;
+    trial.load(0)?;
+    let worker = trial.start("tapped", &SMALL);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(200)?;
+        ground.kafka()?.tap(0).arm(trap);
+        trial.until("the request is met", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
+        trial.live(worker, length)?;
+        ground.kafka()?.tap(0).disarm();
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.live(worker, Duration::ZERO)?;
+    }
+    let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
+    trial.note(format!("{failed} of {} made the lane go back", order.times));
+    trial.finish(order.times)
+}

@@ -1,0 +1,125 @@
+//! The consumer group: zombies, storms, stalls, twins. Rows 3 to 6.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::plain;
+use crate::{
+    ground::Ground,
+    support::http::metric,
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION},
+};
+
+/// Batches so small that a transaction is nearly always open.
+const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
+
+pub fn frozen_past_its_session(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    frozen(ground, order, Duration::from_secs(8))
+}
+
+pub fn frozen_past_its_transaction(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    frozen(ground, order, Duration::from_secs(20))
+}
+
+/// One worker freezes with a transaction open and wakes beside its successor.
+fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
+    let mut trial = plain(ground, order, "frozen")?;
+    trial.load(0)?;
+    let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
+    for _ in 0..order.times {
+        for worker in [zombie, successor] {
+            trial.ready(worker)?;
+        }
+        trial.freeze_within_a_transaction(zombie)?;
+        trial.live(successor, length)?;
+        trial.worker(zombie).thaw();
+        let thawed = trial.over()?;
+        trial.back(&thawed)?;
+        for worker in [zombie, successor] {
+            trial.live(worker, Duration::ZERO)?;
+        }
+    }
+    trial.finish(order.times)
+}
+
+/// One worker, four, two, one, while partitions are added once.
+pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "storm")?;
+    let refresh = ("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "1000");
+    let env = [SMALL[0], SMALL[1], SMALL[2], refresh];
+    trial.load(0)?;
+    let mut steady = trial.start("steady", &env);
+    trial.ready(steady)?;
+    for time in 0..order.times {
+        let more: Vec<usize> = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env)).into();
+        for worker in &more {
+            trial.ready(*worker)?;
+        }
+        if time == 0 {
+            trial.kafka.grow_topic(&trial.scene.topic("intents"), PARTITIONS + 2)?;
+            // A new publisher knows of them at once.
+            trial.unload()?;
+            trial.load(0)?;
+        }
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        // Two leave at once: one is asked to, one is killed.
+        trial.worker(more[0]).terminate();
+        trial.worker(more[1]).kill();
+        trial.ends(more[0], 0, &[])?;
+        let length = trial.some_time(0, 2_000);
+        trial.live(steady, length)?;
+        trial.worker(steady).kill();
+        steady = more[2];
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.live(steady, Duration::ZERO)?;
+    }
+    trial.note(format!("4 partitions became {}", PARTITIONS + 2));
+    trial.finish(order.times)
+}
+
+/// Redis says nothing for longer than a member may go without a poll.
+pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const INTERVAL_MS: &str = "6000";
+    const PAUSE_MS: u64 = 12_000;
+    let mut trial = plain(ground, order, "stalled")?;
+    trial.load(0)?;
+    let worker = trial.start("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)]);
+    trial.ready(worker)?;
+    trial.decided(500)?;
+    let rebalances = metric(trial.worker(worker), "weir_rebalances_total", "");
+    for _ in 0..order.times {
+        let cluster = ground.cluster()?;
+        for node in cluster.primaries()? {
+            cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &PAUSE_MS.to_string(), "ALL"])?;
+        }
+        trial.live(worker, Duration::from_millis(PAUSE_MS))?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    let after = metric(trial.worker(worker), "weir_rebalances_total", "");
+    ensure!(rebalances == after, "it lost its place in the group: {rebalances:?} rebalances, then {after:?}");
+    trial.note("the member kept its partitions");
+    trial.finish(order.times)
+}
+
+/// Two workers of one name.
+pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "twins")?;
+    trial.load(0)?;
+    let mut older = trial.start("twin", &SMALL);
+    trial.ready(older)?;
+    for _ in 0..order.times {
+        trial.decided(200)?;
+        let newer = trial.start("twin", &SMALL);
+        trial.ends(older, 1, &["took over the transactional id", "kafka.instance"])?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        older = newer;
+    }
+    trial.live(older, Duration::from_secs(3))?;
+    trial.note("the older one ends with exit 1 and says why, the newer one goes on");
+    trial.finish(order.times)
+}

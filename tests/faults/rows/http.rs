@@ -1,0 +1,125 @@
+//! Clients of the HTTP interface that mean no good. Row 26.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use testkit::process::program;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{limits::figure, plain};
+use crate::{
+    ground::Ground,
+    support::http::{address, get},
+    trial::{Findings, Order},
+};
+
+/// Connections held open at once.
+const CONNECTIONS: usize = 10_000;
+/// Those of them that send half a request.
+const SLOW: usize = 500;
+/// Requests with a token that is none.
+const BAD_TOKENS: usize = 500;
+/// How long a client waits for its connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How much more memory all of it may take.
+const MORE_MIB: u64 = 100;
+
+/// What attacks have come to.
+#[derive(Debug, Default)]
+struct Met {
+    open: usize,
+    refused_tokens: usize,
+    huge: String,
+}
+
+pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let own = std::process::id();
+    let files = (CONNECTIONS + 1_000).to_string();
+    let raised =
+        Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]).output()?;
+    ensure!(raised.status.success(), "{files} open files are not allowed: {}", String::from_utf8_lossy(&raised.stderr));
+    let mut trial = plain(ground, order, "http")?;
+    trial.load(0)?;
+    let worker = trial.start("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")]);
+    trial.ready(worker)?;
+    trial.decided(500)?;
+    let pid = trial.worker(worker).pid();
+    let before = figure(pid, "VmRSS:")?;
+    for _ in 0..order.times {
+        let address = address(trial.worker(worker));
+        let mark = trial.over()?;
+        let (connections, met) = attack(&address);
+        // While they are there: the lanes do not feel it.
+        trial.back(&mark)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        let more = figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
+        ensure!(more < MORE_MIB, "{more} MiB more are taken");
+        drop(connections);
+        trial.until_of(worker, "it answers again", |worker| get(worker, "/livez").0 == 200)?;
+        ensure!(met.refused_tokens == BAD_TOKENS, "{met:?}: bad tokens were not refused");
+        ensure!(met.huge.contains(" 413 ") || met.huge.contains(" 401 "), "a huge body is answered {:?}", met.huge);
+        trial.note(format!(
+            "{} of {CONNECTIONS} connections at once, {} of {BAD_TOKENS} bad tokens refused, {more} MiB more",
+            met.open, met.refused_tokens
+        ));
+    }
+    trial.live(worker, Duration::ZERO)?;
+    trial.finish(order.times)
+}
+
+/// Bad tokens and a huge body first, while there is room; then all connections, the first of them slow.
+fn attack(address: &str) -> (Vec<TcpStream>, Met) {
+    let mut met = Met::default();
+    for _ in 0..BAD_TOKENS {
+        let said = ask(
+            address,
+            "GET /v1/users/1 HTTP/1.1\r\nhost: w\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n",
+            0,
+        );
+        met.refused_tokens += usize::from(said.contains(" 401 ") || said.contains(" 429 "));
+    }
+    let head = "POST /v1/decisions HTTP/1.1\r\nhost: w\r\nauthorization: Bearer right-token-0123456789\r\ncontent-type: application/json\r\n\
+                content-length: 10000000000\r\n\r\n";
+    met.huge = ask(address, head, 4 << 20);
+    let open = crowd(address);
+    met.open = open.len();
+    (open, met)
+}
+
+/// Opens all connections at once; the kernel queues some and turns others away.
+fn crowd(address: &str) -> Vec<TcpStream> {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    runtime.block_on(async {
+        let mut tries = tokio::task::JoinSet::new();
+        for number in 0..CONNECTIONS {
+            let address = address.to_owned();
+            tries.spawn(async move {
+                let connecting = tokio::net::TcpStream::connect(address);
+                let mut stream = tokio::time::timeout(PATIENCE, connecting).await.ok()?.ok()?;
+                if number < SLOW {
+                    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ").await;
+                }
+                stream.into_std().ok()
+            });
+        }
+        tries.join_all().await.into_iter().flatten().collect()
+    })
+}
+
+/// Sends a head and so many bytes; gives the first line of the answer.
+fn ask(address: &str, head: &str, body_bytes: usize) -> String {
+    let Ok(mut stream) = TcpStream::connect(address) else { return "no connection".to_owned() };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+    let _ = stream.write_all(head.as_bytes());
+    // It may be cut off before all is sent; the answer counts.
+    let _ = stream.write_all(&vec![b' '; body_bytes]);
+    let mut answer = [0; 256];
+    let taken = stream.read(&mut answer).unwrap_or(0);
+    String::from_utf8_lossy(&answer[..taken]).lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,186 @@
+//! What comes in: hostile records, and load that is all in one place. Rows 23 and 24.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use testkit::{kafka::Record, redis::RedisServer};
+use weir::domain::shard::{Layout, UserHash};
+
+use super::{on, plain};
+use crate::{
+    ground::Ground,
+    support::{
+        header,
+        model::Sent,
+        outcome::{CASE, case},
+    },
+    trial::{Findings, Order, Trial},
+};
+
+#[path = "../../fixtures/hostile.rs"]
+mod table;
+
+use table::{Expected, Hostile, hostile};
+
+/// Intents for one user that are in one batch.
+const CROWD: usize = 10_000;
+/// How long a script call may take, on average: Redis is single-threaded, so it holds up all others. The slow log's longest is
+/// only told: it counts the time that the server waits for one of the cores that all share here.
+const CALL: Duration = Duration::from_millis(5);
+
+/// Every hostile record, each several times, and garbled ones, among good intents.
+pub fn hostile_records(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "hostile")?;
+    trial.load(0)?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    for time in 0..order.times {
+        let named = hostile().into_iter().map(|hostile| record(&format!("{time} {}", hostile.name), hostile));
+        trial.kafka.publish(&trial.scene.topic("intents"), named)?;
+        let garbled: Vec<Record> = (0..1_000).map(|number| garbled(&mut trial, time, number)).collect();
+        trial.kafka.publish(&trial.scene.topic("intents"), garbled)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    trial.live(worker, Duration::ZERO)?;
+    reasons(&mut trial)?;
+    trial.finish(order.times)
+}
+
+fn record(name: &str, hostile: Hostile) -> Record {
+    let mut record = case(name, Record { value: hostile.value, ..Record::default() });
+    let headers = hostile.headers.into_iter();
+    record
+        .headers
+        .extend(headers.map(|(key, value)| (String::from_utf8_lossy(key).into_owned(), value.map(<[u8]>::to_vec))));
+    record
+}
+
+/// An intent of which a few bytes are others.
+fn garbled(trial: &mut Trial, time: usize, number: u32) -> Record {
+    let name = format!("garbled {time} {number}");
+    let mut value = format!(r#"{{"id":"{name}","user_id":"g-{number}","cost":1,"category":"promo"}}"#).into_bytes();
+    for _ in 0..=trial.numbers.below(4) {
+        let place = usize::try_from(trial.numbers.below(value.len() as u64)).unwrap();
+        value[place] = u8::try_from(trial.numbers.below(256)).unwrap();
+    }
+    case(&name, Record::keyless(value))
+}
+
+/// Each that is no intent is a dead letter with its reason.
+fn reasons(trial: &mut Trial) -> Result<()> {
+    trial.unload()?;
+    let expected: HashMap<&str, &str> = hostile()
+        .into_iter()
+        .filter_map(|hostile| match hostile.expected {
+            Expected::DeadLetter(reason) => Some((hostile.name, reason)),
+            Expected::Intent => None,
+        })
+        .collect();
+    trial.until("all dead letters are there", || {
+        trial.scene.output("dead").iter().filter_map(|dead| header(dead, CASE)).count() >= expected.len()
+    })?;
+    let mut dead = 0;
+    for letter in trial.scene.output("dead") {
+        let name = header(&letter, CASE).context("a dead letter of no case")?;
+        dead += 1;
+        let Some(reason) = name.split_once(' ').and_then(|(_, name)| expected.get(name)) else { continue };
+        let told = header(&letter, "weir-reason").unwrap_or_default();
+        ensure!(told == *reason, "{name} is dead for {told}, not {reason}");
+    }
+    trial.note(format!("{} kinds; {dead} dead letters", hostile().len()));
+    Ok(())
+}
+
+/// What all intents of a crowd have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Common {
+    User,
+    Shard,
+    Campaign,
+}
+
+pub fn one_user(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    crowd(ground, order, Common::User)
+}
+
+pub fn one_shard(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    crowd(ground, order, Common::Shard)
+}
+
+pub fn one_campaign(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    crowd(ground, order, Common::Campaign)
+}
+
+fn shape(sent: Sent, common: Common) -> Option<Sent> {
+    let layout = Layout::for_users(64, 10_000);
+    match common {
+        // Of a segment with a cap on all sends, so that its history stays short whatever comes.
+        Common::User => Some(Sent { user: 77, category: Some("promo"), ..sent }),
+        Common::Shard => (layout.place(UserHash::of(&sent.user.to_string())).shard == 7).then_some(sent),
+        Common::Campaign => Some(Sent { campaign: Some("everything".to_owned()), ..sent }),
+    }
+}
+
+/// A batch of 10,000, all in one place. The longest script call is read from the server's slow log.
+fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
+    let server = RedisServer::start(&["--slowlog-log-slower-than", "2000", "--slowlog-max-len", "10000"])?;
+    let mut trial = on(ground, order, "crowd", vec![server.url()])?;
+    for _ in 0..order.times {
+        let intents: Vec<Sent> = trial.stream().filter_map(move |sent| shape(sent, common)).take(CROWD).collect();
+        trial.publish(intents)?;
+    }
+    trial.load(0)?;
+    let worker = trial.start("only", &[("WEIR__WORKER__BATCH", "10000")]);
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    trial.live(worker, Duration::ZERO)?;
+    trial.unload()?;
+    in_order(&trial)?;
+    let (mean, longest) = (mean_call(&server)?, longest_call(&server)?);
+    ensure!(mean < CALL, "a script call takes {mean:?}");
+    trial.note(format!("a script call takes {mean:.1?}, at the longest {longest:.1?}; order kept"));
+    trial.finish(order.times)
+}
+
+/// Outputs of one user are in the order of its intents.
+fn in_order(trial: &Trial) -> Result<()> {
+    let inputs = trial.kafka.read_committed(&trial.scene.topic("intents"))?;
+    let ids = inputs.iter().filter_map(|record| {
+        let value: serde_json::Value = serde_json::from_slice(record.value.as_deref()?).ok()?;
+        Some(value["id"].as_str()?.to_owned())
+    });
+    let places: HashMap<String, usize> = ids.enumerate().map(|(place, id)| (id, place)).collect();
+    for topic in ["approved", "suppressed"] {
+        let mut last: HashMap<Vec<u8>, usize> = HashMap::new();
+        for record in trial.scene.output(topic) {
+            let value: serde_json::Value = serde_json::from_slice(record.value.as_deref().unwrap_or_default())?;
+            let id = value["intent_id"].as_str().or(value["id"].as_str()).unwrap_or_default();
+            let place = *places.get(id).with_context(|| format!("{id} was never published"))?;
+            let before = last.insert(record.key.clone().unwrap_or_default(), place);
+            ensure!(before.is_none_or(|before| before < place), "{id} came out of order in {topic}");
+        }
+    }
+    Ok(())
+}
+
+fn mean_call(server: &RedisServer) -> Result<Duration> {
+    let stats: String = server.query(&["INFO", "commandstats"])?;
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).context("no script was called")?;
+    let mean = line.split(',').find_map(|field| field.strip_prefix("usec_per_call=")).context("no mean")?;
+    Ok(Duration::from_secs_f64(mean.parse::<f64>()? / 1e6))
+}
+
+/// Zero where none was as long as the slow log's least.
+fn longest_call(server: &RedisServer) -> Result<Duration> {
+    let lines = server.cli(&["slowlog", "get", "10000"])?;
+    let mut longest = 0;
+    // Each entry: id, time, microseconds, then the command's words.
+    let lines: Vec<&str> = lines.lines().map(str::trim).collect();
+    for (number, line) in lines.iter().enumerate() {
+        if line.eq_ignore_ascii_case("evalsha") && number > 0 {
+            longest = longest.max(lines[number - 1].parse::<u64>().unwrap_or(0));
+        }
+    }
+    Ok(Duration::from_micros(longest))
+}

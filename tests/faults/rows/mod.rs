@@ -1,0 +1,42 @@
+//! How each fault is injected; a file for what is broken.
+
+pub mod brokers;
+pub mod clocks;
+pub mod cluster;
+pub mod group;
+pub mod http;
+pub mod inputs;
+pub mod limits;
+pub mod lost;
+pub mod process;
+pub mod script;
+pub mod sources;
+pub mod topics;
+
+use anyhow::Result;
+
+use crate::{
+    ground::Ground,
+    support::{POLICY, Scene},
+    trial::{Order, PARTITIONS, Trial},
+};
+
+/// A case on the one broker and the Redis Cluster.
+fn plain(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
+    let redis = ground.cluster()?.nodes();
+    on(ground, order, name, redis)
+}
+
+/// A case on the one broker and a Redis of its own.
+fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Result<Trial> {
+    let kafka = ground.kafka()?.client().clone();
+    let scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
+    Ok(Trial::new(order, &kafka, scene))
+}
+
+/// The same, where workers reach the broker through its tap.
+fn tapped(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
+    let mut trial = plain(ground, order, name)?;
+    trial.scene.kafka = ground.kafka()?.tapped_client();
+    Ok(trial)
+}

@@ -1,0 +1,222 @@
+//! What a Redis may answer to a script, or not answer. Rows 5, 16, 17, 19.
+
+use std::{thread::JoinHandle, time::Duration};
+
+use anyhow::{Result, anyhow, ensure};
+use testkit::{
+    proxy::{Mode, Proxy},
+    redis::RedisServer,
+};
+
+use super::{on, plain};
+use crate::{
+    ground::Ground,
+    support::http::metric,
+    trial::{Findings, Order, Trial},
+};
+
+/// How long a state lasts.
+const LASTS: Duration = Duration::from_secs(3);
+/// A reply that takes longer is given up.
+const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "300ms");
+
+pub fn flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "script-flush")?;
+    trial.load(0)?;
+    let worker = trial.start("flushed", &[]);
+    trial.ready(worker)?;
+    trial.decided(500)?;
+    for _ in 0..order.times {
+        let cluster = ground.cluster()?;
+        for node in cluster.primaries()? {
+            cluster.node(node).query::<()>(&["SCRIPT", "FLUSH"])?;
+        }
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    met(&mut trial, worker, "no_script")?;
+    trial.finish(order.times)
+}
+
+/// The worker has met this answer.
+fn met(trial: &mut Trial, worker: usize, reason: &str) -> Result<()> {
+    let label = format!("reason=\"{reason}\"");
+    let met = metric(trial.worker(worker), "weir_redis_retries_total", &label).unwrap_or(0.0);
+    ensure!(met > 0.0, "the worker has not met {reason}: nothing was tried");
+    Ok(())
+}
+
+/// A state that a server can be brought into and out of.
+pub struct State {
+    /// How weir's metric names it.
+    reason: &'static str,
+    begin: fn(&RedisServer) -> Result<Option<JoinHandle<()>>>,
+    end: fn(&RedisServer) -> Result<()>,
+}
+
+/// Sends commands, one after the other.
+fn all(server: &RedisServer, commands: &[&[&str]]) -> Result<()> {
+    commands.iter().try_for_each(|command| server.query::<()>(command))
+}
+
+/// Sends a command that takes long, from a thread.
+fn long(server: &RedisServer, command: &'static [&'static str]) -> Result<Option<JoinHandle<()>>> {
+    let client = redis::Client::open(server.url())?;
+    let thread = std::thread::Builder::new().spawn(move || {
+        if let Ok(mut connection) = client.get_connection() {
+            // That it was ended by SCRIPT KILL is an error.
+            let _ = redis::Cmd::new().arg(command).query::<()>(&mut connection);
+        }
+    });
+    Ok(Some(thread?))
+}
+
+pub const LOADING: State = State {
+    reason: "loading",
+    begin: |server| {
+        all(
+            server,
+            &[
+                &["DEBUG", "POPULATE", "300", "filler", "4096"],
+                &["CONFIG", "SET", "rdbcompression", "no"],
+                &["CONFIG", "SET", "loading-process-events-interval-bytes", "4096"],
+                &["CONFIG", "SET", "key-load-delay", "10000"],
+            ],
+        )?;
+        long(server, &["DEBUG", "RELOAD"])
+    },
+    end: |_| Ok(()),
+};
+pub const BUSY: State = State {
+    reason: "busy",
+    begin: |server| {
+        all(server, &[&["CONFIG", "SET", "lua-time-limit", "50"]])?;
+        long(server, &["EVAL", "while true do end", "0"])
+    },
+    end: |server| all(server, &[&["SCRIPT", "KILL"]]),
+};
+pub const OUT_OF_MEMORY: State = State {
+    reason: "out_of_memory",
+    begin: |server| all(server, &[&["CONFIG", "SET", "maxmemory", "1"]]).map(|()| None),
+    end: |server| all(server, &[&["CONFIG", "SET", "maxmemory", "0"]]),
+};
+pub const READ_ONLY: State = State {
+    reason: "read_only",
+    begin: |server| all(server, &[&["REPLICAOF", "127.0.0.1", "1"]]).map(|()| None),
+    end: |server| all(server, &[&["REPLICAOF", "NO", "ONE"]]),
+};
+pub const NO_REPLICAS: State = State {
+    reason: "no_replicas",
+    begin: |server| all(server, &[&["CONFIG", "SET", "min-replicas-to-write", "1"]]).map(|()| None),
+    end: |server| all(server, &[&["CONFIG", "SET", "min-replicas-to-write", "0"]]),
+};
+/// A snapshot that cannot be written, because its folder is gone.
+pub const CANNOT_SAVE: State = State {
+    reason: "misconf",
+    begin: |server| {
+        let gone = tempfile::tempdir()?;
+        let folder = gone.path().display().to_string();
+        all(server, &[&["CONFIG", "SET", "save", "3600 100000"], &["CONFIG", "SET", "dir", &folder]])?;
+        drop(gone);
+        all(server, &[&["BGSAVE"]]).map(|()| None)
+    },
+    end: |server| all(server, &[&["CONFIG", "SET", "save", ""]]),
+};
+pub const DENIED: State = State {
+    reason: "refused",
+    begin: |server| all(server, &[&["ACL", "SETUSER", "weir", "-evalsha"]]).map(|()| None),
+    end: |server| all(server, &[&["ACL", "SETUSER", "weir", "+evalsha"]]),
+};
+
+/// One server, known to weir as a user that may do everything.
+fn single() -> Result<(RedisServer, String)> {
+    let debug = ["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
+    let user = ["--user", "weir", "on", ">secret", "~*", "&*", "+@all"];
+    let server = RedisServer::start(&[&debug[..], &user[..]].concat())?;
+    let url = format!("redis://weir:secret@127.0.0.1:{}", server.port());
+    Ok((server, url))
+}
+
+pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Findings> {
+    let (server, url) = single()?;
+    let mut trial = on(ground, order, state.reason, vec![url])?;
+    trial.load(0)?;
+    let worker = trial.start("answered", &[TIMEOUT]);
+    trial.ready(worker)?;
+    trial.decided(300)?;
+    for _ in 0..order.times {
+        let busy = (state.begin)(&server)?;
+        trial.live(worker, LASTS)?;
+        (state.end)(&server)?;
+        if let Some(busy) = busy {
+            busy.join().map_err(|_| anyhow!("the long command panicked"))?;
+        }
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    met(&mut trial, worker, state.reason)?;
+    trial.finish(order.times)
+}
+
+/// The script has run, and nobody hears of it.
+pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let server = RedisServer::start::<&str>(&[])?;
+    let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
+    let mut trial = on(ground, order, "reply-lost", vec![format!("redis://{}", proxy.address())])?;
+    trial.load(0)?;
+    let worker = trial.start("deaf", &[TIMEOUT]);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(100)?;
+        proxy.set(Mode::LoseReply);
+        trial.until("a reply is lost", || proxy.mode() == Mode::Pass)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    met(&mut trial, worker, "connection_lost")?;
+    trial.finish(order.times)
+}
+
+/// Redis answers after its time-out, again and again: the script has run each time.
+pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let server = RedisServer::start::<&str>(&[])?;
+    let mut trial = on(ground, order, "reply-late", vec![server.url()])?;
+    trial.load(0)?;
+    let worker = trial.start("late", &[TIMEOUT]);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(100)?;
+        all(&server, &[&["CLIENT", "PAUSE", "1000", "ALL"]])?;
+        trial.live(worker, Duration::from_millis(1_000))?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    met(&mut trial, worker, "timeout")?;
+    trial.finish(order.times)
+}
+
+/// What must not be worked on, beside a worker that works.
+pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let server = RedisServer::start::<&str>(&[])?;
+    let mut trial = on(ground, order, "refused", vec![server.url()])?;
+    trial.load(0)?;
+    let worker = trial.start("works", &[]);
+    trial.ready(worker)?;
+    let foreign = ("WEIR__REDIS__PREFIX", "foreign");
+    all(&server, &[&["HSET", "foreign:{foreign}:meta", "format", "another/1", "shards", "64"]])?;
+    for time in 0..order.times {
+        all(&server, &[&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]])?;
+        let evicting = trial.start(&format!("evicting-{time}"), &[]);
+        trial.ends(evicting, 1, &["allkeys-lru", "noeviction", "redis.allow_eviction"])?;
+        all(&server, &[&["CONFIG", "SET", "maxmemory-policy", "noeviction"]])?;
+        let shards = trial.start(&format!("shards-{time}"), &[("WEIR__REDIS__SHARDS", "128")]);
+        trial.ends(shards, 1, &["redis.shards is 128", "made with 64"])?;
+        let stranger = trial.start(&format!("foreign-{time}"), &[foreign]);
+        trial.ends(stranger, 1, &["redis.prefix"])?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    trial.live(worker, Duration::ZERO)?;
+    trial.note("each of the three refuses to start, exit 1, and says what to do; the worker beside them goes on");
+    trial.finish(order.times)
+}

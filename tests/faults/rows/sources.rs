@@ -1,0 +1,154 @@
+//! Where segments and policies come from: unreachable, broken, half written. Rows 21 and 22.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::s3::{Bucket, Fault, S3};
+
+use super::plain;
+use crate::{
+    ground::Ground,
+    support::{POLICY, http, http::metric},
+    trial::{Findings, Order, Trial},
+};
+
+/// Waits until one more refresh of this source has failed; the version in force is the one before.
+fn refused(trial: &mut Trial, worker: usize, source: &str, version: &str, what: &str) -> Result<()> {
+    let label = format!("source=\"{source}\"");
+    let failures =
+        |trial: &mut Trial| metric(trial.worker(worker), "weir_refresh_failures_total", &label).unwrap_or(0.0);
+    let before = failures(trial);
+    let mut now = before;
+    for _ in 0..600 {
+        now = failures(trial);
+        if now > before {
+            break;
+        }
+        trial.live(worker, std::time::Duration::from_millis(100))?;
+    }
+    ensure!(now > before, "{what} is not refused");
+    let version = format!("{label},version=\"{version}\"");
+    ensure!(
+        metric(trial.worker(worker), "weir_version_info", &version) == Some(1.0),
+        "{what}: the last good one is gone"
+    );
+    let log = trial.worker(worker).log();
+    ensure!(log.contains("refused; the last good one stays"), "{what} is not in the log");
+    let mark = trial.over()?;
+    trial.back(&mark)
+}
+
+/// Puts the scene's set into a bucket under a version.
+fn upload(trial: &Trial, bucket: &Bucket) -> Result<Value> {
+    let folder = trial.scene.path("segments");
+    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json"))?)?;
+    for segment in manifest["segments"].as_array().context("no segments")? {
+        let object = segment["object"].as_str().context("no object")?;
+        bucket.put(&format!("segments/{object}"), std::fs::read(folder.join(object))?)?;
+    }
+    bucket.put("segments/manifest.json", manifest.to_string())?;
+    Ok(manifest)
+}
+
+/// The S3 fails in every way; then objects are not what the manifest says.
+pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let s3 = S3::start()?;
+    let bucket = s3.bucket();
+    let mut trial = plain(ground, order, "s3")?;
+    let good = upload(&trial, bucket)?;
+    trial.scene.segments = bucket.url("segments/manifest.json");
+    trial.scene.extra = bucket.config();
+    trial.scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
+    trial.load(0)?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    let mut kinds = 0;
+    for _ in 0..order.times {
+        for fault in [Fault::Forbidden, Fault::NotFound, Fault::SlowDown, Fault::CutBody, Fault::Stall] {
+            s3.fail_next(1_000, fault);
+            // Something new each time, so that there is a body to be cut.
+            kinds += 1;
+            bucket.put("segments/manifest.json", format!("{good}{}", " ".repeat(kinds)))?;
+            refused(&mut trial, worker, "segments", "test-set", &format!("{fault:?}"))?;
+            s3.fail_next(0, fault);
+        }
+        for (what, object, says) in broken(&good, &trial)? {
+            if let Some(bytes) = object {
+                bucket.put("segments/broken.roaring", bytes)?;
+            }
+            let mut bad = good.clone();
+            bad["version"] = json!("bad");
+            for (field, value) in says.as_object().context("fields")? {
+                bad["segments"][0][field] = value.clone();
+            }
+            bucket.put("segments/manifest.json", bad.to_string())?;
+            refused(&mut trial, worker, "segments", "test-set", what)?;
+            kinds += 1;
+        }
+    }
+    let mut next = good;
+    next["version"] = json!("next");
+    bucket.put("segments/manifest.json", next.to_string())?;
+    http::wait_version(trial.worker(worker), "segments", "next");
+    trial.note(format!("{kinds} refusals; the next good set is taken up"));
+    trial.finish(order.times)
+}
+
+/// What is wrong, the object, and what the manifest says of it.
+type Broken = (&'static str, Option<Vec<u8>>, Value);
+
+fn broken(good: &Value, trial: &Trial) -> Result<Vec<Broken>> {
+    let name = good["segments"][0]["object"].as_str().context("no object")?;
+    let bytes = std::fs::read(trial.scene.path("segments").join(name))?;
+    let says = |bytes: &[u8]| json!({"object": "broken.roaring", "bytes": bytes.len(), "sha256": sha256(bytes)});
+    let half = bytes[..bytes.len() / 2].to_vec();
+    // The portable format of 64-bit sets begins with how many 32-bit sets follow.
+    let wide = [&1_u64.to_le_bytes()[..], &0_u32.to_le_bytes(), &bytes].concat();
+    let (mut short, mut huge, mut other) = (says(&bytes), says(&bytes), says(&bytes));
+    short["bytes"] = json!(bytes.len() + 1);
+    huge["bytes"] = json!(1_u64 << 40);
+    other["sha256"] = json!("00".repeat(32));
+    let mut few = says(&bytes);
+    few["cardinality"] = json!(7);
+    Ok(vec![
+        ("a truncated bitmap", Some(half.clone()), says(&half)),
+        ("an empty bitmap", Some(Vec::new()), says(&[])),
+        ("a bitmap of another dialect", Some(wide.clone()), says(&wide)),
+        ("a bitmap shorter than declared", Some(bytes), short),
+        ("a declared size of 1 TiB", None, huge),
+        ("a wrong checksum", None, other),
+        ("a wrong cardinality", None, few),
+    ])
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    hex::encode(sha2::Sha256::digest(bytes))
+}
+
+/// Policies that cannot be.
+pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "policy")?;
+    trial.load(0)?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    let bad = [
+        ("bad syntax", format!("{POLICY}\n[[bypass")),
+        ("a window beyond the history", POLICY.replace("window = \"7d\"", "window = \"90d\"")),
+        ("no default", POLICY.replace("[default]", "[segments.default]")),
+        ("a segment without caps", format!("{POLICY}\n[segments.empty]\n")),
+        ("an unknown key", POLICY.replace("limit = 2,", "limits = 2,")),
+        ("nothing", String::new()),
+    ];
+    for _ in 0..order.times {
+        for (what, text) in &bad {
+            trial.scene.write_policy(text);
+            refused(&mut trial, worker, "policy", "test-1", what)?;
+        }
+    }
+    // A segment that the set does not have is no reason to refuse: the set may be about to come.
+    let unknown = format!("{}\n[segments.unknown]\ncaps = \"unlimited\"\n", POLICY.replace("test-1", "test-2"));
+    trial.scene.write_policy(&unknown);
+    http::wait_version(trial.worker(worker), "policy", "test-2");
+    trial.note(format!("{} kinds refused; one that names an unknown segment is taken up", bad.len()));
+    trial.finish(order.times)
+}

@@ -1,0 +1,190 @@
+//! Topics that are missing, closed, too small, strange or cut off. Rows 9, 10, 11.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use testkit::{
+    kafka::{Publisher, Record},
+    unique, wait_for,
+};
+
+use super::plain;
+use crate::{
+    ground::Ground,
+    support::workload,
+    trial::{Findings, Order, PARTITIONS, Trial},
+};
+
+/// Settings of the topics of all scenes.
+const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
+/// How long the log cleaner may take.
+const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The worker has ended with the error; what was wrong is put right, and its successor goes on.
+fn resumed(trial: &mut Trial) -> Result<()> {
+    let next = trial.start("only", &[]);
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    trial.live(next, Duration::ZERO)
+}
+
+/// An output topic is deleted before anything is in it.
+pub fn output_missing(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "missing")?;
+    let dead = trial.scene.topic("suppressed");
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    trial.kafka.delete_topic(&dead)?;
+    trial.load(1_000)?;
+    trial.ends(worker, 1, &["suppressed"])?;
+    let again = trial.start("only", &[]);
+    trial.ends(again, 2, &[&dead, "kafka.create_topics"])?;
+    trial.kafka.create_topic_with(&dead, PARTITIONS, &[SIZES])?;
+    resumed(&mut trial)?;
+    trial.note("exit 1 and names the topic; the next start exit 2");
+    trial.finish(1)
+}
+
+/// An ACL takes the right to write away.
+pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "denied")?;
+    let approved = trial.scene.topic("approved");
+    trial.load(0)?;
+    for _ in 0..order.times {
+        let worker = trial.start("only", &[]);
+        trial.ready(worker)?;
+        trial.decided(300)?;
+        let denial = ground.kafka()?.deny_writing(&approved)?;
+        trial.ends(worker, 1, &["grant WRITE"])?;
+        denial.lift()?;
+        resumed(&mut trial)?;
+        let last = trial.last();
+        trial.worker(last).terminate();
+        trial.ends(last, 0, &[])?;
+    }
+    let _last = trial.start("only", &[]);
+    trial.note("exit 1 and says which right to grant");
+    trial.finish(order.times)
+}
+
+/// An intent for which the approved topic has no room.
+pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "too-large")?;
+    let approved = trial.scene.topic("approved");
+    trial.load(0)?;
+    for _ in 0..order.times {
+        let worker = trial.start("only", &[]);
+        trial.ready(worker)?;
+        trial.decided(300)?;
+        trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
+        let mut large: Vec<_> = trial.stream().take(1).collect();
+        // Of a user without caps: it is approved.
+        large[0].user = 3_500;
+        trial.publish_padded(large, 100_000)?;
+        trial.ends(worker, 1, &["max.message.bytes"])?;
+        trial.kafka.configure_topic(&approved, &[SIZES])?;
+        resumed(&mut trial)?;
+        let last = trial.last();
+        trial.worker(last).terminate();
+        trial.ends(last, 0, &[])?;
+    }
+    let _last = trial.start("only", &[]);
+    trial.note("exit 1 and names the setting");
+    trial.finish(order.times)
+}
+
+/// Publishers that abort, tombstones, and a topic that is compacted: offsets with gaps.
+pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "upstream")?;
+    let topic = trial.scene.topic("intents");
+    let compact = [
+        ("cleanup.policy", "compact"),
+        ("segment.ms", "500"),
+        ("min.cleanable.dirty.ratio", "0.001"),
+        ("delete.retention.ms", "600000"),
+    ];
+    trial.kafka.configure_topic(&topic, &compact)?;
+    let mut stream = trial.stream();
+    let publisher = Publisher::transactional(&trial.kafka, &topic, &unique("upstream"))?;
+    let before = transactions(&mut trial, &publisher, &mut stream, 60)?;
+    let left = wait_for(CLEANER_DEADLINE, || {
+        // A segment is closed when something is written behind it.
+        let wrote = transactions(&mut trial, &publisher, &mut stream, 2);
+        let there = trial.kafka.read_committed(&topic).map_or(usize::MAX, |records| records.len());
+        (wrote.is_err() || there < before).then_some(there)
+    });
+    ensure!(left.is_some_and(|left| left < before), "the log cleaner took nothing of {before} records: {left:?}");
+    trial.kafka.configure_topic(&topic, &[SIZES])?;
+
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        transactions(&mut trial, &publisher, &mut stream, 20)?;
+        let mark = trial.over()?;
+        transactions(&mut trial, &publisher, &mut stream, 20)?;
+        trial.load(200)?;
+        trial.back(&mark)?;
+        trial.unload()?;
+    }
+    let visible = trial.kafka.read_committed(&topic)?.len();
+    let written: i64 = trial.kafka.end_offsets(&topic)?.iter().sum();
+    trial.note(format!("{written} offsets, {visible} records that a reader sees"));
+    trial.finish(order.times)
+}
+
+/// Transactions of 40 records with two tombstones, every other one aborted; gives how many records were committed.
+fn transactions(
+    trial: &mut Trial,
+    publisher: &Publisher,
+    stream: &mut impl Iterator<Item = crate::support::model::Sent>,
+    count: usize,
+) -> Result<usize> {
+    let mut committed = 0;
+    for number in 0..count {
+        publisher.begin()?;
+        let mut intents: Vec<_> = stream.take(38).collect();
+        // Few users, so that compaction has something to take.
+        for sent in &mut intents {
+            sent.user %= 400;
+            publisher.send(&workload::record(sent))?;
+        }
+        for key in ["a tombstone", "another"] {
+            publisher.send(&Record::tombstone(key))?;
+        }
+        if number % 2 == 0 {
+            publisher.abort()?;
+        } else {
+            publisher.commit()?;
+            committed += 40;
+            trial.was_published(intents);
+        }
+    }
+    Ok(committed)
+}
+
+/// Retention overtakes a worker that is not there.
+pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "retention")?;
+    let topic = trial.scene.topic("intents");
+    let worker = trial.start("only", &[]);
+    trial.load(0)?;
+    trial.decided(500)?;
+    trial.worker(worker).terminate();
+    trial.ends(worker, 0, &[])?;
+    let done = trial.kafka.committed(&trial.scene.name, &topic)?[0].unwrap_or(0);
+    trial.until("more comes", || trial.kafka.end_offsets(&topic).is_ok_and(|ends| ends[0] > done + 200))?;
+    let mut decided = trial.kafka.read_committed(&topic)?;
+    decided.retain(|record| record.partition == 0 && record.offset < done);
+    trial.kafka.delete_records(&topic, 0, done + 100)?;
+    for _ in 0..order.times {
+        let worker = trial.start("only", &[]);
+        trial.ends(worker, 1, &["retention has deleted intents that were never decided", "auto.offset.reset"])?;
+    }
+    let reset = ("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "earliest");
+    let worker = trial.start("only", &[reset]);
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    trial.live(worker, Duration::ZERO)?;
+    trial.note("exit 1 and says what to do, until `auto.offset.reset` is set; the 100 intents that were deleted undecided are not counted under N");
+    trial.finish_with(order.times, decided)
+}

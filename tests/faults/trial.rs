@@ -1,0 +1,338 @@
+//! What all cases have in common: a scene under load, workers, a fault, its end, and the judge.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::{
+    kafka::{Consumed, KafkaClient},
+    process::Exit,
+    wait_for,
+    worker::Worker,
+};
+
+use crate::{
+    catalogue::Promise,
+    judge::{Verdict, judge},
+    load::{Load, Pace},
+    support::{
+        Scene, http,
+        model::Sent,
+        workload::{self, Numbers},
+    },
+};
+
+/// How long anything may take before a case has failed; what is promised is far less and stands in the catalogue.
+const DEADLINE: Duration = Duration::from_secs(100);
+/// Intents a second.
+pub const RATE: u32 = 300;
+/// Partitions of each topic.
+pub const PARTITIONS: i32 = 4;
+/// A session so short that a dead member is soon noticed. Members are noticed later in production, by as much as theirs
+/// is longer (librdkafka's default is 45 s).
+pub const SHORT_SESSION: [(&str, &str); 2] = [
+    ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000"),
+    ("WEIR__KAFKA__PROPERTIES__HEARTBEAT_INTERVAL_MS", "300"),
+];
+
+/// What a case is told.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// How often the fault is to be injected.
+    pub times: usize,
+    /// What everything random is drawn from.
+    pub seed: u64,
+    /// What has to hold.
+    pub promise: Promise,
+    /// How soon new intents have to pass again.
+    pub within: Duration,
+    /// Where logs are kept if it fails.
+    pub folder: PathBuf,
+}
+
+/// What a case has seen.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub verdict: Verdict,
+    /// How often the fault was injected.
+    pub times: usize,
+    /// From each fault's end until new intents pass again.
+    pub back: Vec<Duration>,
+    /// Decisions that met a send ahead of the clock.
+    pub seen_ahead: f64,
+    /// What else is worth saying.
+    pub notes: Vec<String>,
+}
+
+/// The moment a fault ended, and what was published by then.
+#[derive(Debug)]
+pub struct Mark {
+    at: Instant,
+    ends: Vec<i64>,
+}
+
+/// One case under way. Dropped before it is judged, it keeps the logs of its workers.
+#[derive(Debug)]
+pub struct Trial {
+    pub scene: Scene,
+    /// Asks the brokers themselves, whatever the workers go through.
+    pub kafka: KafkaClient,
+    pub numbers: Numbers,
+    pub findings: Findings,
+    workers: Vec<Worker>,
+    load: Option<Load>,
+    published: Vec<Sent>,
+    seed: u64,
+    promise: Promise,
+    within: Duration,
+    folder: PathBuf,
+    judged: bool,
+}
+
+impl Trial {
+    /// A case on this scene, without load and workers yet.
+    pub fn new(order: &Order, kafka: &KafkaClient, scene: Scene) -> Self {
+        Self {
+            scene,
+            kafka: kafka.clone(),
+            numbers: Numbers(order.seed),
+            findings: Findings::default(),
+            workers: Vec::new(),
+            load: None,
+            published: Vec::new(),
+            seed: order.seed,
+            promise: order.promise,
+            within: order.within,
+            folder: order.folder.clone(),
+            judged: false,
+        }
+    }
+
+    /// Publishes so many intents at once, and then [`RATE`] a second.
+    pub fn load(&mut self, backlog: usize) -> Result<()> {
+        self.load_at(backlog, RATE)
+    }
+
+    pub fn load_at(&mut self, backlog: usize, a_second: u32) -> Result<()> {
+        let stream = self.stream();
+        self.load_of(stream, Pace { backlog, a_second, padding: 0 })
+    }
+
+    /// The same of these intents.
+    pub fn load_of(&mut self, stream: impl Iterator<Item = Sent> + Send + 'static, pace: Pace) -> Result<()> {
+        ensure!(self.load.is_none(), "there is load already");
+        self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, pace)?);
+        Ok(())
+    }
+
+    /// Intents that no other stream of this trial gives.
+    pub fn stream(&mut self) -> impl Iterator<Item = Sent> + Send + 'static {
+        self.seed += 1;
+        workload::stream(self.seed)
+    }
+
+    /// Publishes these intents beside the load, and waits until the brokers have them.
+    pub fn publish(&mut self, intents: Vec<Sent>) -> Result<()> {
+        self.publish_padded(intents, 0)
+    }
+
+    /// The same with payloads that are so many bytes longer.
+    pub fn publish_padded(&mut self, intents: Vec<Sent>, padding: usize) -> Result<()> {
+        let records = intents.iter().map(|sent| workload::padded(sent, padding));
+        self.kafka.publish(&self.scene.topic("intents"), records)?;
+        self.published.extend(intents);
+        Ok(())
+    }
+
+    /// These were published by other means.
+    pub fn was_published(&mut self, intents: impl IntoIterator<Item = Sent>) {
+        self.published.extend(intents);
+    }
+
+    /// Ends the load.
+    pub fn unload(&mut self) -> Result<()> {
+        if let Some(load) = self.load.take() {
+            self.published.extend(load.stop()?);
+        }
+        Ok(())
+    }
+
+    /// Starts a worker; gives its number.
+    pub fn start(&mut self, instance: &str, env: &[(&str, &str)]) -> usize {
+        let worker = self.scene.worker_with(instance, env);
+        self.workers.push(worker);
+        self.workers.len() - 1
+    }
+
+    /// The number of the worker that was started last.
+    pub fn last(&self) -> usize {
+        self.workers.len() - 1
+    }
+
+    pub fn worker(&mut self, number: usize) -> &mut Worker {
+        &mut self.workers[number]
+    }
+
+    /// Waits until a worker has partitions and works.
+    pub fn ready(&mut self, number: usize) -> Result<()> {
+        let worker = &mut self.workers[number];
+        let ready = wait_for(DEADLINE, || match worker.exit() {
+            Some(exit) => Some(Err(exit)),
+            None => (http::get(worker, "/readyz").0 == 200).then_some(Ok(())),
+        });
+        match ready {
+            Some(Ok(())) => Ok(()),
+            Some(Err(exit)) => bail!("worker {number} ended with {exit:?}"),
+            None => bail!("worker {number} is not ready after {DEADLINE:?}: {}", http::get(worker, "/readyz").1),
+        }
+    }
+
+    /// Waits until the group has decided at least `more` more intents.
+    pub fn decided(&self, more: i64) -> Result<()> {
+        let before = self.scene.done();
+        self.until(&format!("{more} more intents are decided"), || self.scene.done() >= before + more)
+    }
+
+    /// Waits until a condition holds.
+    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+        wait_for(DEADLINE, || holds().then_some(()))
+            .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))
+    }
+
+    /// The same of what a worker says.
+    pub fn until_of(&mut self, number: usize, what: &str, mut holds: impl FnMut(&Worker) -> bool) -> Result<()> {
+        let worker = &self.workers[number];
+        self.until(what, || holds(worker))
+    }
+
+    /// Freezes a worker while it has a transaction open: tries until it has.
+    pub fn freeze_within_a_transaction(&mut self, number: usize) -> Result<()> {
+        let (worker, scene) = (&mut self.workers[number], &self.scene);
+        let caught = wait_for(DEADLINE, || {
+            worker.freeze();
+            let open = scene.is_open("approved") || scene.is_open("suppressed");
+            if !open {
+                worker.thaw();
+            }
+            open.then_some(())
+        });
+        caught.context("no transaction was open at any of many looks")
+    }
+
+    /// Lets a worker work for a while, in which it must not end.
+    pub fn live(&mut self, number: usize, length: Duration) -> Result<()> {
+        match wait_for(length, || self.workers[number].exit()) {
+            None => Ok(()),
+            Some(exit) => bail!("worker {number} ended by itself: {exit:?}; {}", self.workers[number].log()),
+        }
+    }
+
+    /// A length of time drawn between two.
+    pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
+        Duration::from_millis(from_ms + self.numbers.below(to_ms - from_ms))
+    }
+
+    /// Waits until a worker has ended by itself, with this code and these words on stderr. Gives its paragraph.
+    pub fn ends(&mut self, number: usize, code: i32, words: &[&str]) -> Result<String> {
+        let worker = &mut self.workers[number];
+        let exit = worker.wait_exit(DEADLINE)?;
+        let log = worker.log();
+        ensure!(exit == Exit::Code(code), "worker {number} ended with {exit:?}, not {code}: {log}");
+        let said: Vec<&str> = log.lines().filter(|line| !line.starts_with('{')).collect();
+        let said = said.join("\n");
+        for word in words {
+            ensure!(said.contains(word), "worker {number} should say {word:?}: {said}");
+        }
+        Ok(said)
+    }
+
+    /// The fault is over now.
+    pub fn over(&self) -> Result<Mark> {
+        let at = Instant::now();
+        let topic = self.scene.topic("intents");
+        let kafka = self.kafka.impatient();
+        let ends = wait_for(DEADLINE, || kafka.end_offsets(&topic).ok()).context("the ends of the intents")?;
+        Ok(Mark { at, ends })
+    }
+
+    /// Waits until, in every partition, an intent that was published after the fault's end is committed, and with it
+    /// all before. Notes how long it took.
+    pub fn back(&mut self, mark: &Mark) -> Result<()> {
+        let passed = |committed: &[Option<i64>]| {
+            committed.len() >= mark.ends.len()
+                && committed.iter().zip(&mark.ends).all(|(done, end)| done.is_some_and(|done| done > *end))
+        };
+        let (kafka, group, topic) = (self.kafka.impatient(), &self.scene.name, self.scene.topic("intents"));
+        let load = self.load.as_ref();
+        let back = wait_for(DEADLINE, || {
+            let there = kafka.committed(group, &topic).is_ok_and(|done| passed(&done));
+            (there || load.is_some_and(|load| !load.is_running())).then_some(there)
+        });
+        if back != Some(true) {
+            let done = kafka.committed(group, &topic);
+            self.unload().context("the load")?;
+            bail!("no intents pass {DEADLINE:?} after the fault's end: {done:?} of {:?}", mark.ends);
+        }
+        self.findings.back.push(mark.at.elapsed());
+        Ok(())
+    }
+
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.findings.notes.push(note.into());
+    }
+
+    /// Ends the load, waits until all is decided, and has it judged.
+    pub fn finish(self, times: usize) -> Result<Findings> {
+        self.finish_with(times, Vec::new())
+    }
+
+    /// The same where some of the intents that were decided are not in their topic any more.
+    pub fn finish_with(mut self, times: usize, gone: Vec<Consumed>) -> Result<Findings> {
+        self.unload()?;
+        let there = self.scene.slim_output("intents");
+        self.drained(&there)?;
+        let inputs: Vec<Consumed> = gone.into_iter().chain(there).collect();
+        self.findings.verdict = judge(&self.scene, &self.published, &inputs);
+        self.findings.times = times;
+        let in_time = self.findings.back.iter().all(|back| *back <= self.within);
+        self.judged = in_time && self.findings.verdict.keeps(self.promise);
+        Ok(std::mem::take(&mut self.findings))
+    }
+
+    /// Waits until all of these are decided.
+    fn drained(&self, inputs: &[Consumed]) -> Result<()> {
+        // Not the ends: behind the last record there may be markers of transactions, which no reader commits.
+        let mut ends: BTreeMap<usize, i64> = BTreeMap::new();
+        for input in inputs {
+            let end = ends.entry(usize::try_from(input.partition)?).or_default();
+            *end = (*end).max(input.offset + 1);
+        }
+        let (group, topic) = (&self.scene.name, self.scene.topic("intents"));
+        let all = |done: &[Option<i64>]| {
+            ends.iter().all(|(partition, end)| done.get(*partition).copied().flatten().is_some_and(|done| done >= *end))
+        };
+        let drained = wait_for(DEADLINE, || self.kafka.committed(group, &topic).ok().filter(|done| all(done)));
+        drained.map(|_| ()).with_context(|| {
+            format!("not all is decided after {DEADLINE:?}: {:?} of {ends:?}", self.kafka.committed(group, &topic))
+        })
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if self.judged {
+            return;
+        }
+        for (number, worker) in self.workers.iter().enumerate() {
+            let kept = std::fs::create_dir_all(&self.folder)
+                .and_then(|()| std::fs::write(self.folder.join(format!("worker-{number}.log")), worker.log()));
+            if let Err(error) = kept {
+                eprintln!("the log of worker {number} is not kept: {error}");
+            }
+        }
+        eprintln!("     logs are in {}", self.folder.display());
+    }
+}

@@ -1,0 +1,19 @@
+//! `faults`: the catalogue of faults, on servers of its own.
+
+use anyhow::Result;
+
+use crate::{
+    setup::{self, Scope},
+    shell::{self, command},
+};
+
+/// Runs tests/faults with these arguments.
+///
+/// # Errors
+/// When something is missing or does not build, or a row of the catalogue does not hold.
+pub fn run(args: &[String]) -> Result<()> {
+    setup::run(Scope::Tests)?;
+    let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);
+    faults.args(args);
+    shell::run(faults)
+}
