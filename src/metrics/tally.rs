@@ -10,8 +10,8 @@ use crate::domain::refund::RefundOutcome;
 pub struct Tally {
     pub(super) decisions: BTreeMap<(&'static str, &'static str), u64>,
     pub(super) dead_letters: BTreeMap<&'static str, u64>,
-    pub(super) cap_denials: Vec<(CapLabels, u64)>,
     pub(super) unavailable: BTreeMap<&'static str, u64>,
+    pub(super) cap_denials: Vec<(CapLabels, u64)>,
     /// Decisions that the store had made before.
     pub replayed: u64,
     /// Decisions for users with an entry far ahead of the clock.
@@ -24,15 +24,15 @@ impl Tally {
         *self.decisions.entry((verdict, reason)).or_default() += 1;
     }
 
-    /// One more decision without the user's history.
-    pub fn unavailable(&mut self, action: &'static str) {
-        *self.unavailable.entry(action).or_default() += 1;
-    }
-
     /// Intents of users in a segment that a cap denied.
     pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
         let labels = CapLabels { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
         self.cap_denials.push((labels, count));
+    }
+
+    /// One more decision without the user's history.
+    pub fn unavailable(&mut self, action: &'static str) {
+        *self.unavailable.entry(action).or_default() += 1;
     }
 
     /// One more dead letter.

@@ -7,7 +7,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeSet, VecDeque},
     rc::Rc,
-    sync::{Arc, Mutex},
+    sync::{Arc, RwLock},
     time::Duration,
 };
 
@@ -62,7 +62,7 @@ struct World {
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
     owed_bytes: usize,
-    ledger: Arc<Mutex<unavailable::Ledger>>,
+    ledger: Arc<RwLock<unavailable::Ledger>>,
     stop: CancellationToken,
 }
 
@@ -207,7 +207,7 @@ impl Sink<Batch, ()> for FakeSink {
             assert_eq!(job.records.0[0].0, world.committed, "batches follow each other without a gap");
             let away = world.unavailable_after.is_some();
             assert!(away || job.outputs.iter().all(|output| output.to == Destination::Approved));
-            world.ledger.lock().unwrap().note(&job);
+            world.ledger.write().unwrap().note(&job);
             world.visible.extend(job.records.0.iter().map(|(offset, _)| *offset));
             world.committed = job.progress[0].next_offset;
         }

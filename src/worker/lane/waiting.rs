@@ -154,7 +154,7 @@ where
             places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
             outcome
         };
-        note_answers(turn, &places, question, answers, began, outcome.as_ref().err());
+        note_answers(turn, question, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
         match outcome {
             Ok(()) => Ok(None),
             Err(StoreError::Fatal(message)) => Err(Interruption::Fatal(message)),
@@ -247,15 +247,17 @@ where
     }
 }
 
-/// Takes from an asking which shards answer and which do not.
-fn note_answers(
-    turn: &mut Turn,
-    places: &[usize],
-    question: &Question<'_, '_>,
-    answers: &[Option<Answer>],
+/// An asking that is over.
+struct Asked<'a> {
+    /// The places of the asks.
+    places: &'a [usize],
     began: Duration,
-    error: Option<&StoreError>,
-) {
+    error: Option<&'a StoreError>,
+}
+
+/// Takes from an asking which shards answer and which do not.
+fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], asked: &Asked<'_>) {
+    let Asked { places, began, error } = *asked;
     if turn.away.is_empty() && error.is_none() {
         return;
     }

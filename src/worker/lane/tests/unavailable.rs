@@ -1,6 +1,6 @@
 //! A shard that is away: its intents go by the policy in time, the others go on, and what is owed is recorded first.
 
-use std::{collections::BTreeMap, sync::MutexGuard, time::Instant};
+use std::{collections::BTreeMap, sync::RwLockWriteGuard, time::Instant};
 
 use super::*;
 use crate::domain::{policy::Unavailable, shard::IdHash};
@@ -47,11 +47,11 @@ impl Ledger {
     }
 }
 
-struct Sharded(Arc<Mutex<Ledger>>);
+struct Sharded(Arc<RwLock<Ledger>>);
 
 impl Sharded {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.lock().unwrap()
+    fn ledger(&self) -> RwLockWriteGuard<'_, Ledger> {
+        self.0.write().unwrap()
     }
 }
 
@@ -103,7 +103,7 @@ fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
         on_unavailable: actions.into_iter().enumerate().map(rule).collect(),
         unavailable_after: Some(AFTER),
         owed_bytes: 1 << 20,
-        ledger: Arc::new(Mutex::new(Ledger { looks, ..Ledger::default() })),
+        ledger: Arc::new(RwLock::new(Ledger { looks, ..Ledger::default() })),
         ..World::default()
     }
 }
@@ -129,7 +129,7 @@ use Unavailable::{Approve, Suppress, Wait};
 fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided() {
     let began = Instant::now();
     let world = go(world([Approve, Suppress, Suppress], None));
-    let ledger = world.ledger.lock().unwrap();
+    let ledger = world.ledger.write().unwrap();
     for (offset, found) in &ledger.outputs {
         let expected = match (shard(*offset), offset % 3) {
             (AWAY, 0) => (Destination::Approved, true),
@@ -146,7 +146,7 @@ fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided(
 fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again() {
     for looks in [1, 3, 20] {
         let world = go(world([Approve, Suppress, Approve], Some(looks)));
-        let ledger = world.ledger.lock().unwrap();
+        let ledger = world.ledger.write().unwrap();
         settled(&ledger);
         let direct = ledger.outputs.iter().filter(|(offset, (_, later))| shard(**offset) == AWAY && !later).count();
         assert!(looks == 20 || direct > 20, "once it was back the shard decided: {direct}");
@@ -158,7 +158,7 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
     for fates in [[Fate::Refused, Fate::Unclear], [Fate::Unclear, Fate::Refused], [Fate::Unclear, Fate::Unclear]] {
         let commits = fates.into_iter().cycle().take(4).collect();
         let world = go(World { commits, ..world([Approve, Approve, Approve], Some(12)) });
-        let ledger = world.ledger.lock().unwrap();
+        let ledger = world.ledger.write().unwrap();
         assert!(ledger.later().count() > 0);
         settled(&ledger);
     }
@@ -167,7 +167,7 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
 #[test]
 fn intents_of_a_class_that_waits_wait_for_the_shard() {
     let world = go(world([Wait, Wait, Wait], Some(4)));
-    let ledger = world.ledger.lock().unwrap();
+    let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
 }
@@ -175,7 +175,7 @@ fn intents_of_a_class_that_waits_wait_for_the_shard() {
 #[test]
 fn where_no_more_may_be_owed_intents_wait() {
     let world = go(World { owed_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
-    let ledger = world.ledger.lock().unwrap();
+    let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
 }
