@@ -5,7 +5,7 @@ use super::super::{
     policy::{Cap, CapWindow, Caps, Policy},
 };
 
-/// What is planned for. [`Given::check`] says which values can be.
+/// What is planned for. `check` says which values can be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Given {
     /// Users with a history.

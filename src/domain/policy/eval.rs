@@ -52,7 +52,7 @@ pub enum Gate {
     Bypass,
     /// The store is to be asked, with these caps.
     Ask {
-        /// Which of [`PolicyEval::cap_sets`].
+        /// Which of [`PolicyEval::take_cap_sets`].
         cap_set: usize,
     },
 }
