@@ -34,8 +34,6 @@ pub struct Case {
     /// Within how many seconds after the fault's end new intents pass again.
     pub within_s: u64,
     pub promise: Promise,
-    /// The command of weir that it is about, which a weir that is older does not have.
-    pub needs: Option<&'static str>,
     pub run: Run,
 }
 
@@ -53,7 +51,7 @@ impl Case {
 }
 
 const fn case(key: &'static str, what: &'static str, run: Run) -> Case {
-    Case { key, what, times: 1, in_ci: None, within_s: 30, promise: Promise::Exact, needs: None, run }
+    Case { key, what, times: 1, in_ci: None, within_s: 30, promise: Promise::Exact, run }
 }
 
 impl Case {
@@ -67,10 +65,6 @@ impl Case {
 
     const fn within_s(self, within_s: u64) -> Self {
         Self { within_s, ..self }
-    }
-
-    const fn needs(self, command: &'static str) -> Self {
-        Self { needs: Some(command), ..self }
     }
 
     const fn promises(self, promise: Promise) -> Self {
@@ -165,11 +159,8 @@ pub const CASES: &[Case] = &[
         .in_ci(5)
         .within_s(5),
     case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).within_s(10),
-    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all)
-        .needs("rebuild")
-        .times(2)
-        .in_ci(1),
-    case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).needs("rebuild").times(2),
+    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all).times(2).in_ci(1),
+    case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).times(2),
     case("19", "start with an evicting Redis, another shard count, a foreign keyspace", script::refused)
         .times(2)
         .in_ci(1)
@@ -196,7 +187,6 @@ pub const CASES: &[Case] = &[
     case("25a", "the broker's disk is full", limits::disk_full).times(2),
     case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
-        .needs("explain")
         .times(2)
         .in_ci(1)
         .within_s(10),
