@@ -16,7 +16,10 @@ use prometheus_client::{
 };
 
 pub use self::tally::{RefundTally, Tally};
-use crate::{domain::refund::RefundOutcome, worker::ports::CommitTimes};
+use crate::{
+    domain::{policy::Unavailable, refund::RefundOutcome},
+    worker::ports::CommitTimes,
+};
 
 /// A stage of a batch's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -265,9 +268,12 @@ impl Default for Metrics {
             http_connections: Gauge::default(),
             http_evictions: Counter::default(),
         };
-        // From zero on: a refund of some outcome is seen to have come.
+        // From zero on: the first of its kind is seen to have come.
         for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
             drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
+        for action in [Unavailable::Approve, Unavailable::Suppress].map(Unavailable::as_str) {
+            drop(metrics.unavailable.get_or_create(&ActionLabel { action }));
         }
         metrics.register();
         metrics

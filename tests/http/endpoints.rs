@@ -107,6 +107,9 @@ fn mistakes(client: &Client) {
         ("/v1/segments/new/members?after=", 400, "after"),
         ("/v1/segments/new/members?befor=1", 400, "query"),
         ("/v1/segments/new/members?limit=1&limit=2", 400, "query"),
+        ("/v1/segments?x=1", 400, "query"),
+        ("/v1/segments/new/members/7?x=1", 400, "query"),
+        ("/v1/users/7?x=1", 400, "query"),
     ];
     for (path, status, reason) in cases {
         client.get(path).problem(status, reason);

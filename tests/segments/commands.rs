@@ -105,6 +105,8 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
         (b"user_id,segment\n1,a\n2,\n", build(&["--csv", "{}/ids"]), "ids:3: no segment"),
         (b"user_id,segment\n1,a\n2\n", build(&["--csv", "{}/ids"]), "line: 3"),
         (b"user_id,segment\n1,a\n1,b\n", build(&["--csv", "{}/ids"]), "1 in `a` and `b` (such as 1)"),
+        (b"user_id,segment\n1,a\n2,\"b\n3,a\n", build(&["--csv", "{}/ids"]), "ids:3: the segment's name has a control"),
+        (b"1\n", build(&["a=-", "b=-"]), "standard input (-) is given more than once"),
         (&an_open_quote, build(&["--csv", "{}/ids"]), "ids:3: a record of more than 64 KiB begins here; is a quote"),
         (&a_long_record, build(&["--csv", "{}/ids"]), "ids:3: a record of more than 64 KiB"),
         (b"user_id,segment\n", build(&["--csv", "{}/ids"]), "no segments"),

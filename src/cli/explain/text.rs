@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Table, presets::NOTHING};
 
 use crate::{
+    cli::output::plain,
     document::value::in_words,
     domain::{shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone},
     worker::inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
@@ -33,7 +34,7 @@ impl Page<'_> {
         let user = self.user;
         let mut head = String::new();
         let segment = user.segment.as_ref().map_or("in no segment".to_owned(), |name| format!("in segment {name}"));
-        let _ = writeln!(head, "User {} is {segment} (set {}).", user.user_id, user.segments_version);
+        let _ = writeln!(head, "User {} is {segment} (set {}).", plain(&user.user_id), user.segments_version);
         if user.segments.len() > 1 {
             let _ = writeln!(head, "Also in {}: the set's first one counts.", user.segments[1..].join(", "));
         }
@@ -66,7 +67,8 @@ impl Page<'_> {
         let mut table = table(["WHEN", "", "CHANNEL", "CATEGORY", "CAMPAIGN", "COST", "ID HASH"]);
         for send in &self.user.sends {
             let SendView { at, channel, category, campaign, cost, id_hash } = send;
-            let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+            let name =
+                |name: &Option<String>| name.as_deref().map_or_else(|| "-".to_owned(), |name| plain(name).into_owned());
             table.add_row([
                 self.shown(*at),
                 self.beside(*at),
@@ -94,7 +96,8 @@ impl Page<'_> {
             table.add_row([cap.name.clone(), used, limit, window(cap), of(cap), next, beside]);
             for CampaignView { campaign, used, next_at } in cap.campaigns.iter().flatten() {
                 let (next, beside) = self.next(*next_at);
-                let campaign = campaign.as_ref().map_or("  without one".to_owned(), |name| format!("  {name}"));
+                let campaign =
+                    campaign.as_ref().map_or("  without one".to_owned(), |name| format!("  {}", plain(name)));
                 table.add_row([String::new(), used.to_string(), String::new(), String::new(), campaign, next, beside]);
             }
         }
@@ -129,7 +132,7 @@ impl Page<'_> {
     }
 
     fn decision(&self, decision: &Decision) -> String {
-        let Decision { intent_id, .. } = decision;
+        let intent_id = plain(&decision.intent_id);
         let Some(reason) = decision.reason else {
             let why = if decision.bypassed { ": the policy has a bypass for it, so no cap is asked" } else { "" };
             return format!("Intent {intent_id} would be approved now{why}.\n");

@@ -174,6 +174,10 @@ fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members
         };
         files.push((name, Path::new(path)));
     }
+    let inputs = files.iter().map(|(_, path)| *path).chain(args.csv.as_deref());
+    if inputs.filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(invalid("standard input (-) is given more than once, and can be read once: give files".to_owned()));
+    }
     let progress = progress::reading(&files.iter().map(|(_, path)| *path).collect::<Vec<_>>());
     for (name, path) in files {
         let segment = gatherer.segment(name)?;

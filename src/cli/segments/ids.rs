@@ -9,7 +9,7 @@ use super::{
     InvalidInput,
     input::{Lines, Records},
 };
-use crate::domain::segment::{MAX_SEGMENTS, Members, UserIdKind, UserIds};
+use crate::domain::segment::{MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;
@@ -103,6 +103,9 @@ impl Gatherer {
         let name = std::str::from_utf8(segment).map_err(|_| "the segment is not UTF-8".to_owned())?;
         if name.is_empty() {
             return Err("no segment; give each user one".to_owned());
+        }
+        if let Some(problem) = text_problem(name) {
+            return Err(format!("the segment's name {problem}; does a quote not end?"));
         }
         self.segment(name).map_err(|error| error.to_string())
     }

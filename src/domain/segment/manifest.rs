@@ -251,8 +251,9 @@ fn field(path: &str, problem: impl Into<String>) -> ManifestError {
     ManifestError::Field { field: path.to_owned(), problem: problem.into() }
 }
 
-/// What keeps a text from being a version, name or key.
-pub(super) fn text_problem(text: &str) -> Option<String> {
+/// What keeps a text from being a version, a segment's name or an object's key.
+#[must_use]
+pub fn text_problem(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("is empty".to_owned());
     }

@@ -14,7 +14,7 @@ pub use algebra::SetOperation;
 pub use change::{Move, SegmentChange, SetChange};
 pub use manifest::{
     MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,
-    ObjectKey, Sha256,
+    ObjectKey, Sha256, text_problem,
 };
 pub use members::{Members, Page};
 pub use set::{LookupScratch, Membership, Overlap, Segment, SegmentSet};

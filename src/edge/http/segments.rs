@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     Api,
     problem::{Always, Guarded, Problem},
-    users::check_user_id,
+    users::{NoParameters, check_user_id},
 };
 use crate::domain::segment::SegmentSet;
 
@@ -64,6 +64,7 @@ pub(super) struct Members {
     /// In ascending order of the number. A set of `hash64` has the hashes of its users' ids.
     members: Vec<String>,
     /// What to give as `after` for the next page; null for the last one.
+    #[schema(required = true)]
     next: Option<String>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Members {
 #[into_params(parameter_in = Query)]
 pub(super) struct Page {
     /// The `next` of the page before: members above it are given.
-    #[param(value_type = Option<u64>, minimum = 0)]
+    #[param(value_type = Option<String>, pattern = "^[0-9]{1,20}$")]
     after: Option<String>,
     /// How many, at most.
     #[param(value_type = Option<usize>, minimum = 1, maximum = 10_000, default = 1_000)]
@@ -85,17 +86,21 @@ pub(super) struct Page {
     (status = 200, description = "All of them", body = Segments),
     Always,
 ))]
-pub(super) async fn list(State(api): State<Arc<Api>>) -> Json<Segments> {
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    query: Result<Query<NoParameters>, QueryRejection>,
+) -> Result<Json<Segments>, Problem> {
+    let Query(NoParameters {}) = query?;
     let set = api.segments.current();
     let size = |segment: &crate::domain::segment::Segment| SegmentSize {
         name: segment.name.clone(),
         cardinality: segment.members.len(),
     };
-    Json(Segments {
+    Ok(Json(Segments {
         version: set.version().to_owned(),
         user_id: set.user_id().as_str(),
         segments: set.segments().iter().map(size).collect(),
-    })
+    }))
 }
 
 /// Whether a user is in a segment
@@ -110,8 +115,9 @@ pub(super) async fn list(State(api): State<Arc<Api>>) -> Json<Segments> {
 pub(super) async fn member(
     State(api): State<Arc<Api>>,
     path: Result<Path<(String, String)>, PathRejection>,
+    query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<Member>, Problem> {
-    let Path((name, user_id)) = path?;
+    let (Path((name, user_id)), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
     let set = api.segments.current();
     let segment = position(&set, &name)?;

@@ -9,8 +9,12 @@ use super::{
 use crate::{domain::intent::MAX_ID_BYTES, worker::inquiry::UserView};
 use axum::{
     Json,
-    extract::{Path, State, rejection::PathRejection},
+    extract::{
+        Path, Query, State,
+        rejection::{PathRejection, QueryRejection},
+    },
 };
+use serde::Deserialize;
 
 /// What a user was sent, and what each cap stands at
 #[utoipa::path(get, path = "/v1/users/{id}", tag = "users", operation_id = "user",
@@ -21,12 +25,18 @@ use axum::{
 pub(super) async fn user(
     State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
+    query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<UserView>, Problem> {
-    let Path(user_id) = path?;
+    let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
     let look_up = async { api.inquiries.user(&user_id).await.map_err(|error| Problem::of_store(&error)) };
     api.lookups.get(user_id.clone(), look_up).await.map(Json)
 }
+
+/// The parameters of what has none: one that is given was meant for something else, and is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
 
 /// Whether an id is one that an intent could have.
 pub(super) fn check_user_id(user_id: &str) -> Result<(), Problem> {

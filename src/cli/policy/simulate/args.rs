@@ -230,7 +230,7 @@ fn source(
 
 fn file(option: &str, text: &str) -> anyhow::Result<PastSource> {
     let path = PathBuf::from(text);
-    if text != "-" && !path.is_file() {
+    if text != "-" && (!path.exists() || path.is_dir()) {
         return Err(invalid(format!(
             "{option} {text}: there is no such file; for a topic of this name write topic:{text} and give --config FILE"
         )));

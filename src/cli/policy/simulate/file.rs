@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write as _},
+    os::unix::fs::FileExt as _,
     path::Path,
 };
 
@@ -36,9 +37,8 @@ struct Line {
 
 /// A file's intents.
 pub(super) struct FileInput {
-    file: BufReader<File>,
-    position: u64,
-    lines: std::iter::Peekable<std::vec::IntoIter<Line>>,
+    file: File,
+    lines: std::vec::IntoIter<Line>,
     first: Option<Time>,
     records: u64,
 }
@@ -83,11 +83,10 @@ impl FileInput {
         // Stable: intents of one time stay in the order of the file.
         lines.sort_by_key(|line| line.time);
         Ok(Self {
-            file: reader.again().with_context(name)?,
-            position: 0,
+            file: reader.file.into_inner(),
             first: lines.first().map(|line| line.time),
             records: lines.len() as u64,
-            lines: lines.into_iter().peekable(),
+            lines: lines.into_iter(),
         })
     }
 
@@ -105,7 +104,9 @@ impl FileInput {
             && let Some(Line { at, bytes, .. }) = self.lines.next()
         {
             let mut line = vec![0; bytes as usize];
-            self.read(at, &mut line).context("--intents: cannot be read a second time; was the file changed?")?;
+            // At its place and unbuffered: in a file that is not sorted, the next one is anywhere.
+            let read = self.file.read_exact_at(&mut line, at);
+            read.context("--intents: cannot be read a second time; was the file changed?")?;
             let Unwrapped { intent, at: timestamp, sent: _ } = unwrap_line(&line);
             let intent = if intent.len() == line.len() { None } else { Some(intent.to_vec()) };
             batch.take();
@@ -119,13 +120,6 @@ impl FileInput {
         }
         Ok(())
     }
-
-    fn read(&mut self, at: u64, line: &mut [u8]) -> io::Result<()> {
-        self.file.seek_relative(at.cast_signed() - self.position.cast_signed())?;
-        self.file.read_exact(line)?;
-        self.position = at + line.len() as u64;
-        Ok(())
-    }
 }
 
 /// A line without its end, and where it begins.
@@ -134,7 +128,7 @@ pub(super) struct FoundLine<'l> {
     pub(super) text: &'l [u8],
 }
 
-/// Reads a file line by line, with a progress bar; standard input is put into a temporary file first.
+/// Reads a file line by line, with a progress bar; standard input and pipes are put into a temporary file first.
 pub(super) struct LineReader {
     file: BufReader<File>,
     position: u64,
@@ -144,7 +138,12 @@ pub(super) struct LineReader {
 
 impl LineReader {
     pub(super) fn open(path: &Path, stop: &CancellationToken) -> anyhow::Result<Self> {
-        let file = if path == Path::new("-") { spool(stop)? } else { File::open(path)? };
+        let file = if path == Path::new("-") {
+            spool(&mut io::stdin().lock(), stop)?
+        } else {
+            let file = File::open(path)?;
+            if file.metadata()?.is_file() { file } else { spool(&mut BufReader::new(file), stop)? }
+        };
         let length = file.metadata()?.len();
         let bar = progress(length, "reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left");
         Ok(Self { file: BufReader::with_capacity(BUFFER_BYTES, file), position: 0, line: Vec::new(), bar })
@@ -173,19 +172,11 @@ impl LineReader {
             }
         }
     }
-
-    /// The file from its begin.
-    fn again(self) -> io::Result<BufReader<File>> {
-        let mut file = self.file;
-        file.seek(SeekFrom::Start(0))?;
-        Ok(file)
-    }
 }
 
-/// Standard input as a file, which is gone when it is closed.
-fn spool(stop: &CancellationToken) -> anyhow::Result<File> {
+/// Standard input, or a pipe, as a file, which is gone when it is closed.
+fn spool(input: &mut impl BufRead, stop: &CancellationToken) -> anyhow::Result<File> {
     let mut file = tempfile::tempfile().context("cannot make a temporary file; check TMPDIR")?;
-    let mut input = io::stdin().lock();
     loop {
         let piece = input.fill_buf()?;
         if piece.is_empty() || stop.is_cancelled() {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
+use crate::cli::output::plain;
 use crate::domain::simulation::{CapRow, NameRow, Report, VerdictCounts};
 
 /// The report as text.
@@ -196,7 +197,7 @@ fn drawn(grid: &Grid) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY).set_header(&grid.head);
     for row in &grid.rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| plain(cell).into_owned()));
     }
     for column in table.column_iter_mut().skip(grid.words) {
         column.set_cell_alignment(CellAlignment::Right);
