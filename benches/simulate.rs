@@ -53,15 +53,16 @@ fn main() {
     let weir = given.get(1).map_or(env!("CARGO_BIN_EXE_weir"), String::as_str);
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path(), weir, count);
-    for (name, more) in [
-        ("one policy", &[][..]),
-        ("two policies", &["--against", "other.toml"]),
-        ("with the page", &["--html", "page.html"]),
+    for (name, intents, more) in [
+        ("one policy", "intents.jsonl", &[][..]),
+        ("one policy, intents in no order", "shuffled.jsonl", &[]),
+        ("two policies", "intents.jsonl", &["--against", "other.toml"]),
+        ("with the page", "intents.jsonl", &["--html", "page.html"]),
     ] {
         for _ in 0..ROUNDS {
             let begun = Instant::now();
             let mut command = Command::new(weir);
-            command.args(["policy", "simulate", "--policy", "policy.toml", "--intents", "intents.jsonl"]);
+            command.args(["policy", "simulate", "--policy", "policy.toml", "--intents", intents]);
             command.args(["--segments", "set/manifest.json", "--output", "json"]).args(more).current_dir(folder.path());
             let output = command.output().unwrap();
             let seconds = begun.elapsed().as_secs_f64();
@@ -86,7 +87,7 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
         build.arg(format!("{name}={name}"));
     }
     assert!(build.output().unwrap().status.success());
-    let mut file = BufWriter::new(File::create(folder.join("intents.jsonl")).unwrap());
+    let mut lines = Vec::new();
     let mut random = fastrand::Rng::with_seed(42);
     for number in 0..count {
         let user = random.u32(0..USERS);
@@ -94,11 +95,16 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
         let channel = ["push", "email", "sms"][random.usize(0..3)];
         let category = ["promo", "news", "reminder", "transactional"][random.usize(0..4)];
         let campaign = random.u32(0..50);
-        writeln!(
-            file,
+        lines.push(format!(
             r#"{{"id":"bench-{number}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}","created_at":{at},"payload":{{"template":"t-{campaign}","title":"Hello","body":"A message of some length, as they are in practice, with a link to a page"}}}}"#
-        )
-        .unwrap();
+        ));
     }
-    file.flush().unwrap();
+    for (name, shuffled) in [("intents.jsonl", false), ("shuffled.jsonl", true)] {
+        if shuffled {
+            random.shuffle(&mut lines);
+        }
+        let mut file = BufWriter::new(File::create(folder.join(name)).unwrap());
+        lines.iter().for_each(|line| writeln!(file, "{line}").unwrap());
+        file.flush().unwrap();
+    }
 }
