@@ -178,7 +178,7 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.kafka.delete_records(&topic, 0, done + 100)?;
     for _ in 0..order.times {
         let worker = trial.start("only", &[]);
-        trial.ends(worker, 1, &["retention has deleted intents that were never decided", "auto.offset.reset"])?;
+        trial.ends(worker, 1, &["retention has deleted records that weir had not read", "auto.offset.reset"])?;
     }
     let reset = ("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "earliest");
     let worker = trial.start("only", &[reset]);
