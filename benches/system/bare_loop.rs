@@ -5,7 +5,6 @@
 //! is what weir adds; what `edge/kafka` itself costs is in both.
 
 use std::{
-    collections::BTreeMap,
     io::Write,
     path::Path,
     sync::Arc,
@@ -21,7 +20,7 @@ use weir::{
     edge::kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
     worker::{
         ports::{Settled, Sink, Source},
-        record::{Destination, Job, Output, OutputValue, Progress, Records},
+        record::{Destination, Job, Output, OutputValue, Records, progress_of},
     },
 };
 
@@ -163,13 +162,4 @@ impl Bare {
             Settled::Failed(error) => bail!("a commit failed: {error}"),
         }
     }
-}
-
-fn progress_of(records: &impl Records) -> Vec<Progress> {
-    let mut next = BTreeMap::new();
-    for index in 0..records.len() {
-        let record = records.get(index);
-        next.insert(record.partition, record.offset + 1);
-    }
-    next.into_iter().map(|(partition, next_offset)| Progress { partition, next_offset }).collect()
 }

@@ -28,12 +28,13 @@ use self::{
     away::Away,
     interruption::Interruption,
     owed::{Owed, Promise},
-    waiting::{Question, backoff},
+    waiting::Question,
 };
 use super::{
+    backoff::{SERVE_EVERY, backoff},
     desk::{Desk, Draft, GivenUp, Way},
     ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
-    record::{Job, Output, Progress, Records},
+    record::{Job, Output, Progress, Records, progress_of},
     status::LaneStatus,
 };
 use crate::{
@@ -41,13 +42,9 @@ use crate::{
     metrics::{Metrics, Stage, Tally},
 };
 
-/// How long the lane waits for a commit before it serves the group again.
-const SERVE_EVERY: Duration = Duration::from_millis(250);
 /// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
 /// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
 pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
-/// The longest pause between two attempts at something that is away.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// What a lane is told.
 #[derive(Debug, Clone)]
@@ -308,14 +305,4 @@ fn promises(
         }
     }
     promises
-}
-
-/// How far a batch brings each of its partitions.
-fn progress_of(records: &impl Records) -> Vec<Progress> {
-    let mut next: BTreeMap<i32, i64> = BTreeMap::new();
-    for index in 0..records.len() {
-        let record = records.get(index);
-        next.insert(record.partition, record.offset + 1);
-    }
-    next.into_iter().map(|(partition, next_offset)| Progress { partition, next_offset }).collect()
 }

@@ -1,5 +1,6 @@
 //! The loop between Kafka and the store: ports (what it needs of the outside), desk, lane, supervision.
 
+mod backoff;
 pub mod clock;
 pub mod desk;
 pub mod inquiry;

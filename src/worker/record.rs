@@ -1,6 +1,6 @@
 //! Records on their way through the worker: what came in, and what is to go out for it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::domain::time::Time;
 
@@ -102,4 +102,22 @@ pub struct Job<B, M> {
     pub progress: Vec<Progress>,
     /// The membership under which the records were read; a commit by a member that has been replaced is refused.
     pub membership: M,
+}
+
+/// The offset behind the last record of each partition.
+#[must_use]
+pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
+    let mut next = BTreeMap::new();
+    for index in 0..records.len() {
+        let record = records.get(index);
+        next.insert(record.partition, record.offset + 1);
+    }
+    next
+}
+
+/// How far a batch brings each of its partitions.
+#[must_use]
+pub fn progress_of(records: &impl Records) -> Vec<Progress> {
+    let done = |(partition, next_offset)| Progress { partition, next_offset };
+    next_offsets(records).into_iter().map(done).collect()
 }

@@ -9,13 +9,13 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     lane::LaneError,
     ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError},
-    record::{Destination, Job, Output, OutputValue, Progress, Records},
+    record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
     status::LaneStatus,
 };
 use crate::{
@@ -31,10 +31,6 @@ use crate::{
 const BATCH: usize = 5_000;
 /// How long a batch may wait to be filled. Refunds are not urgent, and a commit costs the brokers.
 const FILL: Duration = Duration::from_millis(200);
-/// How long the group goes unserved.
-const SERVE_EVERY: Duration = Duration::from_millis(250);
-/// The longest pause between two attempts at something that is away.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 /// How often it is looked whether a lost shard is back.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -137,11 +133,6 @@ impl Turn {
             looked: None,
         }
     }
-}
-
-fn backoff() -> impl Iterator<Item = Duration> {
-    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(50));
-    builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
 }
 
 impl<S, K, T, C> Refunds<S, K, T, C>
@@ -379,12 +370,7 @@ fn dead(letter: &DeadLetter, origin: &Origin<'_>) -> Output {
 
 /// How far a batch brings each of its partitions: not beyond what is held, and never back.
 fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
-    let mut next: BTreeMap<i32, i64> = BTreeMap::new();
-    for index in 0..records.len() {
-        let record = records.get(index);
-        next.insert(record.partition, record.offset + 1);
-    }
-    let kept = next.into_iter().map(|(partition, next)| {
+    let kept = next_offsets(records).into_iter().map(|(partition, next)| {
         let next = held.get(&partition).map_or(next, |held| next.min(*held));
         Progress { partition, next_offset: committed.get(&partition).map_or(next, |before| next.max(*before)) }
     });

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod native;
+mod offsets;
 pub mod producer;
 mod pulse;
 pub mod range;

@@ -15,6 +15,7 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, LaneContext},
     native::{MessageBatch, MessageQueue},
+    offsets::{offsets_at, partitions_of},
 };
 use crate::{
     domain::time::Time,
@@ -117,9 +118,7 @@ impl RangeReader {
         };
         let asking: BaseConsumer =
             options.consumer().create().map_err(|error| RangeError::Client(error.to_string()))?;
-        let metadata = asking.fetch_metadata(Some(&range.topic), ANSWER_TIMEOUT).map_err(unreachable)?;
-        let partitions: Vec<i32> =
-            metadata.topics().iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect();
+        let partitions = partitions_of(&asking, &range.topic, ANSWER_TIMEOUT).map_err(unreachable)?;
         if partitions.is_empty() {
             return Err(RangeError::Missing { brokers: options.brokers.clone(), topic: range.topic.clone() });
         }
@@ -248,7 +247,9 @@ struct Bounds {
 }
 
 fn bounds(consumer: &BaseConsumer, range: &Range, partitions: &[i32]) -> Result<Vec<Bounds>, KafkaError> {
-    let at = |time: Option<Time>| time.map(|time| offsets_at(consumer, &range.topic, partitions, time)).transpose();
+    let at = |time: Option<Time>| {
+        time.map(|time| offsets_at(consumer, &range.topic, partitions, time, ANSWER_TIMEOUT)).transpose()
+    };
     let (from, to) = (at(range.from)?, at(range.to)?);
     let mut bounds = Vec::with_capacity(partitions.len());
     for (place, &partition) in partitions.iter().enumerate() {
@@ -261,29 +262,4 @@ fn bounds(consumer: &BaseConsumer, range: &Range, partitions: &[i32]) -> Result<
         bounds.push(Bounds { partition, start: bound(&from, low), end: bound(&to, high) });
     }
     Ok(bounds)
-}
-
-/// The first offset of each partition whose record is of this time or later, where there is one.
-fn offsets_at(
-    consumer: &BaseConsumer,
-    topic: &str,
-    partitions: &[i32],
-    time: Time,
-) -> Result<Vec<Option<i64>>, KafkaError> {
-    let mut asked = TopicPartitionList::with_capacity(partitions.len());
-    for &partition in partitions {
-        asked.add_partition_offset(topic, partition, Offset::Offset(time.millis().max(0)))?;
-    }
-    let answered = consumer.offsets_for_times(asked, ANSWER_TIMEOUT)?;
-    let of = |partition: i32| match answered.find_partition(topic, partition) {
-        None => Ok(None),
-        Some(element) => {
-            element.error()?;
-            Ok(match element.offset() {
-                Offset::Offset(offset) => Some(offset),
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
-            })
-        }
-    };
-    partitions.iter().map(|&partition| of(partition)).collect()
 }

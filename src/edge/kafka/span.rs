@@ -16,6 +16,7 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, LaneContext},
     native::{MessageBatch, MessageQueue},
+    offsets::{offsets_at, partitions_of},
 };
 use crate::{
     domain::time::Time,
@@ -91,29 +92,16 @@ pub fn extents(options: &KafkaOptions, topic: &str, since: Time) -> Result<Vec<E
     // Ends that open transactions do not hide.
     config.set("isolation.level", "read_uncommitted");
     let consumer: BaseConsumer = config.create().map_err(failed)?;
-    let metadata = consumer.fetch_metadata(Some(topic), ANSWER_TIMEOUT).map_err(failed)?;
-    let partitions: Vec<i32> =
-        metadata.topics().iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect();
+    let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT).map_err(failed)?;
     if partitions.is_empty() {
         return Err(SpanError { topic: topic.to_owned(), reason: "there is no such topic".to_owned() });
     }
-    let mut times = TopicPartitionList::with_capacity(partitions.len());
-    for partition in &partitions {
-        times.add_partition_offset(topic, *partition, Offset::Offset(since.millis().max(0))).map_err(failed)?;
-    }
-    let found = consumer.offsets_for_times(times, ANSWER_TIMEOUT).map_err(failed)?;
+    let found = offsets_at(&consumer, topic, &partitions, since, ANSWER_TIMEOUT).map_err(failed)?;
     let mut extents = Vec::with_capacity(partitions.len());
-    for partition in partitions {
+    for (partition, since) in partitions.into_iter().zip(found) {
         let (low, high) = consumer.fetch_watermarks(topic, partition, ANSWER_TIMEOUT).map_err(failed)?;
-        let element = found.find_partition(topic, partition);
-        element.as_ref().map_or(Ok(()), |element| element.error()).map_err(failed)?;
-        let since = match element.map(|element| element.offset()) {
-            Some(Offset::Offset(offset)) => offset.clamp(low, high),
-            Some(Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_)) | None => {
-                high
-            }
-        };
-        extents.push(Extent { partition, low, since, high });
+        // Without an offset there is no record of that time or later.
+        extents.push(Extent { partition, low, since: since.map_or(high, |offset| offset.clamp(low, high)), high });
     }
     extents.sort_unstable_by_key(|extent| extent.partition);
     Ok(extents)

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Interruption, LONGEST_BACKOFF, Lane, LaneError, SERVE_EVERY, Turn, away::Why, waiting::backoff};
-use crate::worker::ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError};
+use super::{Interruption, Lane, LaneError, Turn, away::Why};
+use crate::worker::{
+    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
+    ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError},
+};
 
 /// What is kept of the time to end for leaving the group, at most.
 const LEAVING: Duration = Duration::from_secs(3);

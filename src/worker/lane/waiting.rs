@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio_util::sync::CancellationToken;
 
-use super::{ANSWERS_HOLD, Interruption, LONGEST_BACKOFF, Lane, SERVE_EVERY, Turn, away::Why};
+use super::{ANSWERS_HOLD, Interruption, Lane, Turn, away::Why};
 use crate::{
     domain::{admit::AdmitBatch, decide::Answer, owed::OwedSend},
     metrics::Metrics,
     worker::{
+        backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
         desk::GivenUp,
         ports::{Clock, Sink, Source, Store, StoreError},
         status::LaneStatus,
@@ -18,12 +18,6 @@ use crate::{
 
 /// Owed sends that are recorded in one go, at most.
 const RECORD_AT_ONCE: usize = 4_096;
-
-/// Pauses between attempts, without end: what waits is in Kafka, and is not lost.
-pub(super) fn backoff() -> impl Iterator<Item = Duration> {
-    let builder = ExponentialBuilder::default().with_min_delay(Duration::from_millis(50));
-    builder.with_max_delay(LONGEST_BACKOFF).with_jitter().without_max_times().build()
-}
 
 /// What is asked of the store for one batch.
 pub(super) struct Question<'q, 'b> {
