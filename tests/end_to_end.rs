@@ -42,25 +42,28 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
 
 #[test]
 fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
-    const WAVES: usize = 4;
+    const VICTIMS: usize = 3;
     let scene = Scene::new("kill", 8, POLICY);
     let sent = intents(INTENTS, 2);
-    let mut waves = sent.chunks(INTENTS / WAVES);
+    let mut waves = sent.chunks(INTENTS.div_ceil(1 + 2 * VICTIMS));
     let mut publish = || scene.publish(records(waves.next().unwrap()));
     let end = || scene.kafka.end_offsets(&scene.topic("intents")).unwrap().iter().sum::<i64>();
     let committed = |worker: &Worker| metric(worker, "weir_batch_intents_sum", "").unwrap_or(0.0);
     publish();
     let steady = scene.worker("steady");
     wait_ready(&steady);
-    for _ in 1..WAVES {
+    for _ in 0..VICTIMS {
         let mut victim = scene.worker_with("victim", &[("WEIR__WORKER__BATCH", "200")]);
         wait_until(DEADLINE, "both have partitions", || {
             let some = |worker| get(worker, "/readyz").0 == 200 && metric(worker, "weir_lag_records", "").is_some();
             some(&steady) && some(&victim)
         });
-        // From here on the victim works alongside, in small batches: it has committed some, and more is left.
+        // In its midst: it has committed some of this wave, and what comes while it is frozen is its to do.
+        let before = committed(&victim);
         publish();
-        wait_until(DEADLINE, "the victim has committed", || committed(&victim) > 0.0);
+        wait_until(DEADLINE, "the victim has committed", || committed(&victim) > before);
+        victim.freeze();
+        publish();
         victim.kill();
         let (done, end) = (scene.done(), end());
         assert!(done < end, "{done} of {end} were done when the victim was killed: nothing was left to lose");

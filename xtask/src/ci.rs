@@ -26,7 +26,8 @@ pub fn run() -> Result<()> {
     let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     shell::run(doc)?;
-    servers::test(&[])?;
+    // All of them, so that one run tells all that fails.
+    servers::test(&["--no-fail-fast".to_owned()])?;
     fuzz::run(FUZZ_SECONDS, None)?;
     faults::run(&["--ci".to_owned()])
 }
