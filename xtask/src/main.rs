@@ -6,6 +6,7 @@ mod bench;
 mod ci;
 mod faults;
 mod fuzz;
+mod sanitize;
 mod servers;
 mod setup;
 mod shell;
@@ -54,6 +55,8 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
+    /// Build weir with AddressSanitizer and run the tests that take records through it: for the `unsafe` in the Kafka edge
+    Sanitize,
     /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster that break as the seed says
     Simulate(simulate::SimulateArgs),
     /// Inject every fault of the catalogue into servers of its own, judge what was committed, and write the table of
@@ -75,6 +78,7 @@ fn main() -> Result<()> {
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
+        Chore::Sanitize => sanitize::run(),
         Chore::Simulate(args) => simulate::run(&args),
         Chore::Faults { args } => faults::run(&args),
         Chore::Ci => ci::run(),

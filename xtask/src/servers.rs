@@ -1,6 +1,6 @@
 //! `test` and `stack`: they build the program that starts the servers (testkit's weir-servers), and hand over to it.
 
-use std::os::unix::process::CommandExt;
+use std::{ffi::OsStr, os::unix::process::CommandExt};
 
 use anyhow::{Context, Result};
 
@@ -14,12 +14,20 @@ use crate::{
 /// # Errors
 /// When something is missing, does not build or start, or a test fails.
 pub fn test(args: &[String]) -> Result<()> {
+    test_with(&[], args)
+}
+
+/// The same with more in the tests' environment.
+///
+/// # Errors
+/// As [`test`].
+pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
     // Selecting an integration test of testkit builds its binaries.
     shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "stack"]))?;
     let mut exec = command(built("weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
-    exec.args(args);
+    exec.args(args).envs(env.iter().copied());
     shell::run(exec)
 }
 

@@ -1,0 +1,35 @@
+//! `sanitize`: weir under AddressSanitizer, for its few lines of `unsafe` (`src/edge/kafka/native.rs`).
+
+use anyhow::{Context, Result};
+
+use crate::{
+    servers,
+    shell::{self, command, output, workspace},
+};
+
+/// Apart from the ordinary build, of which it could use nothing.
+const FOLDER: &str = "target/sanitize";
+/// The tests that take records of every shape through a worker, more batches than one, and rewinds.
+const TESTS: [&str; 3] = ["contract", "end_to_end", "memory"];
+
+/// Builds weir with AddressSanitizer and runs the tests that start it with this binary. librdkafka is not instrumented,
+/// but its allocations are watched, so that what weir reads of them after their end is found.
+///
+/// # Errors
+/// When it does not build, or a test fails: a worker that touches freed memory ends by a signal and says where.
+pub fn run() -> Result<()> {
+    let version = output("rustc", &["-vV"]).context("rustc does not run")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let mut build = command("cargo", &["build", "--locked", "-p", "weir", "--bin", "weir", "--target", host]);
+    // Sanitizers are a nightly option; the flag lets this build alone use them with the stable compiler.
+    build.args(["--target-dir", FOLDER]).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    shell::run(build)?;
+    let binary = workspace().join(FOLDER).join(host).join("debug/weir");
+    let env = [
+        ("WEIR_TEST_BINARY", binary.as_os_str()),
+        // weir leaves without exit handlers, and what lives until then is no leak.
+        ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".as_ref()),
+    ];
+    let tests = TESTS.iter().flat_map(|test| ["--test".to_owned(), (*test).to_owned()]);
+    servers::test_with(&env, &["--no-fail-fast".to_owned()].into_iter().chain(tests).collect::<Vec<_>>())
+}
