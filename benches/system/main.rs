@@ -14,6 +14,7 @@
 mod bare_loop;
 mod drain;
 mod http;
+mod latency;
 mod machine;
 mod redis_info;
 mod report;
@@ -98,6 +99,8 @@ enum Output {
 enum Child {
     /// What HTTP costs the lanes, and how long its answers take meanwhile
     Http(http::Load),
+    /// How long an intent takes to come out
+    Latency(latency::Load),
     /// The bare loop, in a process of its own; started by the bench itself
     #[command(hide = true)]
     BareLoop {
@@ -115,6 +118,7 @@ fn main() -> Result<()> {
     match cli.child {
         Some(Child::BareLoop { config, caps }) => bare_loop::run(&config, caps),
         Some(Child::Http(load)) => http(load),
+        Some(Child::Latency(load)) => latency::print(load),
         None => run(cli.settings),
     }
 }

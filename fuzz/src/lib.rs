@@ -21,7 +21,7 @@ mod reply_format;
 
 mod targets;
 
-pub use targets::{bitmap, history, intent, manifest, policy, reply};
+pub use targets::{approved, bitmap, history, intent, manifest, policy, refund, reply};
 
 /// Bytes in use are limited by each target, so that an allocation that the input does not bear out is found.
 #[global_allocator]

@@ -3,19 +3,24 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::{
     ALLOCATOR,
     bitmap_format::{read_members, write_members},
     document::Format,
     domain::{
+        approved::{self, ApprovedRecord},
         class::ClassNames,
         decode::{Header, decode},
         fields::{Field, FieldMap},
+        header::HeaderName,
         history::{ENTRY_BYTES, pack, unpack},
         intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
         policy::{Gate, IntentFacts, PolicyEval},
+        refund::RefundReader,
         segment::{Manifest, UserIdKind},
+        shard::{IdHash, UserHash},
         time::Time,
         zone::Zone,
     },
@@ -74,6 +79,44 @@ pub fn intent(data: &[u8]) {
         // Not a `Value`: numbers may be larger than it holds.
         let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(value);
         assert!(members.is_ok(), "an intent is a JSON object to others too: {members:?}");
+    }
+}
+
+/// The reader of refunds: what it takes for intent and user is what any reader of JSON finds under their names.
+pub fn refund(data: &[u8]) {
+    let reader = RefundReader::default();
+    let Ok((user, id)) = bounded(data, 4, || reader.read(Some(data)).map_err(drop)) else { return };
+    assert!(data.len() <= MAX_INTENT_BYTES);
+    // Not every number fits into a `Value`; and a CloudEvent may give both by other names.
+    let Ok(Value::Object(members)) = serde_json::from_slice(data) else { return };
+    if members.contains_key("specversion") {
+        return;
+    }
+    assert_eq!(members["intent_id"].as_str().map(IdHash::of), Some(id));
+    let named = match &members["user_id"] {
+        Value::String(text) => text.clone(),
+        number => number.to_string(),
+    };
+    assert_eq!(UserHash::of(&named), user, "the user is {named:?}");
+}
+
+/// An approved record, as `weir rebuild` reads it: a value, then after a 0xFF each the headers of time, cost, whether it
+/// counts, and class.
+pub fn approved(data: &[u8]) {
+    let (value, mut rest) = split(data);
+    let names = [HeaderName::DecidedAt, HeaderName::Cost, HeaderName::Counts, HeaderName::Class];
+    let headers = names.map(|name| {
+        let (header, behind) = split(rest);
+        rest = behind;
+        Header { key: name.as_str().as_bytes(), value: Some(header) }
+    });
+    for map in maps() {
+        let found = bounded(data, 4, || approved::read(Some(value), headers.iter().copied(), &map).map_err(drop));
+        let Ok(ApprovedRecord::Counts(sent)) = found else { continue };
+        let intent = decode(Some(value), headers.iter().copied(), &map).expect("what counts was an intent");
+        assert_eq!((sent.user, sent.id), (UserHash::of(&intent.user_id), IdHash::of(&intent.id)));
+        assert!(sent.cost >= 1, "a send takes something from caps");
+        let _ = sent.class();
     }
 }
 

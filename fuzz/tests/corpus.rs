@@ -5,8 +5,10 @@ use std::{fs, path::Path};
 /// A target's name and the function.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 8] = [
     ("intent", weir_fuzz::intent),
+    ("refund", weir_fuzz::refund),
+    ("approved", weir_fuzz::approved),
     ("history", weir_fuzz::history),
     ("reply", weir_fuzz::reply),
     ("manifest", weir_fuzz::manifest),

@@ -1,5 +1,7 @@
 //! An approved record read back: the send that it is, as a history holds it.
 
+use std::num::NonZeroU8;
+
 use super::{
     class::ClassNames,
     decode::{Header, decode},
@@ -98,13 +100,13 @@ pub fn read<'a>(
     let text = |bytes: Option<&'a [u8]>, name| str::from_utf8(bytes.unwrap_or_default()).map_err(|_| bad(name));
     let at = text(Some(at), HeaderName::DecidedAt)?;
     let at = at.parse().ok().and_then(Time::from_millis).ok_or_else(|| bad(HeaderName::DecidedAt))?;
-    let cost: u8 = text(cost, HeaderName::Cost)?.parse().map_err(|_| bad(HeaderName::Cost))?;
+    let cost: NonZeroU8 = text(cost, HeaderName::Cost)?.parse().map_err(|_| bad(HeaderName::Cost))?;
     let names = serde_json::from_slice(class.unwrap_or_default()).map_err(|_| bad(HeaderName::Class))?;
     Ok(ApprovedRecord::Counts(Sent {
         user: UserHash::of(&intent.user_id),
         id: IdHash::of(&intent.id),
         at,
-        cost,
+        cost: cost.get(),
         names,
     }))
 }
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(read_with(&[], &["weir-decided-at"]), Ok(ApprovedRecord::Foreign));
         assert_eq!(read_with(&[], &["weir-counts"]), Ok(ApprovedRecord::Foreign));
         for (name, value) in
-            [("weir-decided-at", "now"), ("weir-cost", "0x1"), ("weir-counts", "yes"), ("weir-class", "push")]
+            [("weir-decided-at", "now"), ("weir-cost", "0"), ("weir-counts", "yes"), ("weir-class", "push")]
         {
             let unreadable = read_with(&[(name, value)], &[]).unwrap_err();
             assert!(unreadable.to_string().contains(name), "{unreadable}");

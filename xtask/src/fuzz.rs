@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The targets, as in fuzz/Cargo.toml.
-const TARGETS: [&str; 6] = ["intent", "history", "reply", "manifest", "bitmap", "policy"];
+const TARGETS: [&str; 8] = ["intent", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
 /// More than any target needs, a fuzzer's own tables included.
 const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.

@@ -162,6 +162,14 @@ impl Kafka {
         self.client.create_topic(name, partitions)
     }
 
+    /// A broker's process id.
+    ///
+    /// # Errors
+    /// When it was never started.
+    pub fn pid(&mut self, broker: usize) -> Result<i32> {
+        Ok(self.brokers[broker].process()?.pid())
+    }
+
     /// Ends a broker in an orderly way.
     ///
     /// # Errors

@@ -1,0 +1,321 @@
+//! How long an intent takes to come out: `cargo xtask bench latency`.
+//!
+//! Intents are published at an even pace, and read back from approved and suppressed by a `read_committed` consumer. An
+//! intent's time counts from the moment at which it was due to be published, which is its record's timestamp, so that a
+//! publisher that falls behind does not hide it. Each case has topics, a group and a keyspace of its own.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    producer::{BaseProducer, BaseRecord, Producer},
+};
+use serde::Serialize;
+use testkit::{unique, wait_for, worker::Worker};
+
+use crate::{
+    Output, Settings,
+    drain::{self, cpu_us},
+    machine::Machine,
+    servers::{OUTPUTS, Run, Servers, WEIR},
+    workload::Workload,
+};
+
+/// How long a start, and the last intents, may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Intents of this long after the start are seen, but not among the figures: connections and the brokers' code are warm then.
+const WARM_UP: Duration = Duration::from_secs(3);
+/// Between two looks of the publisher at the clock.
+const TICK: Duration = Duration::from_millis(1);
+/// An intent's id ends in its number, of so many digits.
+const NUMBER_DIGITS: usize = 12;
+
+/// What is measured.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Load {
+    /// Intents a second, a case each
+    #[arg(long, value_delimiter = ',', default_values_t = [2_000, 5_000], value_parser = clap::value_parser!(u32).range(100..=50_000))]
+    rates: Vec<u32>,
+    /// worker.commit_interval in milliseconds, a case each
+    #[arg(long, value_delimiter = ',', default_values_t = [20, 50, 100], value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    intervals_ms: Vec<u32>,
+    /// How long intents are published in each case, without the warm-up
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// One case's figures.
+#[derive(Debug, Serialize)]
+struct Case {
+    commit_interval_ms: u32,
+    per_s: u32,
+    sent: usize,
+    p50_ms: f64,
+    p99_ms: f64,
+    p999_ms: f64,
+    largest_ms: f64,
+    worker_cpu_us: f64,
+    broker_cpu_us: f64,
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    load: Load,
+    cases: Vec<Case>,
+}
+
+/// Runs it and prints the result.
+///
+/// # Errors
+/// Something breaks, or not every intent comes out once.
+pub fn print(load: Load) -> Result<()> {
+    let output = load.settings.output;
+    let report = run(load)?;
+    match output {
+        Output::Table => println!("{report}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(())
+}
+
+fn run(load: Load) -> Result<Report> {
+    let Settings { intents, users, seed, .. } = load.settings;
+    let workload = Workload::new(intents, users.unwrap_or(intents / 5), seed);
+    eprintln!("starting Kafka and a Redis Cluster");
+    let mut servers = Servers::start(&load.settings, workload)?;
+    let machine = Machine::look(&servers)?;
+    eprintln!("a drain to warm up");
+    warm_up(&servers)?;
+    let mut cases = Vec::new();
+    for &rate in &load.rates {
+        for &interval_ms in &load.intervals_ms {
+            eprintln!("{rate} intents/s, commit_interval {interval_ms} ms");
+            cases.push(case(&mut servers, &load, rate, interval_ms)?);
+        }
+    }
+    Ok(Report { machine, load, cases })
+}
+
+/// Drains the backlog: a broker that has just started interprets its code.
+fn warm_up(servers: &Servers) -> Result<()> {
+    let run = servers.run("warm")?;
+    servers.create_keyspace(&run)?;
+    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    drain::watch(servers, &run, &mut process, || Ok(()))?;
+    drain::end(process)
+}
+
+fn case(servers: &mut Servers, load: &Load, rate: u32, interval_ms: u32) -> Result<Case> {
+    servers.flush_redis()?;
+    let mut run = servers.run("latency")?;
+    let prefix = unique("paced-");
+    let topic = |name: &str| name.replacen("send-", &prefix, 1);
+    run.config = topic_names(&run, servers, &topic)
+        .replacen("[worker]\n", &format!("[worker]\ncommit_interval = \"{interval_ms}ms\"\n"), 1);
+    let outputs: Vec<String> = OUTPUTS.iter().map(|name| topic(name)).collect();
+    let intents = topic(servers.intents());
+    for name in outputs.iter().chain([&intents]) {
+        servers.kafka.create_topic(name, load.settings.partitions)?;
+    }
+    servers.create_keyspace(&run)?;
+    let process = Worker::run(Path::new(WEIR), &run.config)?;
+    wait_ready(&run)?;
+    let broker = servers.kafka.pid(0)?;
+    let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
+    let pace = Pace::of(load, servers, rate);
+    let before = cpu()?;
+    let seen = paced(servers, &pace, &intents, &outputs)?;
+    let after = cpu()?;
+    drain::end(process)?;
+
+    let mut times_ms = seen[pace.warm_up()..].to_vec();
+    times_ms.sort_by(f64::total_cmp);
+    let at = |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
+    let sent = seen.len();
+    Ok(Case {
+        commit_interval_ms: interval_ms,
+        per_s: rate,
+        sent,
+        p50_ms: at(0.5),
+        p99_ms: at(0.99),
+        p999_ms: at(0.999),
+        largest_ms: at(1.0),
+        worker_cpu_us: (after.0 - before.0) / sent as f64,
+        broker_cpu_us: (after.1 - before.1) / sent as f64,
+    })
+}
+
+/// The run's configuration with other topics.
+fn topic_names(run: &Run, servers: &Servers, topic: &impl Fn(&str) -> String) -> String {
+    let quoted = |name: &str| format!("\"{name}\"");
+    let names = OUTPUTS.into_iter().chain([servers.intents()]);
+    names.fold(run.config.clone(), |config, name| config.replacen(&quoted(name), &quoted(&topic(name)), 1))
+}
+
+fn wait_ready(run: &Run) -> Result<()> {
+    let url = format!("http://127.0.0.1:{}/readyz", run.http.number());
+    wait_for(PATIENCE, || ureq::get(&url).call().ok()).context("weir does not become ready").map(|_| ())
+}
+
+/// What is published, and when.
+struct Pace {
+    workload: Workload,
+    rate: u32,
+}
+
+impl Pace {
+    fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
+        let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
+        Self { workload: Workload::new(rate * seconds, servers.workload.users, load.settings.seed), rate }
+    }
+
+    /// How many of them are not among the figures.
+    fn warm_up(&self) -> usize {
+        self.rate as usize * WARM_UP.as_secs() as usize
+    }
+
+    /// When one is due, from the first on.
+    fn due(&self, number: usize) -> Duration {
+        Duration::from_secs_f64(number as f64 / f64::from(self.rate))
+    }
+}
+
+/// Publishes and reads back; the milliseconds that each took, in the order of publishing.
+fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
+    let reader = Reader::of(servers, outputs)?;
+    let began = Instant::now();
+    let gone = AtomicBool::new(false);
+    let arrived = thread::scope(|scope| {
+        let reading = scope.spawn(|| reader.read(pace, began, &gone));
+        let published = publish(servers, pace, intents, began);
+        gone.store(true, Ordering::Relaxed);
+        let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        published.and(read)
+    })?;
+    let times = arrived.iter().enumerate().map(|(number, at)| at.saturating_sub(pace.due(number)).as_secs_f64() * 1e3);
+    Ok(times.collect())
+}
+
+fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
+    let mut config = servers.kafka.client().config();
+    config.set("linger.ms", "0").set("partitioner", "murmur2_random").set("enable.idempotence", "true");
+    let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
+    producer.client().fetch_metadata(Some(intents), PATIENCE)?;
+    // From the clock by which they are due to that of the record.
+    let began_at = (SystemTime::now() - began.elapsed()).duration_since(UNIX_EPOCH)?;
+    for (number, intent) in pace.workload.intents().enumerate() {
+        let due = pace.due(number);
+        while began.elapsed() < due {
+            producer.poll(Duration::ZERO);
+            thread::sleep(TICK.min(due.saturating_sub(began.elapsed())));
+        }
+        let record = intent.record();
+        let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
+        let at_ms = i64::try_from((began_at + due).as_millis())?;
+        let record = BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms);
+        producer.send(record).map_err(|(error, _)| error).context("an intent is not taken")?;
+    }
+    producer.flush(PATIENCE).context("not all intents were published")
+}
+
+/// Reads what comes out.
+struct Reader {
+    consumer: BaseConsumer,
+}
+
+impl Reader {
+    fn of(servers: &Servers, outputs: &[String]) -> Result<Self> {
+        let client = servers.kafka.client();
+        let mut config = client.config();
+        config.set("group.id", unique("reader")).set("enable.auto.commit", "false").set("isolation.level", "read_committed");
+        let consumer: BaseConsumer = config.set("fetch.wait.max.ms", "100").create()?;
+        let mut partitions = TopicPartitionList::new();
+        for topic in outputs {
+            for partition in 0..client.partitions(topic)? {
+                partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
+            }
+        }
+        consumer.assign(&partitions)?;
+        Ok(Self { consumer })
+    }
+
+    /// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
+    fn read(&self, pace: &Pace, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
+        let count = pace.workload.intents as usize;
+        let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
+        let mark = &mark[..mark.len() - NUMBER_DIGITS];
+        let mut arrived: Vec<Option<Duration>> = vec![None; count];
+        let (mut seen, mut last_at) = (0, Instant::now());
+        while seen < count {
+            ensure!(
+                !gone.load(Ordering::Relaxed) || last_at.elapsed() < PATIENCE,
+                "{seen} of {count} intents came out, and then none for {PATIENCE:?}"
+            );
+            let Some(message) = self.consumer.poll(Duration::from_millis(100)) else { continue };
+            let message = message?;
+            let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
+            let (_, rest) = value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
+            let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
+            let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
+            ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
+            (seen, last_at) = (seen + 1, Instant::now());
+        }
+        Ok(arrived.into_iter().flatten().collect())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, load, cases } = self;
+        let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
+        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        let Settings { partitions, lanes, .. } = load.settings;
+        writeln!(f, "load: {} s a case after {WARM_UP:?} of warm-up, {partitions} partitions, {lanes} lane(s)\n", load.seconds)?;
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header([
+            "intents/s",
+            "commit_interval, ms",
+            "sent = seen",
+            "p50, ms",
+            "p99, ms",
+            "p99.9, ms",
+            "largest, ms",
+            "worker CPU, us an intent",
+            "broker CPU, us an intent",
+        ]);
+        for case in cases {
+            let ms = |value: f64| format!("{value:.1}");
+            table.add_row([
+                case.per_s.to_string(),
+                case.commit_interval_ms.to_string(),
+                case.sent.to_string(),
+                ms(case.p50_ms),
+                ms(case.p99_ms),
+                ms(case.p999_ms),
+                ms(case.largest_ms),
+                ms(case.worker_cpu_us),
+                ms(case.broker_cpu_us),
+            ]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        write!(f, "{table}")
+    }
+}
