@@ -28,8 +28,8 @@ const PADDED_BYTES: usize = 20_000;
 const AT_ONCE: usize = 5_000;
 /// How long the backlog may take.
 const BACKLOG_DEADLINE: Duration = Duration::from_secs(1_800);
-/// What a worker of two lanes takes at the most.
-const RSS_MIB: u64 = 600;
+/// What a worker of two lanes takes at the most: 300 MB.
+const RSS_MIB: u64 = 286;
 /// SIGABRT: how a Rust program and librdkafka end that get no memory.
 const ABORTED: i32 = 6;
 
