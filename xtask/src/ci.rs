@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::{
+    counts::{self, CountsArgs},
     faults, fuzz, servers,
     setup::{self, Scope},
     shell::{self, command},
@@ -11,7 +12,7 @@ use crate::{
 /// How long each target is fuzzed.
 const FUZZ_SECONDS: u32 = 60;
 
-/// Checks format, lints, dependencies and docs, then tests, fuzzes, and injects some of every kind of fault.
+/// Checks format, lints, dependencies and docs, then tests, counts instructions, fuzzes, and injects some of every kind of fault.
 ///
 /// # Errors
 /// At the first check that fails.
@@ -28,6 +29,7 @@ pub fn run() -> Result<()> {
     shell::run(doc)?;
     // All of them, so that one run tells all that fails.
     servers::test(&["--no-fail-fast".to_owned()])?;
+    counts::run(&CountsArgs::default())?;
     fuzz::run(FUZZ_SECONDS, None)?;
     faults::run(&["--ci".to_owned()])
 }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod counts;
 mod faults;
 mod fuzz;
 mod sanitize;
@@ -47,6 +48,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Count the instructions of the pure parts under callgrind, and compare with benches/counts.json
+    Counts(counts::CountsArgs),
     /// Fuzz what reads bytes from elsewhere, from the corpus in fuzz/ on, as many targets at once as there are cores
     Fuzz {
         /// One target only
@@ -77,6 +80,7 @@ fn main() -> Result<()> {
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
+        Chore::Counts(args) => counts::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Sanitize => sanitize::run(),
         Chore::Simulate(args) => simulate::run(&args),

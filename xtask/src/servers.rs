@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     setup::{self, Scope},
-    shell::{self, built, command},
+    shell::{self, Profile, built, command},
 };
 
 /// Runs `cargo test --workspace` with these arguments while the shared servers are up.
@@ -26,7 +26,7 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
     // Selecting an integration test of testkit builds its binaries.
     shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "stack"]))?;
-    let mut exec = command(built("weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
+    let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
     exec.args(args).envs(env.iter().copied());
     shell::run(exec)
 }
@@ -38,8 +38,8 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
 pub fn stack(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;
-    let mut stack = command(built("weir-servers"), &["stack", "--weir"]);
-    stack.arg(built("weir")).args(args);
+    let mut stack = command(built(Profile::Dev, "weir-servers"), &["stack", "--weir"]);
+    stack.arg(built(Profile::Dev, "weir")).args(args);
     // In our place, so that Ctrl-C meets one process that ends the servers in its order.
     let said = shell::say(&stack);
     let error = stack.exec();

@@ -27,7 +27,7 @@ struct Tool {
     needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 11] = [
+const TOOLS: [Tool; 12] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
     Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
     Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },
@@ -37,6 +37,7 @@ const TOOLS: [Tool; 11] = [
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
     Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
+    Tool { program: "valgrind", package: "valgrind", needed_for: "counting instructions" },
     Tool { program: "chromium", package: "chromium", needed_for: "the tests of the page" },
     Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
@@ -46,7 +47,7 @@ const TOOLS: [Tool; 11] = [
 /// # Errors
 /// When something is missing and cannot be installed here; says what to install.
 pub fn run(scope: Scope) -> Result<()> {
-    install_tools()?;
+    tools()?;
     fetch_jars("testkit/pom.xml", "kafka-libs")?;
     fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
     fetch_python()?;
@@ -56,7 +57,11 @@ pub fn run(scope: Scope) -> Result<()> {
     }
 }
 
-fn install_tools() -> Result<()> {
+/// Installs the programs that are missing.
+///
+/// # Errors
+/// When one is missing and cannot be installed here; says what to install.
+pub fn tools() -> Result<()> {
     let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
         return Ok(());

@@ -13,10 +13,23 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where cargo puts a binary of the dev profile.
-pub fn built(binary: &str) -> PathBuf {
+/// How something is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Quickly.
+    Dev,
+    /// As it is released.
+    Release,
+}
+
+/// Where cargo puts a binary.
+pub fn built(profile: Profile, binary: &str) -> PathBuf {
+    let folder = match profile {
+        Profile::Dev => "debug",
+        Profile::Release => "release",
+    };
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    workspace().join(target).join("debug").join(binary)
+    workspace().join(target).join(folder).join(binary)
 }
 
 /// A command in the workspace's folder.

@@ -1,0 +1,152 @@
+//! What is timed and counted, each by a name.
+
+use std::hint::black_box;
+
+use crate::{
+    domain::{
+        admit::AdmitBatch,
+        class::{Campaign, Kind},
+        decide::Answer,
+        history::{Entry, pack, unpack},
+        segment::{LookupScratch, Membership},
+        shard::{IdHash, OriginMark},
+    },
+    metrics::Metrics,
+    reply_format::{REPLY_BYTES, read_reply},
+    worker::{
+        desk::{Decoded, Desk, Sitting},
+        record::{Records, progress_of},
+    },
+    workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, desk, now},
+};
+
+/// Something that is done many times.
+pub struct Case {
+    /// How many times `run` does it.
+    pub operations: usize,
+    /// Does it.
+    pub run: Box<dyn FnMut()>,
+}
+
+/// Makes a case ready.
+type Setup = fn() -> Case;
+
+/// All of them: a name, and how it is made ready. An operation is one intent, and for the codecs one history or send.
+#[must_use]
+pub fn cases() -> Vec<(&'static str, Setup)> {
+    vec![
+        ("decode/plain", || decode(Shape::USUAL)),
+        ("decode/8-headers", || decode(Shape { sent: Sent::WithHeaders, ..Shape::USUAL })),
+        ("decode/event-structured", || decode(Shape { sent: Sent::Structured, ..Shape::USUAL })),
+        ("decode/event-binary", || decode(Shape { sent: Sent::Binary, ..Shape::USUAL })),
+        ("decode/other-script", || decode(Shape { payload: Payload::Script, ..Shape::USUAL })),
+        ("decode/hostile", || decode(Shape { payload: Payload::Hostile, ..Shape::USUAL })),
+        ("decode/no-json", || decode(Shape { sent: Sent::CutOff, ..Shape::USUAL })),
+        ("segments/lookup", lookup),
+        ("gate", gate),
+        ("encode/approved", || encode(Shape::USUAL, Denied::None)),
+        ("encode/approved-1000-campaigns", || encode(Shape { campaigns: 1000, ..Shape::USUAL }, Denied::None)),
+        ("encode/suppressed", || encode(Shape::USUAL, Denied::All)),
+        ("encode/dead-letter", || encode(Shape { sent: Sent::CutOff, ..Shape::USUAL }, Denied::None)),
+        ("history/pack", || history(|entries| drop(black_box(pack(black_box(entries)))))),
+        ("history/unpack", || {
+            let packed = pack(&entries());
+            history(move |_| drop(black_box(unpack(black_box(&packed)))))
+        }),
+        ("reply/read", reply),
+        ("whole", whole),
+    ]
+}
+
+fn case(operations: usize, run: impl FnMut() + 'static) -> Case {
+    Case { operations, run: Box::new(run) }
+}
+
+/// A value for the rest of the process, so that what borrows from it can be kept in a case.
+fn kept<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+fn decode(shape: Shape) -> Case {
+    let (desk, batch) = (desk(), shape.batch());
+    case(BATCH, move || drop(black_box(desk.sit(now()).decode(black_box(&batch)))))
+}
+
+fn lookup() -> Case {
+    let (desk, batch) = (desk(), Shape::USUAL.batch());
+    let users: Vec<String> =
+        desk.sit(now()).decode(&batch).iter().flatten().map(|intent| intent.user_id.to_string()).collect();
+    let (mut scratch, mut found) = (LookupScratch::default(), Vec::<Membership>::new());
+    case(BATCH, move || {
+        desk.segments.current().lookup_many(users.iter().map(String::as_str), &mut scratch, &mut found);
+        black_box(&found);
+    })
+}
+
+/// The batch of a case, decoded.
+fn decoded(desk: &Desk, shape: Shape) -> (&'static Batch, &'static [Decoded<'static>]) {
+    let batch = kept(shape.batch());
+    (batch, kept(desk.sit(now()).decode(batch)))
+}
+
+fn gate() -> Case {
+    let (desk, metrics) = (desk(), Metrics::default());
+    let (batch, decoded) = decoded(&desk, Shape::USUAL);
+    case(BATCH, move || drop(black_box(desk.sit(now()).gate(batch, black_box(decoded), &metrics))))
+}
+
+fn encode(shape: Shape, denied: Denied) -> Case {
+    let desk = desk();
+    let (batch, decoded) = decoded(&desk, shape);
+    let mut sitting = desk.sit(now());
+    let (drafts, asks) = sitting.gate(batch, decoded, &Metrics::default());
+    let answers = answers(&asks, denied);
+    case(BATCH, move || {
+        drop(black_box(sitting.outputs(batch, black_box(decoded), &drafts, &answers)));
+    })
+}
+
+/// All that the worker itself does with a batch between poll and produce, a quarter of which is suppressed.
+fn whole() -> Case {
+    let (desk, batch, metrics) = (desk(), Shape::USUAL.batch(), Metrics::default());
+    let gated = |sitting: &mut Sitting, batch: &Batch| {
+        let decoded = sitting.decode(batch);
+        answers(&sitting.gate(batch, &decoded, &Metrics::default()).1, Denied::AQuarter)
+    };
+    let answered: Vec<Option<Answer>> = gated(&mut desk.sit(now()), &batch);
+    case(BATCH, move || {
+        let mut sitting = desk.sit(now());
+        let decoded = sitting.decode(black_box(&batch));
+        let (drafts, asks): (_, AdmitBatch<'_>) = sitting.gate(&batch, &decoded, &metrics);
+        black_box(sitting.otherwise(&drafts));
+        black_box(&asks);
+        drop(black_box(sitting.outputs(&batch, &decoded, &drafts, &answered)));
+        drop(black_box(progress_of(&batch)));
+    })
+}
+
+/// A long history of 50 sends.
+fn entries() -> Vec<Entry> {
+    let entry = |number: u32| Entry {
+        at: now().plus(-60_000 * i64::from(50 - number)),
+        id: IdHash(u64::from(number) << 20),
+        origin: OriginMark(number),
+        kind: Kind(3),
+        campaign: Campaign(number % 7),
+        cost: 1,
+    };
+    (0..50).map(entry).collect()
+}
+
+fn history(codec: impl Fn(&[Entry]) + 'static) -> Case {
+    let entries = entries();
+    case(1000, move || (0..1000).for_each(|_| codec(&entries)))
+}
+
+fn reply() -> Case {
+    let mut bytes = vec![0_u8; REPLY_BYTES * BATCH];
+    for (number, record) in bytes.chunks_exact_mut(REPLY_BYTES).enumerate() {
+        record[0] = if number % 4 == 0 { 0x23 } else { 0 };
+    }
+    case(BATCH, move || drop(black_box(read_reply(black_box(&bytes), BATCH))))
+}

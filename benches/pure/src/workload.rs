@@ -1,0 +1,275 @@
+//! The records of a batch: the same in every run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    domain::{
+        admit::AdmitBatch,
+        class::Filter,
+        decide::{Answer, Scope, Verdict},
+        fields::FieldMap,
+        policy::{Cap, CapWindow, Caps, Mode, Policy},
+        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+        time::Time,
+        zone::Zone,
+    },
+    worker::{
+        desk::Desk,
+        record::{Headers, RecordView, Records},
+        refresh::Refreshed,
+    },
+};
+
+/// Intents of a batch, as in the worker's default.
+pub const BATCH: usize = 10_000;
+const SEED: u64 = 1;
+const USERS: u32 = 200_000;
+const PARTITIONS: i32 = 8;
+/// 2026-11-20T09:00:00.123Z in ms since 1970.
+const NOW_MS: i64 = 1_795_165_200_123;
+/// Of all intents one in this many is denied by a cap.
+const DENIED: u32 = 4;
+/// Brings an intent to some 250 bytes; weir never looks at it.
+const BODY: &str = "A new season has begun: see what is there for you";
+const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
+const SEGMENTS: [&str; 4] = ["new", "active", "loyal", "dormant"];
+
+/// A header's name and value.
+type Header = (&'static str, String);
+
+/// One record, owned.
+pub struct OwnedRecord {
+    pub value: Vec<u8>,
+    pub headers: Vec<Header>,
+    partition: i32,
+    offset: i64,
+}
+
+impl Headers for OwnedRecord {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        self.headers.get(index).map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+    }
+}
+
+/// A batch of records.
+pub struct Batch(pub Vec<OwnedRecord>);
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let record = &self.0[index];
+        RecordView {
+            key: None,
+            value: Some(&record.value),
+            partition: record.partition,
+            offset: record.offset,
+            timestamp: Time::from_millis(NOW_MS - 5),
+            headers: record,
+        }
+    }
+}
+
+/// What an intent is like.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Different campaigns.
+    pub campaigns: usize,
+    /// What the payload holds.
+    pub payload: Payload,
+    /// How it is sent.
+    pub sent: Sent,
+}
+
+/// What an intent carries beside what is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload {
+    /// A few short texts in ASCII.
+    Short,
+    /// The same length in another script, with escapes.
+    Script,
+    /// Brackets, escapes and numbers: much to look at for its length.
+    Hostile,
+}
+
+/// How an intent is sent.
+#[derive(Debug, Clone, Copy)]
+pub enum Sent {
+    /// As it is.
+    Plain,
+    /// With eight headers that say nothing to weir.
+    WithHeaders,
+    /// As the data of an event.
+    Structured,
+    /// With an event's attributes in headers.
+    Binary,
+    /// Cut off: no JSON.
+    CutOff,
+}
+
+impl Shape {
+    /// What the bench of the whole sends.
+    pub const USUAL: Self = Self { campaigns: 20, payload: Payload::Short, sent: Sent::Plain };
+
+    /// A batch of such intents.
+    pub fn batch(self) -> Batch {
+        let mut numbers = fastrand::Rng::with_seed(SEED);
+        let partition_of = |number: usize| i32::try_from(number / 128).unwrap() % PARTITIONS;
+        let records = (0..BATCH).map(|number| {
+            let (user, kind) = (numbers.u32(..USERS), numbers.usize(..KINDS.len()));
+            let (value, headers) = self.record(number, user, KINDS[kind], numbers.usize(..self.campaigns));
+            let offset = 1_000_000 + i64::try_from(number).unwrap();
+            OwnedRecord { value: value.into_bytes(), headers, partition: partition_of(number), offset }
+        });
+        Batch(records.collect())
+    }
+
+    fn record(self, number: usize, user: u32, kind: (&str, &str), campaign: usize) -> (String, Vec<Header>) {
+        let (id, payload) = (format!("0195c0de-0000-7000-8000-{number:012}"), self.payload(number));
+        let (channel, category) = kind;
+        let created_at = NOW_MS - 60_000 + i64::try_from(number).unwrap();
+        let class = format!(r#""channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#);
+        let whole =
+            || format!(r#"{{"id":"{id}","user_id":{user},{class},"created_at":{created_at},"payload":{payload}}}"#);
+        let event_time = Time::from_millis(created_at).unwrap();
+        let data = || format!(r#"{{{class},"payload":{payload}}}"#);
+        match self.sent {
+            Sent::Plain => (whole(), Vec::new()),
+            Sent::WithHeaders => {
+                let names =
+                    ["traceparent", "tracestate", "b3", "source", "schema-id", "tenant", "retry", "x-request-id"];
+                (whole(), names.map(|name| (name, format!("{name}-{number}"))).to_vec())
+            }
+            Sent::Structured => (
+                format!(
+                    r#"{{"specversion":"1.0","type":"send","source":"/crm","id":"{id}","subject":"{user}","time":"{event_time}","data":{}}}"#,
+                    data()
+                ),
+                vec![("content-type", "application/cloudevents+json; charset=utf-8".to_owned())],
+            ),
+            Sent::Binary => (
+                data(),
+                vec![
+                    ("ce_specversion", "1.0".to_owned()),
+                    ("ce_type", "send".to_owned()),
+                    ("ce_source", "/crm".to_owned()),
+                    ("ce_id", id.clone()),
+                    ("ce_subject", user.to_string()),
+                    ("ce_time", event_time.to_string()),
+                    ("content-type", "application/json".to_owned()),
+                ],
+            ),
+            Sent::CutOff => {
+                let mut value = whole();
+                value.truncate(value.len() - 1);
+                (value, Vec::new())
+            }
+        }
+    }
+
+    fn payload(self, number: usize) -> String {
+        match self.payload {
+            Payload::Short => format!(r#"{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}"#),
+            Payload::Script => format!(
+                r#"{{"title":"専用","body":"新しい季節が\n始まりました 🌸 ご覧ください","link":"app:\/\/offers\/{number}"}}"#
+            ),
+            Payload::Hostile => format!(
+                r#"{{"a":[[[[[[1e400,-0.10E+5,{{"b":{{}}}},[],"\ud83d\ude00\"\\",null,true]]]]]],"\u0069d":[{number},"{{[\"]}}"],"i":{{"id":"x","id":"y"}} , "z" : [ 1 , 2 , 3 ] }}"#
+            ),
+        }
+    }
+}
+
+/// Four segments with two sliding caps each, and some of their users in them.
+pub fn desk() -> Desk {
+    let cap = |name: &str, limit, text: &str, length_ms| Cap {
+        name: name.into(),
+        limit,
+        window: CapWindow::Sliding { length_ms, text: text.into() },
+        filter: Arc::new(Filter::default()),
+        scope: Scope::Every,
+    };
+    let caps = |extra| {
+        let caps =
+            vec![cap("daily", 3 + extra, "24h", 86_400_000), cap("weekly", 10 + 2 * extra, "7d", 7 * 86_400_000)];
+        Arc::new(Caps::Limited(caps))
+    };
+    let segments: BTreeMap<String, Arc<Caps>> =
+        SEGMENTS.iter().zip(0_u32..).map(|(name, extra)| ((*name).to_owned(), caps(extra))).collect();
+    let policy = Policy {
+        version: "2026-11-20.1".to_owned(),
+        timezone: Zone::utc(),
+        segments,
+        default: Arc::new(Caps::Unlimited),
+        bypass: Vec::new(),
+        on_unavailable: Vec::new(),
+        quiet_hours: None,
+        max_age_ms: None,
+        mode: Mode::Enforce,
+    };
+    Desk {
+        topic: "send-intents".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Refreshed::new(Arc::new(set())),
+        policy: Refreshed::new(Arc::new(policy)),
+    }
+}
+
+/// Users are spread evenly over the segments, without a pattern.
+fn set() -> SegmentSet {
+    let mut numbers = fastrand::Rng::with_seed(SEED);
+    let place: Vec<usize> = (0..USERS).map(|_| numbers.usize(..SEGMENTS.len())).collect();
+    let segments = SEGMENTS.iter().enumerate().map(|(at, name)| Segment {
+        name: (*name).to_owned(),
+        sha256: Sha256([0; 32]),
+        bytes: 0,
+        members: Arc::new(Members::U32((0..USERS).filter(|&user| place[user as usize] == at).collect())),
+    });
+    SegmentSet::new("2026-11-20T00:00:00Z".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
+}
+
+/// The clock of the batch.
+pub fn now() -> Time {
+    Time::from_millis(NOW_MS).unwrap()
+}
+
+/// What a store answers: a quarter is denied by one of the two caps, each by an entry of its own.
+pub fn answers(asks: &AdmitBatch<'_>, denied: Denied) -> Vec<Option<Answer>> {
+    let mut numbers = fastrand::Rng::with_seed(SEED);
+    let answer = |_| {
+        let verdict = if denied.is(&mut numbers) {
+            let blocking = Time::from_millis(NOW_MS - i64::from(numbers.u32(1..86_400_000)));
+            Verdict::Denied { cap: numbers.u8(..2), used: 3, blocking }
+        } else {
+            Verdict::Allowed
+        };
+        Some(Answer { verdict, at: now(), ahead: false })
+    };
+    asks.asks.iter().map(answer).collect()
+}
+
+/// Which intents a cap denies.
+#[derive(Debug, Clone, Copy)]
+pub enum Denied {
+    /// None.
+    None,
+    /// A quarter.
+    AQuarter,
+    /// All.
+    All,
+}
+
+impl Denied {
+    fn is(self, numbers: &mut fastrand::Rng) -> bool {
+        match self {
+            Self::None => false,
+            Self::AQuarter => numbers.u32(..DENIED) == 0,
+            Self::All => true,
+        }
+    }
+}

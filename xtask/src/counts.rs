@@ -1,0 +1,130 @@
+//! `counts`: how many instructions the pure parts take, beside what they took before.
+//!
+//! Instructions of optimised code are nearly the same in every run and on every x86-64 machine with the pinned toolchain
+//! (rust-toolchain.toml) and Cargo.lock, whatever else the machine does: what is left (hash seeds, another libc) is far below
+//! the tolerance.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    thread,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::{
+    setup,
+    shell::{self, Profile, built, command, workspace},
+};
+
+/// What the counts were when somebody last looked at them.
+const BASELINE: &str = "benches/counts.json";
+/// The function of benches/pure/src/main.rs that is counted; callgrind matches it by its demangled name.
+const COUNTED: &str = "pure_counts::counted";
+/// By how much a count may grow, in per cent.
+const TOLERANCE_PERCENT: u64 = 5;
+
+/// Instructions an operation, by case.
+type Counts = BTreeMap<String, u64>;
+
+/// Arguments of `cargo xtask counts`.
+#[derive(Debug, Default, Args)]
+pub struct CountsArgs {
+    /// Write what was counted to benches/counts.json
+    #[arg(long)]
+    write: bool,
+    /// Only cases whose names begin so
+    #[arg(conflicts_with = "write")]
+    only: Option<String>,
+}
+
+/// Counts each case under callgrind and compares.
+///
+/// # Errors
+/// When something is missing or does not build, or a count has grown by more than the tolerance, or the baseline has other
+/// cases.
+pub fn run(args: &CountsArgs) -> Result<()> {
+    setup::tools()?;
+    shell::run(command("cargo", &["build", "-q", "--locked", "--release", "-p", "weir-pure", "--bin", "pure-counts"]))?;
+    let program = built(Profile::Release, "pure-counts");
+    let said = shell::output(&program.to_string_lossy(), &[]).context("pure-counts does not name its cases")?;
+    let wanted = |case: &&str| args.only.as_deref().is_none_or(|only| case.starts_with(only));
+    let counts = count_all(&program, said.lines().filter(wanted).collect())?;
+    ensure!(!counts.is_empty(), "no case begins so; there are: {}", said.replace('\n', " "));
+    let file = workspace().join(BASELINE);
+    if args.write {
+        let text = serde_json::to_string_pretty(&counts)?;
+        return fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()));
+    }
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut baseline: Counts = serde_json::from_str(&text).with_context(|| format!("{BASELINE} holds no counts"))?;
+    baseline.retain(|case, _| wanted(&case.as_str()));
+    compare(&counts, &baseline)
+}
+
+/// Counts, as many cases at once as there are cores.
+fn count_all(program: &Path, cases: Vec<&str>) -> Result<Counts> {
+    eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
+    let waiting = Mutex::new(cases.into_iter());
+    let next = || waiting.lock().expect("nothing panics while it is locked").next();
+    let one_core = || std::iter::from_fn(next).map(|case| Ok((case.to_owned(), count(program, case)?))).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let counts: Vec<Result<Vec<(String, u64)>>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_core)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
+    });
+    Ok(counts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The instructions of one operation of a case.
+fn count(program: &Path, case: &str) -> Result<u64> {
+    let written = out_file(program, case);
+    let mut valgrind = command("valgrind", &["--tool=callgrind", "--collect-atstart=no"]);
+    valgrind
+        .arg(format!("--toggle-collect={COUNTED}*"))
+        .arg(format!("--callgrind-out-file={}", written.display()))
+        .args([program.as_os_str(), case.as_ref()]);
+    let output = valgrind.output().context("cannot start valgrind")?;
+    ensure!(output.status.success(), "{case} failed: {}", String::from_utf8_lossy(&output.stderr));
+    let operations: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().context("no number of operations")?;
+    let profile = fs::read_to_string(&written).with_context(|| format!("cannot read {}", written.display()))?;
+    let totals = profile.lines().find_map(|line| line.strip_prefix("totals: "));
+    let instructions: u64 =
+        totals.and_then(|totals| totals.trim().parse().ok()).context("callgrind wrote no totals")?;
+    ensure!(instructions > 0, "{case}: callgrind has not seen the function {COUNTED}");
+    Ok(instructions / operations.max(1))
+}
+
+/// Where callgrind's profile of a case goes, for `callgrind_annotate`.
+fn out_file(program: &Path, case: &str) -> PathBuf {
+    program.with_file_name(format!("callgrind.out.{}", case.replace('/', "-")))
+}
+
+/// Prints all, and refuses what has grown.
+fn compare(counts: &Counts, baseline: &Counts) -> Result<()> {
+    eprintln!("{:<32} {:>10} {:>10} {:>8}", "instructions an operation", "before", "now", "change");
+    let mut grown = Vec::new();
+    for (case, &now) in counts {
+        let Some(&before) = baseline.get(case) else {
+            grown.push(format!("{case} is not in {BASELINE}"));
+            continue;
+        };
+        let change = 100.0 * (now as f64 - before as f64) / before as f64;
+        eprintln!("{case:<32} {before:>10} {now:>10} {change:>+7.1}%");
+        if now * 100 > before * (100 + TOLERANCE_PERCENT) {
+            grown.push(format!("{case} took {before} and takes {now}"));
+        }
+    }
+    grown.extend(baseline.keys().filter(|case| !counts.contains_key(*case)).map(|case| format!("{case} is gone")));
+    if grown.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{}: more than {TOLERANCE_PERCENT}% above {BASELINE}. If it has to be, `cargo xtask counts --write` and commit the \
+         file with the change; the profiles are in target/release/callgrind.out.*, for callgrind_annotate",
+        grown.join("; ")
+    )
+}
