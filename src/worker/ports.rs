@@ -116,8 +116,7 @@ pub trait Source {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// Serves the group and adds to `batch` until it holds `max` records (or as many bytes as the source allows) or `wait` has
-    /// passed, whichever is first.
+    /// Serves the group and adds to `batch` until it is full or `wait` has passed and no more is there, whichever is first.
     /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
     ///
     /// # Errors
@@ -128,6 +127,11 @@ pub trait Source {
         max: usize,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<GroupEvent>, SourceError>>;
+
+    /// Whether a batch holds so many records, or as many bytes as the source allows.
+    fn is_full(&self, batch: &Self::Batch, max: usize) -> bool {
+        batch.len() >= max
+    }
 
     /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called
     /// when nothing read before is being committed any more.
