@@ -31,7 +31,7 @@ pub enum StoreError {
     #[error("{0}")]
     Temporary(String),
     /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
-    #[error("shards {shards:?} have lost their history: {message}")]
+    #[error("shards {} have lost their history: {message}", in_short(.shards))]
     LostHistory {
         /// The shards, ascending.
         shards: Vec<u16>,
@@ -41,6 +41,16 @@ pub enum StoreError {
     /// Asking again cannot help: a keyspace of another make, no permission to run scripts.
     #[error("{0}")]
     Fatal(String),
+}
+
+/// Some shards for people, and never hundreds of them: `[1, 2, 3] and 338 more`.
+#[must_use]
+pub fn in_short(shards: &[u16]) -> String {
+    const SHOWN: usize = 8;
+    match shards.len().checked_sub(SHOWN) {
+        None | Some(0) => format!("{shards:?}"),
+        Some(more) => format!("{:?} and {more} more", &shards[..SHOWN]),
+    }
 }
 
 /// Where histories are: decides sends and records them, atomically a user.
