@@ -153,6 +153,14 @@ fn segments_are_built_shown_and_asked() {
     assert!(out.is_empty() && err.contains("`new` and `old`"), "a user in two segments: {err}");
     let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
     assert!(err.contains("nobody"), "{err}");
+    for verb in ["inspect", "lookup", "members"] {
+        let (_, err) = says(
+            &["segments", verb, "set/no-manifest.json", "1"][..if verb == "inspect" { 3 } else { 4 }],
+            folder.path(),
+            2,
+        );
+        assert!(err.contains("no-manifest.json: it does not exist"), "{verb}: {err}");
+    }
     // What is there but cannot be used is a failure of the run, not of the arguments.
     for object in std::fs::read_dir(folder.path().join("set")).unwrap().map(|entry| entry.unwrap().path()) {
         if object.extension().is_some_and(|ending| ending == "roaring") {

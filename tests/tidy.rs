@@ -98,11 +98,11 @@ fn unsafe_code_is_in_one_place() {
     let mut wrong = Vec::new();
     for (path, text) in sources("src") {
         let has = code(&text).lines().any(|line| line.split("//").next().unwrap_or("").contains("unsafe "));
-        if has && path != Path::new("src/edge/kafka/native.rs") {
+        if has && path != Path::new("src/edge/kafka/native.rs") && !path.starts_with("src/edge/kafka/native") {
             wrong.push(path.display().to_string());
         }
     }
-    assert!(wrong.is_empty(), "unsafe outside of src/edge/kafka/native.rs: {}", wrong.join(", "));
+    assert!(wrong.is_empty(), "unsafe outside of src/edge/kafka/native: {}", wrong.join(", "));
 }
 
 #[test]

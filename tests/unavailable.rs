@@ -10,7 +10,9 @@ use support::{
     DEADLINE, Decision, Scene, header,
     http::{get, metric, wait_ready},
 };
-use testkit::{kafka::Record, ports::Port, redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use testkit::{
+    kafka::Record, ports::Port, process::Exit, redis::RedisCluster, stack::Stack, wait_until, worker::Worker,
+};
 use weir::domain::shard::{Layout, UserHash, slot_of_shard};
 
 /// Three sends a day.
@@ -44,9 +46,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, full_coverage: &str) -> Self {
         let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
-        let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+        let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
         let scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
         let batch = BATCH.to_string();
         let worker = scene.worker_with(
@@ -56,6 +58,7 @@ impl Stage {
                 ("WEIR__REDIS__TIMEOUT", "500ms"),
                 ("WEIR__WORKER__BATCH", batch.as_str()),
                 ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
+                ("WEIR__WORKER__DRAIN", "4s"),
             ],
         );
         wait_ready(&worker);
@@ -83,6 +86,53 @@ impl Stage {
         }));
     }
 
+    /// Sends of one, before and while the node is killed.
+    fn kill_and_publish(&mut self) {
+        self.publish("before", &["push"]);
+        self.scene.wait_until_drained();
+        self.cluster.kill(self.victim);
+        self.publish("during", &["push", "sms"]);
+        self.scene.wait_until_drained();
+        wait_until(DEADLINE, "what is owed is counted", || self.metric("weir_owed_sends", "") >= self.away() as f64);
+    }
+
+    /// How many users' histories are on the node.
+    fn away(&self) -> usize {
+        (0..USERS).filter(|user| self.is_away(*user)).count()
+    }
+
+    /// `weir rebuild`, until it has done its work.
+    fn rebuild(&self, args: &[&str]) {
+        let config = self.scene.path("rebuild.toml");
+        std::fs::write(&config, self.scene.config("rebuild")).unwrap();
+        let mut command = std::process::Command::new(support::weir());
+        command.args(["rebuild", "--settle", "3s", "--config"]).arg(config).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Each user of the node was sent two, before and while it was away: a third is let through, and a fourth is not.
+    /// The others were sent three.
+    fn counts_what_was_sent(&self) {
+        for wave in ["third", "fourth"] {
+            self.publish(wave, &["push"]);
+            self.scene.wait_until_drained();
+        }
+        let decisions = self.scene.decisions();
+        assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
+        for user in 0..USERS {
+            let of = |wave: &str| &decisions[&format!("{wave}-{user}")];
+            let (push, sms, third, fourth) = (of("during-push"), of("during-sms"), of("third-push"), of("fourth-push"));
+            if self.is_away(user) {
+                assert!(push.approved() && is_later(push), "user {user}: {push:?}");
+                assert_eq!(sms.reason(), "unavailable", "user {user}");
+                assert!(third.approved() && !is_later(third), "user {user}: two sends count: {third:?}");
+            }
+            assert_eq!(fourth.reason(), "cap", "user {user}: three sends count");
+            assert_eq!(fourth.envelope.as_ref().unwrap()["cap"]["used"], 3, "user {user}: each once");
+        }
+    }
+
     fn metric(&self, name: &str, labels: &str) -> f64 {
         metric(&self.worker, name, labels).unwrap_or(0.0)
     }
@@ -94,7 +144,7 @@ fn is_later(decision: &Decision) -> bool {
 
 #[test]
 fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
-    let mut stage = Stage::new("away");
+    let mut stage = Stage::new("away", "no");
     stage.publish("before", &["push"]);
     stage.scene.wait_until_drained();
 
@@ -149,4 +199,71 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
         }
     }
     assert!(unsent <= 2 * BATCH, "{unsent} emails found no room: more than what was asked of the node when it froze");
+}
+
+#[test]
+fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once() {
+    let mut stage = Stage::new("killed", "no");
+    stage.kill_and_publish();
+    let owed = stage.metric("weir_owed_sends", "");
+
+    // Back without its histories: they are lost, its intents still go by their class, and nothing is recorded yet.
+    stage.cluster.restart(stage.victim).unwrap();
+    wait_until(DEADLINE, "the loss is noticed", || stage.metric("weir_shards_lost", "") > 0.0);
+    let (status, body) = get(&stage.worker, "/readyz");
+    assert!(status == 503 && body.contains("weir rebuild"), "{status} {body}");
+    assert!(body.len() < 2_000, "a few shards are named, not all: {body}");
+    assert_eq!(stage.metric("weir_owed_sends", ""), owed);
+
+    // The rebuild finds the owed sends in the approved topic; the worker records them, too, and they count once.
+    stage.rebuild(&[]);
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_ready(&stage.worker);
+    stage.counts_what_was_sent();
+}
+
+#[test]
+fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
+    let mut stage = Stage::new("stopped", "no");
+    stage.kill_and_publish();
+    let began = Instant::now();
+    stage.worker.terminate();
+    assert_eq!(stage.worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", stage.worker.log());
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited longer than worker.drain: {:?}", began.elapsed());
+    let log = stage.worker.log();
+    let line = log.lines().find(|line| line.contains("weir rebuild --shards")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("are not recorded"), "{line}");
+    let (_, shards) = line.split_once("weir rebuild --shards ").unwrap();
+    let shards = shards.split(' ').next().unwrap();
+    assert!(shards.split(',').count() > 10, "{line}");
+
+    stage.cluster.restart(stage.victim).unwrap();
+    stage.worker = stage.scene.worker("only");
+    stage.rebuild(&["--shards", shards]);
+    wait_ready(&stage.worker);
+    stage.counts_what_was_sent();
+}
+
+#[test]
+fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
+    let mut stage = Stage::new("coverage", "yes");
+    stage.kill_and_publish();
+    stage.publish("later", &["push"]);
+    stage.scene.wait_until_drained();
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 4 * USERS, "each intent has one record");
+    for user in 0..USERS {
+        let later = &decisions[&format!("later-push-{user}")];
+        assert!(later.approved() && is_later(later), "user {user}: its shard is away like all: {later:?}");
+    }
+    // The others come back with the node, and get theirs; what it lost itself is rebuilt.
+    stage.cluster.restart(stage.victim).unwrap();
+    let elsewhere = USERS as f64 - stage.away() as f64;
+    let before = stage.metric("weir_owed_sends", "");
+    wait_until(DEADLINE, "what the other nodes are owed is recorded", || {
+        before - stage.metric("weir_owed_sends", "") >= elsewhere
+    });
+    stage.rebuild(&[]);
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_ready(&stage.worker);
 }

@@ -109,20 +109,28 @@ impl Bare {
     /// The turns of `worker/lane.rs`, with its pace.
     async fn turns(mut self, settings: &Settings) -> Result<()> {
         let headers: Arc<[(&'static str, String)]> = Arc::new([]);
-        let mut submitted_at = Instant::now();
+        let mut closed_at = Instant::now();
         loop {
             let mut batch = self.source.batch();
-            let pause = settings.worker.commit_interval.saturating_sub(submitted_at.elapsed());
+            let pause = settings.worker.commit_interval.saturating_sub(closed_at.elapsed());
             let wait = pause.max(Duration::from_millis(1));
             if self.source.poll(&mut batch, settings.worker.batch, wait).await?.is_some() {
                 self.collect().await?;
                 self.source.settle().await?;
                 continue;
             }
+            closed_at = Instant::now();
             if batch.is_empty() {
                 self.look(Duration::ZERO).await?;
-                submitted_at = Instant::now();
                 continue;
+            }
+            if !self.source.is_full(&batch, settings.worker.batch) && !self.look(Duration::ZERO).await? {
+                self.collect().await?;
+                if self.source.poll(&mut batch, settings.worker.batch, Duration::ZERO).await?.is_some() {
+                    self.source.settle().await?;
+                    continue;
+                }
+                closed_at = Instant::now();
             }
             let ways = match &mut self.caps {
                 None => vec![Destination::Approved; batch.len()],
@@ -137,7 +145,6 @@ impl Bare {
                 continue;
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);
-            submitted_at = Instant::now();
             self.in_flight = (batch.len(), suppressed);
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }

@@ -18,7 +18,11 @@ use crate::{
         redis::{self, Birth, RedisStats, WhenMissing},
         segments::SegmentSource,
     },
-    worker::{clock::SystemClock, ports::Clock as _, refresh::Source as _},
+    worker::{
+        clock::SystemClock,
+        ports::{Clock as _, in_short},
+        refresh::Source as _,
+    },
 };
 
 /// What the envelope and weir's headers may add to an intent, in bytes: ids of 256 bytes each in JSON escapes (six bytes
@@ -210,8 +214,10 @@ async fn redis(settings: &Settings, when_missing: WhenMissing, report: &mut Repo
                 report.add(Finding::Warning, "redis", warning);
             }
             if !opened.lost.is_empty() {
-                let message =
-                    format!("shards {:?} have lost their history: their intents wait for a rebuild", opened.lost);
+                let message = format!(
+                    "shards {} have lost their history: their intents wait for a rebuild",
+                    in_short(&opened.lost)
+                );
                 report.add(Finding::Error, "redis", message);
             }
         }

@@ -22,8 +22,8 @@ use crate::{
     config::{self, S3Settings},
     domain::segment::{Members, SegmentSet},
     edge::{
-        object_store::{Location, S3Credentials, S3Options, StoredObject},
-        segments::SegmentSource,
+        object_store::{Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject},
+        segments::{SegmentSource, SegmentsError},
     },
 };
 
@@ -152,8 +152,18 @@ async fn load(args: &SetArgs) -> anyhow::Result<Arc<SegmentSet>> {
 async fn load_from(manifest: &str, access: &Access) -> anyhow::Result<Arc<SegmentSet>> {
     let location = Location::parse(manifest).map_err(|error| InvalidInput(format!("manifest: {error}")))?;
     let manifest = StoredObject::connect(&location, &access.s3).await;
-    let set = SegmentSource::new(manifest, access.user_id_prefix.as_str()).load().await?;
+    let set = match SegmentSource::new(manifest, access.user_id_prefix.as_str()).load().await {
+        Ok(set) => set,
+        Err(error) if is_missing(&error, &location) => return Err(InvalidInput(error.to_string()).into()),
+        Err(error) => return Err(error.into()),
+    };
     set.with_context(|| format!("segments: {location} gave no set at the first read"))
+}
+
+/// Whether there is no manifest: its name is wrong, or nothing was put there yet.
+fn is_missing(error: &SegmentsError, manifest: &Location) -> bool {
+    let SegmentsError::Object(ObjectError { location, problem, .. }) = error else { return false };
+    location == manifest && matches!(problem, ObjectProblem::NotFound(_))
 }
 
 /// The members of a segment, or an error that names those there are.

@@ -1,8 +1,9 @@
 //! A lane: one group member and one producer, from poll to commit.
 //!
 //! The steps of a turn, in order:
-//! 1. poll a batch, for at most what is left of the commit interval;
-//! 2. decide it (decode, gate, admit, encode) while the batch before is being committed;
+//! 1. poll a batch, for at most what is left of the commit interval; one that is not full by then grows until the batch
+//!    before is committed: to be decided earlier would gain it nothing;
+//! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed;
 //! 3. wait until that one is committed;
 //! 4. look whether the group has changed; if so, forget the batch;
 //! 5. hand the batch over to be committed.
@@ -45,6 +46,9 @@ use crate::{
 /// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
 /// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
 pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
+
+/// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
 
 /// What a lane is told.
 #[derive(Debug, Clone)]
@@ -93,7 +97,8 @@ pub struct Lane<S, K, D, C> {
 
 /// What a lane remembers between turns. Times are those of [`Clock::passed`].
 struct Turn {
-    submitted_at: Duration,
+    /// When the last batch was closed: the next one is open for the commit interval from then on.
+    closed_at: Duration,
     /// When the lane gives up what it still waits for; known once it is told to stop.
     ends_by: Option<Duration>,
     /// Pauses between rewinds; starts over with each commit.
@@ -119,7 +124,7 @@ where
     /// Something that only a person can put right.
     pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut turn = Turn {
-            submitted_at: self.clock.passed(),
+            closed_at: self.clock.passed(),
             ends_by: None,
             pauses: Box::new(backoff()),
             in_flight: Vec::new(),
@@ -159,22 +164,31 @@ where
             self.status.turn(began);
             self.tend(turn).await?;
             let mut batch = self.source.batch();
-            let since = began.saturating_sub(turn.submitted_at);
-            let pause = self.settings.commit_interval.saturating_sub(since).max(Duration::from_millis(1));
-            let event = self.source.poll(&mut batch, self.settings.batch, pause).await?;
-            if event.is_some() {
-                return Err(Interruption::Group);
-            }
-            let polled = self.clock.passed();
+            let since = began.saturating_sub(turn.closed_at);
+            self.fill(&mut batch, self.settings.commit_interval.saturating_sub(since).max(SHORTEST_POLL)).await?;
+            turn.closed_at = self.clock.passed();
             if batch.is_empty() {
+                // An idle lane starts a new interval, so that its first record is not committed all alone.
                 self.collect(turn, Duration::ZERO).await?;
                 self.note_lag(turn);
-                // An idle lane starts a new interval, so that its first record is not committed all alone.
-                turn.submitted_at = polled;
                 continue;
             }
-            self.metrics.stage(Stage::Poll, polled - began);
+            self.metrics.stage(Stage::Poll, turn.closed_at - began);
+            let full = self.source.is_full(&batch, self.settings.batch);
+            if !full && !self.collect(turn, Duration::ZERO).await? {
+                self.land(turn).await?;
+                self.fill(&mut batch, Duration::ZERO).await?;
+                turn.closed_at = self.clock.passed();
+            }
             self.one_batch(turn, batch).await?;
+        }
+    }
+
+    /// Adds to a batch until it is full or so long.
+    async fn fill(&mut self, batch: &mut S::Batch, wait: Duration) -> Result<(), Interruption> {
+        match self.source.poll(batch, self.settings.batch, wait).await? {
+            None => Ok(()),
+            Some(_) => Err(Interruption::Group),
         }
     }
 
@@ -193,7 +207,6 @@ where
         turn.in_flight.clone_from(&progress);
         turn.in_flight_tally = tally;
         turn.owed.promise(promises);
-        turn.submitted_at = self.clock.passed();
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
     }

@@ -31,7 +31,7 @@ pub enum StoreError {
     #[error("{0}")]
     Temporary(String),
     /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
-    #[error("shards {shards:?} have lost their history: {message}")]
+    #[error("shards {} have lost their history: {message}", in_short(.shards))]
     LostHistory {
         /// The shards, ascending.
         shards: Vec<u16>,
@@ -41,6 +41,16 @@ pub enum StoreError {
     /// Asking again cannot help: a keyspace of another make, no permission to run scripts.
     #[error("{0}")]
     Fatal(String),
+}
+
+/// Some shards for people, and never hundreds of them: `[1, 2, 3] and 338 more`.
+#[must_use]
+pub fn in_short(shards: &[u16]) -> String {
+    const SHOWN: usize = 8;
+    match shards.len().checked_sub(SHOWN) {
+        None | Some(0) => format!("{shards:?}"),
+        Some(more) => format!("{:?} and {more} more", &shards[..SHOWN]),
+    }
 }
 
 /// Where histories are: decides sends and records them, atomically a user.
@@ -116,8 +126,7 @@ pub trait Source {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// Serves the group and adds to `batch` until it holds `max` records (or as many bytes as the source allows) or `wait` has
-    /// passed, whichever is first.
+    /// Serves the group and adds to `batch` until it is full or `wait` has passed and no more is there, whichever is first.
     /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
     ///
     /// # Errors
@@ -128,6 +137,11 @@ pub trait Source {
         max: usize,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<GroupEvent>, SourceError>>;
+
+    /// Whether a batch holds so many records, or as many bytes as the source allows.
+    fn is_full(&self, batch: &Self::Batch, max: usize) -> bool {
+        batch.len() >= max
+    }
 
     /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called
     /// when nothing read before is being committed any more.

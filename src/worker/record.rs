@@ -108,10 +108,15 @@ pub struct Job<B, M> {
 #[must_use]
 pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
     let mut next = BTreeMap::new();
-    for index in 0..records.len() {
-        let record = records.get(index);
-        next.insert(record.partition, record.offset + 1);
+    // Records of one partition mostly come one behind the other.
+    let mut run: Option<(i32, i64)> = None;
+    for RecordView { partition, offset, .. } in (0..records.len()).map(|index| records.get(index)) {
+        if let Some((before, done)) = run.filter(|(before, _)| *before != partition) {
+            next.insert(before, done);
+        }
+        run = Some((partition, offset + 1));
     }
+    next.extend(run);
     next
 }
 

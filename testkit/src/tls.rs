@@ -1,14 +1,17 @@
 //! Certificates made at run time: an authority, and whom it vouches for.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
 
-use crate::scratch::Scratch;
+use crate::{process::program, scratch::Scratch};
 
 /// A certificate authority, with its files in a temporary folder.
 pub struct Authority {
@@ -90,6 +93,23 @@ impl Authority {
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Authority({})", self.ca_file().display())
+    }
+}
+
+impl Identity {
+    /// The key once more, encrypted with a passphrase.
+    ///
+    /// # Errors
+    /// When openssl is not installed (run `cargo xtask setup`), or cannot do it.
+    pub fn encrypted_key(&self, passphrase: &str) -> Result<PathBuf> {
+        let encrypted = self.key.with_extension("encrypted.key");
+        let mut openssl = Command::new(program("openssl")?);
+        openssl
+            .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-passout", "env:PASSPHRASE"])
+            .env("PASSPHRASE", passphrase);
+        let output = openssl.arg("-in").arg(&self.key).arg("-out").arg(&encrypted).output()?;
+        ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(encrypted)
     }
 }
 

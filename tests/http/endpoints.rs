@@ -142,6 +142,12 @@ fn mistakes(client: &Client) {
     client.send("POST", "/v1/decisions?dryrun=true", &json, good).problem(400, "query");
     client.send("POST", "/v1/decisions", &[], good).problem(415, "media_type");
     client.send("POST", "/v1/decisions", &[("content-type", "text/plain")], good).problem(415, "media_type");
+    let zipped = [json[0], ("content-encoding", "gzip")];
+    let reply = client.send("POST", "/v1/decisions", &zipped, good);
+    reply.problem(415, "content_encoding");
+    assert_eq!(reply.headers["accept-encoding"], "identity");
+    let plain = [json[0], ("content-encoding", "identity")];
+    assert_eq!(client.send("POST", "/v1/decisions?dry_run=true", &plain, good).status, 200);
     let large = vec![b' '; (1 << 20) + 1];
     client.send("POST", "/v1/decisions", &json, &large).problem(413, "too_large");
 }
@@ -163,7 +169,7 @@ fn documented(client: &Client) {
             let content = &operation["responses"]["200"]["content"];
             let media_type = reply.headers["content-type"].split(';').next().unwrap();
             assert!(content[media_type].is_object(), "{method} {path}: {media_type} in {content}");
-            for status in ["400", "404", "429", "500", "503", "504"] {
+            for status in ["400", "404", "405", "414", "429", "431", "500", "503", "504"] {
                 let problem = &operation["responses"][status]["content"]["application/problem+json"]["schema"];
                 assert!(
                     problem["$ref"].as_str().is_some_and(|to| to.ends_with("/Problem")),

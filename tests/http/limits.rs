@@ -64,6 +64,26 @@ fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
 }
 
 #[test]
+fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a_status() {
+    let server = Server::start(&HttpOptions::default(), empty());
+    let client = &server.client;
+    let long = format!("/v1/segments?x={}", "x".repeat(8 * 1024));
+    client.get(&long).problem(414, "uri_too_long");
+    let large = "x".repeat(16 * 1024);
+    client.send("GET", "/v1/segments", &[("x-large", &large)], b"").problem(431, "head_too_large");
+    let many: Vec<(String, &str)> = (0..101).map(|number| (format!("x-{number}"), "")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    client.send("GET", "/livez", &many, b"").problem(431, "head_too_large");
+    assert_eq!(client.send("GET", "/livez", &many[..90], b"").status, 200);
+    // Beyond these the connection itself answers, without a body.
+    for (request, status) in [("GET / HTTP/1.1\r\nno header\r\n\r\n", 400), ("\0\r\n\r\n", 400)] {
+        let mut stream = client.connect();
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        assert_eq!(crate::client::answer(&mut stream).unwrap().status, status, "{request:?}");
+    }
+}
+
+#[test]
 fn a_body_over_the_limit_is_413_whether_its_length_is_said_or_not() {
     let options = HttpOptions { body_bytes: 1024, ..HttpOptions::default() };
     let server = Server::start(&options, empty());

@@ -4,12 +4,17 @@
 //! lines of docs/security.md.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../redis_support/mod.rs"]
+mod redis_support;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod commands;
+mod documented;
 mod let_in;
 mod page;
 mod redis_rights;
 mod rights;
+mod s3_rights;
 mod secrets;
 mod stage;

@@ -17,10 +17,14 @@ pub type Names<'n> = [(&'n str, String)];
 
 /// The `acl ...` lines of a block, with names in place of the page's.
 pub fn acl_lines(name: &str, names: &Names<'_>) -> Vec<String> {
-    let arguments = block(name).lines().filter_map(|line| line.strip_prefix("acl "));
-    let lines: Vec<String> = arguments.map(|line| renamed(line, names)).collect();
+    let lines: Vec<String> = block_lines(name).into_iter().map(|line| renamed(line, names)).collect();
     assert!(!lines.is_empty(), "{name} has no line that begins with acl");
     lines
+}
+
+/// The arguments of a block's `acl` lines, as they stand on the page.
+pub fn block_lines(name: &str) -> Vec<&'static str> {
+    block(name).lines().filter_map(|line| line.strip_prefix("acl ")).collect()
 }
 
 /// What these lines grant.
@@ -37,9 +41,10 @@ fn renamed(line: &str, names: &Names<'_>) -> String {
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The words behind `ACL SETUSER weir` on the page, with another prefix and password.
-pub fn redis_rights(prefix: &str, password: &str) -> Vec<String> {
-    let line = block("redis").trim().strip_prefix("ACL SETUSER weir ").expect("the page's line");
+/// The words behind `ACL SETUSER` and the user on the page, with another prefix and password.
+pub fn redis_rights(name: &str, prefix: &str, password: &str) -> Vec<String> {
+    let line = block(name).trim().strip_prefix("ACL SETUSER weir").expect("the page's line");
+    let (_, line) = line.split_once(' ').expect("rights behind the user");
     let word = |word: &str| match word {
         ">password" => format!(">{password}"),
         "~weir:*" => format!("~{prefix}:*"),

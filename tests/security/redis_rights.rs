@@ -7,12 +7,10 @@ use weir::{
     worker::ports::{Store, StoreError},
 };
 
-use crate::page;
-
-#[path = "../redis_support/mod.rs"]
-mod redis_support;
-
-use redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store};
+use crate::{
+    page,
+    redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store},
+};
 
 /// Commands that only a cluster whose slots move is asked, and those of refunds.
 const ELSEWHERE: [&str; 2] = ["+asking", "+hdel"];
@@ -49,14 +47,14 @@ fn of_a_class(number: u32) -> Ask<'static> {
 #[tokio::test]
 async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
     let server = RedisServer::start::<&str>(&["--replica-serve-stale-data", "yes"]).unwrap();
-    let words = page::redis_rights("unused", "secret");
+    let words = page::redis_rights("redis", "unused", "secret");
     let commands: Vec<&String> = words.iter().filter(|word| word.starts_with('+')).collect();
     assert!(commands.len() > 10, "{words:?}");
     let mut unneeded = Vec::new();
     for left_out in commands.iter().map(|word| Some(word.as_str())).chain([None]) {
         let mut options = options(&[server.url()]);
         let prefix = options.prefix.clone();
-        let rights = page::redis_rights(&prefix, "secret");
+        let rights = page::redis_rights("redis", &prefix, "secret");
         let mut command = vec!["acl", "setuser", prefix.as_str()];
         command.extend(rights.iter().map(String::as_str).filter(|word| Some(*word) != left_out));
         assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
@@ -87,7 +85,7 @@ async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
 async fn keys_of_another_prefix_are_out_of_reach() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
     let mut command = vec!["acl".to_owned(), "setuser".to_owned(), "weir".to_owned()];
-    command.extend(page::redis_rights("elsewhere", "secret"));
+    command.extend(page::redis_rights("redis", "elsewhere", "secret"));
     server.cli(&command.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let mut options = options(&[server.url()]);
     options.username = Some("weir".to_owned());

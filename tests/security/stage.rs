@@ -24,10 +24,12 @@ pub const KAFKA_PASSWORD: &str = "MARKED-kafka-password";
 pub const REDIS_PASSWORD: &str = "MARKED-redis-password";
 pub const S3_SECRET: &str = "MARKED-s3-secret-key";
 pub const S3_KEY: &str = "WEIRWORKER";
+/// Who builds segments.
+pub const S3_BUILDER: &str = "WEIRBUILDER";
 /// The SCRAM user.
 pub const USER: &str = "weir";
 /// Where in the bucket the worker may read.
-const S3_PREFIX: &str = "weir/";
+pub const S3_PREFIX: &str = "weir/";
 
 /// The servers, started by the first test that asks; they end with the process.
 pub static STAGE: LazyLock<Stage> = LazyLock::new(Stage::start);
@@ -53,10 +55,13 @@ pub enum Door {
 impl Stage {
     fn start() -> Self {
         let authority = Authority::new().unwrap();
-        let policy =
-            page::block("s3").replace("arn:aws:s3:::example-bucket/weir/", &format!("arn:aws:s3:::weir/{S3_PREFIX}"));
+        let of_page = |name: &str| {
+            page::block(name).replace("arn:aws:s3:::example-bucket/weir/", &format!("arn:aws:s3:::weir/{S3_PREFIX}"))
+        };
+        let (worker, builder) = (of_page("s3"), of_page("s3 build"));
         let guests = [
-            Guest { access_key: S3_KEY, secret_key: S3_SECRET, policy: &policy },
+            Guest { access_key: S3_KEY, secret_key: S3_SECRET, policy: &worker },
+            Guest { access_key: S3_BUILDER, secret_key: S3_SECRET, policy: &builder },
             Guest { access_key: "NOBODY", secret_key: S3_SECRET, policy: r#"{"Statement": []}"# },
         ];
         Self {
@@ -104,15 +109,19 @@ impl Stage {
     /// A Redis user of the scene's own, with the rights of the page.
     fn redis_user(&self, scene: &mut Scene) {
         let identity = self.authority.client("redis-client").unwrap();
-        let rights = page::redis_rights(&scene.name, REDIS_PASSWORD);
-        let mut command = vec!["acl", "setuser", &scene.name];
-        command.extend(rights.iter().map(String::as_str));
-        assert_eq!(self.redis.cli(&command).unwrap().trim(), "OK");
+        self.redis_acl(&scene.name, &page::redis_rights("redis", &scene.name, REDIS_PASSWORD));
         scene.env.push(("WEIR__REDIS__USERNAME", scene.name.clone()));
         scene.env.push(("WEIR__REDIS__PASSWORD", REDIS_PASSWORD.into()));
         scene.env.push(("WEIR__REDIS__CA_FILE", self.authority.ca_file().display().to_string()));
         scene.env.push(("WEIR__REDIS__CERT_FILE", identity.certificate.display().to_string()));
         scene.env.push(("WEIR__REDIS__KEY_FILE", identity.key.display().to_string()));
+    }
+
+    /// `ACL SETUSER`.
+    pub fn redis_acl(&self, user: &str, words: &[String]) {
+        let mut command = vec!["acl", "setuser", user];
+        command.extend(words.iter().map(String::as_str));
+        assert_eq!(self.redis.cli(&command).unwrap().trim(), "OK", "{command:?}");
     }
 
     /// Policy and segments in the bucket, read over https.
@@ -142,6 +151,9 @@ impl Stage {
             ("send-dead-letters", scene.topic("dead")),
             ("weir", scene.name.clone()),
             ("weir-weir-0-", format!("{}-i-", scene.name)),
+            ("send-refunds", scene.topic("refunds")),
+            ("weir-refunds", format!("{}-refunds", scene.name)),
+            ("weir-refunds-weir-0-", format!("{}-refunds-i-", scene.name)),
         ];
         page::acl_lines(block, &names)
     }
@@ -186,14 +198,19 @@ pub fn works(scene: &Scene) -> Worker {
 
 /// `weir check`: its exit code and all that it said.
 pub fn check(scene: &Scene, env: &[(&str, &str)], arguments: &[&str]) -> (Exit, String) {
+    says(scene, env, &[&["check"], arguments].concat())
+}
+
+/// A command that ends: its exit code and all that it said.
+pub fn says(scene: &Scene, env: &[(&str, &str)], arguments: &[&str]) -> (Exit, String) {
     let own = scene.env.iter().map(|(name, value)| (*name, value.as_str()));
     let env: Vec<(&str, &str)> = own.chain(env.iter().copied()).collect();
     let command = |config: std::path::PathBuf| {
-        let mut command = vec!["check".into(), "--config".into(), config.into()];
-        command.extend(arguments.iter().map(Into::into));
+        let mut command: Vec<std::ffi::OsString> = arguments.iter().map(Into::into).collect();
+        command.extend(["--config".into(), config.into()]);
         command
     };
-    let mut check = Worker::start(crate::support::weir(), &scene.config("i"), command, &env).unwrap();
-    let exit = check.wait_exit(DEADLINE).unwrap();
-    (exit, check.log())
+    let mut running = Worker::start(crate::support::weir(), &scene.config("i"), command, &env).unwrap();
+    let exit = running.wait_exit(DEADLINE).unwrap();
+    (exit, running.log())
 }

@@ -163,6 +163,18 @@ async fn two_versions_are_compared_by_who_came_went_and_moved() {
 }
 
 #[tokio::test]
+async fn sets_that_are_built_one_after_the_other_keep_a_copy_of_the_manifest_each() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &[("ids", b"1\n")]);
+    for _ in 0..3 {
+        weir(folder.path(), &["build", "--out", "{}/set", "--user-id", "u32", "a={}/ids"]).await.unwrap();
+    }
+    let files = std::fs::read_dir(folder.path().join("set")).unwrap().map(|file| file.unwrap().file_name());
+    let copies = files.filter(|name| name.to_string_lossy().starts_with("manifest-")).count();
+    assert_eq!(copies, 3);
+}
+
+#[tokio::test]
 async fn overlaps_of_a_set_that_others_made_are_shown_with_counts_and_users() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), &set("v1", &[("a", &[1, 2, 3]), ("b", &[2, 3, 4])]));

@@ -191,15 +191,23 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
         json!({"id": "timeless", "user_id": 1}).to_string(),
         "{".to_owned(),
         r#"{"user_id":1}"#.to_owned(),
+        // A time that is none, and one of another type; an intent's own members of these names are its own.
+        r#"{"at":"bad","intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":[1],"intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":1.5,"intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":"home","intent":"to buy","user_id":1}"#.to_owned(),
         format!(r#"{{"id":"big","user_id":1,"payload":"{}"}}"#, "x".repeat(3 << 20)),
         intent("first", 0, json!({})).to_string(),
     ];
     folder.write("intents", &lines.join("\r\n"));
     let args = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
     let report = folder.report(&args);
-    assert_eq!(report["source"]["records"], 8);
+    assert_eq!(report["source"]["records"], 12);
     assert_eq!(report["source"]["without_time"], 1);
-    assert_eq!(report["source"]["dead_letters"], json!({"missing_field": 1, "not_json": 1, "too_large": 1}));
+    assert_eq!(
+        report["source"]["dead_letters"],
+        json!({"bad_time": 1, "missing_field": 2, "not_json": 1, "too_large": 1, "wrong_type": 2})
+    );
     assert_eq!((&report["policies"][0]["approved"], &report["policies"][0]["suppressed"]), (&json!(2), &json!(2)));
     assert_eq!(
         (&report["from"], &report["to"]),

@@ -35,6 +35,7 @@ const TOOLS: [Tool; 12] = [
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
     Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
+    Tool { program: "openssl", package: "openssl", needed_for: "keys with a passphrase in the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
     Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
     Tool { program: "valgrind", package: "valgrind", needed_for: "counting instructions" },

@@ -9,6 +9,8 @@ mod fill;
 mod progress;
 mod read;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

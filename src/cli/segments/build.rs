@@ -156,7 +156,8 @@ fn invalid(message: String) -> anyhow::Error {
 
 #[expect(clippy::disallowed_methods, reason = "a command that ends at once has no batch whose clock it could use")]
 fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    // To the millisecond: sets built one after the other keep a copy of the manifest each.
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
 fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members)>> {

@@ -76,16 +76,21 @@ pub struct Most {
 #[error("{0}")]
 pub struct BadGiven(pub String);
 
+/// What is nearly nothing; with nothing at all there is nothing to plan.
+const LEAST: f64 = 0.001;
+/// The most sends a user, far beyond what anybody is sent within a history, and what measurements bear out.
+pub(super) const MOST_SENDS: f64 = 1e4;
+
 impl Given {
     /// Bounds of each number. The upper ones are far beyond what exists; they keep every result a number.
     pub(super) fn check(&self) -> Result<(), BadGiven> {
         let optional = |name, value: Option<f64>, range| value.map_or((name, 1.0, (0.0, 1.0)), |v| (name, v, range));
         let bounds = [
             ("users", self.users, (1.0, 1e10)),
-            optional("sends", self.sends, (0.0, 1e4)),
-            ("rate", self.rate, (0.001, 1e9)),
-            ("peak", self.peak, (0.001, 1e9)),
-            ("approved", self.approved, (0.0, 1.0)),
+            optional("sends", self.sends, (LEAST, MOST_SENDS)),
+            ("rate", self.rate, (LEAST, 1e9)),
+            ("peak", self.peak, (LEAST, 1e9)),
+            ("approved", self.approved, (LEAST, 1.0)),
             ("caps", self.caps, (0.0, 255.0)),
             ("segments", self.segments, (0.0, 1e5)),
             ("history", self.history_s, (60.0, 3660.0 * 86_400.0)),

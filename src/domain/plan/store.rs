@@ -1,6 +1,8 @@
 //! Memory, CPU and nodes of Redis.
 
-use super::{BadGiven, Constant, Curve, FEWEST_PRIMARIES, Given, Measured, Plan, Section, Unit, Writer};
+use super::{
+    BadGiven, Constant, Curve, FEWEST_PRIMARIES, Given, Measured, Plan, Section, Unit, Writer, given::MOST_SENDS,
+};
 
 /// What the other sections ask of this one.
 pub(super) struct Redis {
@@ -14,7 +16,7 @@ pub(super) struct Redis {
 
 pub(super) fn plan(plan: &mut Plan, given: &Given, measured: &Measured) -> Result<Redis, BadGiven> {
     let mut out = Writer { plan, section: Section::Redis };
-    let sends = sends_a_user(&mut out, given);
+    let sends = sends_a_user(&mut out, given)?;
     let resident = memory(&mut out, given, measured, sends);
     let (decision_us, by_cpu) = cpu(&mut out, given, measured, sends);
     let by_memory = nodes_by_memory(&mut out, given, measured, resident)?;
@@ -48,7 +50,7 @@ pub(super) fn plan(plan: &mut Plan, given: &Given, measured: &Measured) -> Resul
     Ok(Redis { sends: given.users * sends, decision_us, primaries })
 }
 
-fn sends_a_user(out: &mut Writer<'_>, given: &Given) -> f64 {
+fn sends_a_user(out: &mut Writer<'_>, given: &Given) -> Result<f64, BadGiven> {
     let Given { users, rate, approved, history_s, .. } = *given;
     let by_rate = rate * approved * history_s / users;
     let by_rate_in_words = format!(
@@ -64,7 +66,15 @@ fn sends_a_user(out: &mut Writer<'_>, given: &Given) -> f64 {
         }
         (None, _) => (by_rate, by_rate_in_words),
     };
-    out.line(("sends_a_user", "sends a user"), (sends, Unit::Count), formula, &[])
+    if sends > MOST_SENDS {
+        return Err(BadGiven(format!(
+            "--rate makes {} sends a user ({formula}), which nobody is sent: check --users, --rate and --history, or give \
+             --policy or --sends, of which {} are the most",
+            Unit::Count.show(sends),
+            Unit::Count.show(MOST_SENDS)
+        )));
+    }
+    Ok(out.line(("sends_a_user", "sends a user"), (sends, Unit::Count), formula, &[]))
 }
 
 fn memory(out: &mut Writer<'_>, given: &Given, measured: &Measured, sends: f64) -> f64 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
@@ -49,7 +49,7 @@ pub(super) struct How {
         (status = 200, description = "What became of it", body = Decision),
         (status = 408, description = "The body did not come within `http.read_timeout`", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 413, description = "The body is larger than `http.body_bytes` or 1 MiB", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 415, description = "The body is of another media type", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 415, description = "The body is of another media type, or compressed", body = ProblemDocument, content_type = "application/problem+json"),
         Guarded,
         Always,
     ),
@@ -62,6 +62,7 @@ pub(super) async fn decide(
     let Query(How { dry_run }) = query?;
     let (head, body) = request.into_parts();
     let content_type = content_type(&head.headers)?;
+    uncompressed(&head.headers)?;
     let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
     let posted = Posted { value: &value, content_type: Some(content_type) };
     let mode = if dry_run { Mode::DryRun } else { Mode::Record };
@@ -93,6 +94,17 @@ fn content_type(headers: &HeaderMap) -> Result<&[u8], Problem> {
     }
     let detail = format!("the header Content-Type must be {}", known.join(" or "));
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail))
+}
+
+/// A body that is compressed would be read as no JSON, and with a bound on the wrong size.
+fn uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|coding| coding.as_bytes().trim_ascii());
+    if codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "the body must not be compressed: send it without Content-Encoding";
+    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", detail);
+    Err(problem.with(header::ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
 fn not_an_intent(letter: &DeadLetter) -> Problem {

@@ -26,6 +26,13 @@ const MAX_ADDRESSES: usize = 65_536;
 /// Whose allowance addresses beyond [`MAX_ADDRESSES`] share.
 const EVERYBODY_ELSE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
+/// The longest path and query, in bytes.
+const MAX_URI_BYTES: usize = 8 * 1024;
+/// The most headers.
+const MAX_HEADERS: usize = 100;
+/// The most that headers may have together, in bytes of names and values.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
+
 /// How many requests an address may make.
 #[derive(Debug)]
 pub(super) struct Rate {
@@ -59,6 +66,23 @@ fn whose(address: IpAddr) -> IpAddr {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
     }
+}
+
+/// Refuses a head that is too large. The connection's own bounds are wider, because what is beyond them is answered
+/// without a word: by hyper, before there is a request.
+pub(super) async fn head(request: Request, next: Next) -> Response {
+    let uri = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    if uri > MAX_URI_BYTES {
+        let detail = format!("the path and query have {uri} bytes; they may have {MAX_URI_BYTES}");
+        return Problem::new(StatusCode::URI_TOO_LONG, "uri_too_long", detail).into_response();
+    }
+    let headers = request.headers();
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if headers.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
+        let detail = format!("at most {MAX_HEADERS} headers of {MAX_HEADER_BYTES} bytes together are taken");
+        return Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", detail).into_response();
+    }
+    next.run(request).await
 }
 
 /// Refuses requests over the rate.

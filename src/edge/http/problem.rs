@@ -133,10 +133,20 @@ pub(super) enum Always<'a> {
     /// There is nothing of that name.
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(ProblemDocument<'a>),
+    /// The path has no such method.
+    #[response(status = 405, content_type = "application/problem+json",
+        headers(("Allow" = String, description = "The methods that it has")))]
+    MethodNotAllowed(ProblemDocument<'a>),
+    /// The path and query are longer than 8 KiB.
+    #[response(status = 414, content_type = "application/problem+json")]
+    UriTooLong(ProblemDocument<'a>),
     /// More requests from this address than `http.rate` and `http.burst` allow.
     #[response(status = 429, content_type = "application/problem+json",
         headers(("Retry-After" = u64, description = "When to ask again, in seconds")))]
     TooManyRequests(ProblemDocument<'a>),
+    /// The headers are more than 100, or longer than 16 KiB.
+    #[response(status = 431, content_type = "application/problem+json")]
+    HeadTooLarge(ProblemDocument<'a>),
     /// A bug in weir.
     #[response(status = 500, content_type = "application/problem+json")]
     Bug(ProblemDocument<'a>),

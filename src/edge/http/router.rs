@@ -6,7 +6,7 @@ use axum::{
     Router,
     error_handling::HandleErrorLayer,
     http::{HeaderValue, StatusCode, Uri, header},
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
 };
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer, load_shed::LoadShedLayer};
 use tower_http::{catch_panic::CatchPanicLayer, set_header::SetResponseHeaderLayer};
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// All routes. A request passes, from the outside: measuring, panics, and, but for the probes (which have to be answered
+/// All routes. A request passes, from the outside: measuring, panics, the size of its head, and, but for the probes (which have to be answered
 /// under any load), rate, concurrency and time; then, for users' data, the token.
 pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>) -> Router {
     let probes = OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz));
@@ -61,6 +61,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
         .merge(probes)
         .layer(header(header::CACHE_CONTROL, "no-store"))
         .layer(header(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(from_fn(limits::head))
         .layer(CatchPanicLayer::custom(limits::panicked))
         .layer(from_fn_with_state(metrics, measure));
     let (router, document) = all.split_for_parts();

@@ -25,6 +25,8 @@ use crate::metrics::Metrics;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The longest head of a request, in bytes, and what is buffered of a connection.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// The most headers that are read, above what is taken: so that the answer can say so.
+const MAX_HEADERS_READ: usize = 250;
 /// The pause after a connection could not be taken: no file descriptor is free, as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -127,6 +129,7 @@ async fn connected(stream: TcpStream, client: SocketAddr, connection: Connection
         .timer(TokioTimer::new())
         .header_read_timeout(shared.read_timeout)
         .max_buf_size(MAX_BUFFER_BYTES)
+        .max_headers(MAX_HEADERS_READ)
         .serve_connection(TokioIo::new(Patient::new(stream, shared.read_timeout)), answer);
     let mut serving = std::pin::pin!(serving);
     let mut stopping = false;

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod native;
 mod offsets;
+mod outbox;
 pub mod producer;
 mod pulse;
 pub mod range;

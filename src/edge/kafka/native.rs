@@ -2,10 +2,12 @@
 //!
 //! Why not the wrapper's own: it hands out one message a call (a third of the consumer's cost), panics on a
 //! header key that is not UTF-8, and its `flush` waits in slices of 100 ms (docs/decisions.md has the figures).
-//! All `unsafe` code of weir is in this file.
+//! All `unsafe` code of weir is in this file and in its folder.
+
+mod produce;
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_int, c_void},
     ptr::{self, NonNull},
     sync::Arc,
     time::Duration,
@@ -19,6 +21,7 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 
+pub use self::produce::{Run, Topic, flush, produce};
 use crate::{
     domain::{memory::RECORD_OVERHEAD_BYTES, time::Time},
     worker::record::{Headers, RecordView, Records},
@@ -82,17 +85,34 @@ impl Drop for MessageQueue {
     }
 }
 
-/// A message as librdkafka holds it; freed when dropped.
-struct Message(NonNull<rd::rd_kafka_message_t>);
+/// A message as librdkafka holds it; freed when dropped. What is asked of it again and again is asked of librdkafka once.
+struct Message {
+    raw: NonNull<rd::rd_kafka_message_t>,
+    /// Its own headers, null where it has none. They live as long as it does.
+    headers: *mut rd::rd_kafka_headers_t,
+    timestamp: Option<Time>,
+}
 
 // SAFETY: a fetched message is not touched by librdkafka after it was handed out, and may be read and freed
-// on any thread.
+// on any thread; its headers are part of it.
 unsafe impl Send for Message {}
 
 impl Message {
+    /// Takes over what `rd_kafka_consume_batch_queue` has handed out.
+    fn new(raw: NonNull<rd::rd_kafka_message_t>) -> Self {
+        let mut headers = ptr::null_mut();
+        // SAFETY: the message is alive; the call sets the pointer on success only, to headers that the message owns.
+        let _ = unsafe { rd::rd_kafka_message_headers(raw.as_ptr(), &mut headers) };
+        let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        // SAFETY: the message is alive.
+        let millis = unsafe { rd::rd_kafka_message_timestamp(raw.as_ptr(), &mut kind) };
+        let known = kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        Self { raw, headers, timestamp: known.then(|| Time::from_millis(millis)).flatten() }
+    }
+
     fn raw(&self) -> &rd::rd_kafka_message_t {
         // SAFETY: valid until `rd_kafka_message_destroy`, which only `drop` calls.
-        unsafe { self.0.as_ref() }
+        unsafe { self.raw.as_ref() }
     }
 
     fn bytes(&self, start: *mut c_void, length: usize) -> Option<&[u8]> {
@@ -101,40 +121,22 @@ impl Message {
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
     }
 
-    /// The message's own headers, null where it has none. They live as long as the message.
-    fn headers(&self) -> *mut rd::rd_kafka_headers_t {
-        let mut headers = ptr::null_mut();
-        // SAFETY: the message is alive; on success the pointer is to headers that it owns.
-        let error = unsafe { rd::rd_kafka_message_headers(self.0.as_ptr(), &mut headers) };
-        if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR { headers } else { ptr::null_mut() }
-    }
-
     /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
     fn bytes_held(&self) -> usize {
         let headers = (0..).map_while(|index| self.header(index));
         let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
         self.raw().len + self.raw().key_len + headers + RECORD_OVERHEAD_BYTES
     }
-
-    fn timestamp(&self) -> Option<Time> {
-        let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-        // SAFETY: the message is alive.
-        let millis = unsafe { rd::rd_kafka_message_timestamp(self.0.as_ptr(), &mut kind) };
-        (kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE)
-            .then(|| Time::from_millis(millis))
-            .flatten()
-    }
 }
 
 impl Headers for Message {
     fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        let headers = self.headers();
-        if headers.is_null() {
+        if self.headers.is_null() {
             return None;
         }
         let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
         // SAFETY: the headers live as long as `self`; the call fills the three only where it succeeds.
-        let error = unsafe { rd::rd_kafka_header_get_all(headers, index, &mut name, &mut value, &mut size) };
+        let error = unsafe { rd::rd_kafka_header_get_all(self.headers, index, &mut name, &mut value, &mut size) };
         if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
             return None;
         }
@@ -147,7 +149,7 @@ impl Headers for Message {
 impl Drop for Message {
     fn drop(&mut self) {
         // SAFETY: handed out by `rd_kafka_consume_batch_queue`, freed once.
-        unsafe { rd::rd_kafka_message_destroy(self.0.as_ptr()) }
+        unsafe { rd::rd_kafka_message_destroy(self.raw.as_ptr()) }
     }
 }
 
@@ -190,6 +192,12 @@ impl<C: ConsumerContext> MessageBatch<C> {
         self.largest_bytes
     }
 
+    /// Whether message `index` has headers.
+    #[must_use]
+    pub fn has_headers(&self, index: usize) -> bool {
+        !self.messages[index].headers.is_null()
+    }
+
     /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
     pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
         let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
@@ -198,7 +206,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
         let taken = unsafe { rd::rd_kafka_consume_batch_queue(queue.queue.as_ptr(), wait_ms, raw.as_mut_ptr(), most) };
         raw.truncate(usize::try_from(taken).unwrap_or(0));
         let mut errors = Vec::new();
-        for message in raw.into_iter().filter_map(NonNull::new).map(Message) {
+        for message in raw.into_iter().filter_map(NonNull::new).map(Message::new) {
             let code = message.raw().err;
             if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
                 let bytes = message.bytes_held();
@@ -227,127 +235,10 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
             value: message.bytes(raw.payload, raw.len),
             partition: raw.partition,
             offset: raw.offset,
-            timestamp: message.timestamp(),
+            timestamp: message.timestamp,
             headers: message,
         }
     }
-}
-
-/// Headers that are not yet handed to a producer.
-struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
-
-impl OwnedHeaders {
-    /// The message's headers with ours behind them, byte for byte.
-    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Option<Self> {
-        let theirs = message.headers();
-        // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
-        let headers = NonNull::new(unsafe {
-            if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
-        })
-        .map(Self)?;
-        for (name, value) in ours {
-            // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
-            // longer than isize::MAX.
-            unsafe {
-                rd::rd_kafka_header_add(
-                    headers.0.as_ptr(),
-                    name.as_ptr().cast::<c_char>(),
-                    name.len().cast_signed(),
-                    value.as_ptr().cast::<c_void>(),
-                    value.len().cast_signed(),
-                );
-            }
-        }
-        Some(headers)
-    }
-}
-
-impl Drop for OwnedHeaders {
-    fn drop(&mut self) {
-        // SAFETY: ours, and freed once: `produce` forgets the handle when the producer took it over.
-        unsafe { rd::rd_kafka_headers_destroy(self.0.as_ptr()) }
-    }
-}
-
-/// Which partition an output record goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Partition {
-    /// The one that the producer's partitioner finds for the key.
-    ByKey,
-    /// This one.
-    Number(i32),
-}
-
-/// What a record gets besides the key and the headers of the message it is made of.
-#[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'o> {
-    /// Where it goes.
-    pub topic: &'o CStr,
-    /// And there.
-    pub partition: Partition,
-    /// Its value; `None` for the message's own.
-    pub value: Option<&'o [u8]>,
-    /// What is put behind the message's headers.
-    pub headers: &'o [(&'static str, String)],
-}
-
-/// Hands the record that is made of message `index` of `batch` to the producer.
-///
-/// # Errors
-/// librdkafka's code; `QueueFull` means serve the producer and try again.
-pub fn produce<C: ClientContext, D: ConsumerContext>(
-    client: &Client<C>,
-    batch: &MessageBatch<D>,
-    index: usize,
-    outgoing: Outgoing<'_>,
-) -> Result<(), RDKafkaErrorCode> {
-    let Outgoing { topic, partition, value, headers: ours } = outgoing;
-    let message = &batch.messages[index];
-    let raw = message.raw();
-    let headers = OwnedHeaders::extend(message, ours).ok_or(RDKafkaErrorCode::InvalidArgument)?;
-    let partition = match partition {
-        Partition::ByKey => -1,
-        Partition::Number(number) => number,
-    };
-    let (start, length) = value.map_or((raw.payload, raw.len), |ours| (ours.as_ptr().cast_mut().cast(), ours.len()));
-    // SAFETY: every argument has the type its tag demands; key and value are copied (F_COPY) before the call
-    // returns; the headers become the producer's on success only.
-    let error = unsafe {
-        rd::rd_kafka_producev(
-            client.native_ptr(),
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_TOPIC,
-            topic.as_ptr(),
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
-            partition,
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
-            rd::RD_KAFKA_MSG_F_COPY,
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,
-            start,
-            length,
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
-            raw.key,
-            raw.key_len,
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
-            headers.0.as_ptr(),
-            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
-        )
-    };
-    if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
-        std::mem::forget(headers);
-        return Ok(());
-    }
-    Err(error.into())
-}
-
-/// Waits until all records handed to the producer have been answered, at most `wait`. Returns whether they have.
-///
-/// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
-/// polling the producer, or this never becomes true.
-pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
-    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the client is alive for the length of the call.
-    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), wait_ms) };
-    error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
 }
 
 /// The first and the next offset of a partition as of the last fetch, without asking a broker; `None` where nothing was

@@ -5,15 +5,29 @@ use std::time::Duration;
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
+    error::{KafkaError, RDKafkaErrorCode},
+    types::RDKafkaRespErr,
 };
 
+use super::rights::Right;
 use crate::domain::time::Time;
 
-/// The partitions of a topic; none where there is no such topic. Waits so long for an answer.
+/// The partitions of a topic; none where there is no such topic, and an error where it may not be seen. Waits so long for
+/// an answer.
 pub(super) fn partitions_of(consumer: &BaseConsumer, topic: &str, wait: Duration) -> Result<Vec<i32>, KafkaError> {
     let metadata = consumer.fetch_metadata(Some(topic), wait)?;
+    // Else a topic that may not be seen would be one that is not there.
+    let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    if metadata.topics().iter().any(|found| found.error() == Some(denied)) {
+        return Err(KafkaError::MetadataFetch(denied.into()));
+    }
     Ok(metadata.topics().iter().flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect())
+}
+
+/// The right that is missing where a topic cannot be read, if that is why.
+pub(super) fn right_to_read(error: &KafkaError, topic: &str) -> Option<Right> {
+    let denied = error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed);
+    denied.then(|| Right::ReadTopic(topic.to_owned()))
 }
 
 /// The first offset of each partition whose record is of this time or later, where there is one.

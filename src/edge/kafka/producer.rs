@@ -1,12 +1,9 @@
 //! A lane's producer: one batch, one transaction.
 
-use std::{
-    ffi::{CStr, CString},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use rdkafka::{
-    TopicPartitionList,
+    Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseProducer, Producer},
@@ -14,14 +11,12 @@ use rdkafka::{
 
 use super::{
     client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
-    native::{self, MessageBatch, Outgoing, Partition},
+    native,
+    outbox::{Outbox, Unsent},
     rights::Rights,
-    source::Membership,
+    sink::KafkaJob,
 };
-use crate::worker::{
-    ports::{CommitError, CommitTimes},
-    record::{Destination, Job, OutputValue, Records},
-};
+use crate::worker::ports::{CommitError, CommitTimes};
 
 /// How long one step (flush, offsets, commit, abort) may take: below the transaction's own time-out.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,40 +26,6 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(25);
 const FLUSH_SLICE: Duration = Duration::from_millis(200);
 /// How long an abort waits at a time, and how long the reports of what it gave up are taken in between.
 const ABORT_SLICES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
-
-/// The output topics' names as librdkafka takes them.
-pub struct OutputTopics {
-    intents: String,
-    approved: CString,
-    suppressed: CString,
-    dead_letters: CString,
-}
-
-impl OutputTopics {
-    /// The names of these options.
-    ///
-    /// # Errors
-    /// A name holds a NUL.
-    pub fn new(options: &KafkaOptions) -> Result<Self, String> {
-        let name =
-            |name: &str| CString::new(name).map_err(|_| format!("the topic name {name:?} holds a NUL: correct it"));
-        Ok(Self {
-            intents: options.intents.clone(),
-            approved: name(&options.approved)?,
-            suppressed: name(&options.suppressed)?,
-            dead_letters: name(&options.dead_letters)?,
-        })
-    }
-
-    fn of(&self, destination: Destination) -> Option<&CStr> {
-        match destination {
-            Destination::Approved => Some(&self.approved),
-            Destination::Suppressed => Some(&self.suppressed),
-            Destination::DeadLetters => Some(&self.dead_letters),
-            Destination::Nowhere => None,
-        }
-    }
-}
 
 /// What has to happen before the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,13 +40,15 @@ enum State {
 
 /// A producer that has its transactional id to itself.
 pub struct LaneProducer {
+    // Dropped before the producer: fields go in their order.
+    outbox: Outbox,
     producer: BaseProducer<LaneContext>,
     delivery: Delivery,
     state: State,
     opened: Instant,
+    intents: String,
     transactional_id: String,
     rights: Rights,
-    partitions: Vec<(CString, i32)>,
 }
 
 impl LaneProducer {
@@ -99,13 +62,14 @@ impl LaneProducer {
                 CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
             })?;
         let mut made = Self {
+            outbox: Outbox::new(&producer, options).map_err(CommitError::Fatal)?,
             producer,
             delivery: options.delivery,
             state: State::Ready,
             opened: Instant::now(),
+            intents: options.intents.clone(),
             transactional_id: options.transactional_id(lane),
             rights: Rights::of(options, lane),
-            partitions: Vec::new(),
         };
         match options.delivery {
             Delivery::AtLeastOnce => Ok(made),
@@ -154,23 +118,19 @@ impl LaneProducer {
     ///
     /// # Errors
     /// It is not, or may be: [`LaneProducer::abort`] comes next.
-    pub fn commit(
-        &mut self,
-        job: &Job<MessageBatch<LaneContext>, Membership>,
-        topics: &OutputTopics,
-    ) -> Result<CommitTimes, CommitError> {
+    pub fn commit(&mut self, job: &KafkaJob) -> Result<CommitTimes, CommitError> {
         self.opened = Instant::now();
         self.state = State::Open;
         if self.delivery == Delivery::ExactlyOnce {
             self.producer.begin_transaction().map_err(|error| self.spent("begin a transaction", &error))?;
         }
-        self.produce(job, topics)?;
+        self.produce(job)?;
         let produced = Instant::now();
         if let Err(error) = self.flush() {
-            return Err(self.behind(job, topics, error));
+            return Err(self.behind(job, error));
         }
         let flushed = Instant::now();
-        let offsets = offsets(job, topics)?;
+        let offsets = self.offsets(job)?;
         match self.delivery {
             Delivery::ExactlyOnce => {
                 self.producer
@@ -190,14 +150,9 @@ impl LaneProducer {
     }
 
     /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
-    fn behind(
-        &mut self,
-        job: &Job<MessageBatch<LaneContext>, Membership>,
-        topics: &OutputTopics,
-        error: CommitError,
-    ) -> CommitError {
+    fn behind(&mut self, job: &KafkaJob, error: CommitError) -> CommitError {
         let failed = matches!(error, CommitError::Failed(_)) && self.state == State::Open;
-        match (self.delivery, offsets(job, topics)) {
+        match (self.delivery, self.offsets(job)) {
             (Delivery::ExactlyOnce, Ok(offsets)) if failed => {
                 let metadata = &job.membership.metadata;
                 match self.producer.send_offsets_to_transaction(&offsets, metadata, Duration::from_secs(1)) {
@@ -211,56 +166,19 @@ impl LaneProducer {
     }
 
     /// Hands all output records to the client; where its queue is full, waits for the broker.
-    fn produce(
-        &mut self,
-        job: &Job<MessageBatch<LaneContext>, Membership>,
-        topics: &OutputTopics,
-    ) -> Result<(), CommitError> {
+    fn produce(&mut self, job: &KafkaJob) -> Result<(), CommitError> {
         let deadline = self.opened + STEP_TIMEOUT;
-        for (index, output) in job.outputs.iter().enumerate() {
-            let Some(topic) = topics.of(output.to) else { continue };
-            let record = job.records.get(index);
-            let partition = match record.key {
-                Some(_) => Partition::ByKey,
-                None => Partition::Number(record.partition % self.partitions_of(topic)?),
-            };
-            let value = match &output.value {
-                OutputValue::AsItCame => None,
-                OutputValue::Ours(bytes) => Some(bytes.as_slice()),
-            };
-            let outgoing = Outgoing { topic, partition, value, headers: &output.headers };
-            while let Err(code) = native::produce(self.producer.client(), &job.records, index, outgoing) {
-                if code != RDKafkaErrorCode::QueueFull || Instant::now() >= deadline {
-                    let place = format!("partition {} offset {}", record.partition, record.offset);
-                    let failed = FailedDelivery { code, topic: topic.to_string_lossy().into_owned() };
-                    return Err(self.undelivered(&failed, &format!("the record for {place} of {}", topics.intents)));
-                }
-                self.producer.poll(Duration::from_millis(10));
+        self.outbox.put(&self.producer, (&job.records, &job.outputs), deadline).map_err(|unsent| match unsent {
+            Unsent::Refused { failed, intent: (partition, offset) } => {
+                self.outbox.forget_partitions();
+                let what = format!("the record for partition {partition} offset {offset} of {}", self.intents);
+                self.undelivered(&failed, &what)
             }
-        }
-        Ok(())
-    }
-
-    /// How many partitions a topic has, asked once a producer.
-    fn partitions_of(&mut self, topic: &CStr) -> Result<i32, CommitError> {
-        if let Some((_, count)) = self.partitions.iter().find(|(known, _)| known.as_c_str() == topic) {
-            return Ok(*count);
-        }
-        let name = topic.to_string_lossy();
-        let metadata = self
-            .producer
-            .client()
-            .fetch_metadata(Some(&name), STEP_TIMEOUT)
-            .map_err(|error| CommitError::Failed(format!("the partitions of {name} are not known: {error}")))?;
-        let count = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        if count == 0 {
-            return Err(CommitError::Fatal(format!(
-                "the topic {name} does not exist: create it (`weir check` lists them)"
-            )));
-        }
-        self.partitions.push((topic.to_owned(), count));
-        Ok(count)
+            Unsent::PartitionsUnknown(reason) => CommitError::Failed(reason),
+            Unsent::NoTopic(name) => {
+                CommitError::Fatal(format!("the topic {name} does not exist: create it (`weir check` lists them)"))
+            }
+        })
     }
 
     fn flush(&mut self) -> Result<(), CommitError> {
@@ -279,6 +197,16 @@ impl LaneProducer {
                 return Err(CommitError::Failed(format!("{waiting} records are not acknowledged after 10 s")));
             }
         }
+    }
+
+    /// How far a batch brings the group.
+    fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
+        let mut list = TopicPartitionList::with_capacity(job.progress.len());
+        for progress in &job.progress {
+            list.add_partition_offset(&self.intents, progress.partition, Offset::Offset(progress.next_offset))
+                .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))?;
+        }
+        Ok(list)
     }
 
     fn spent(&mut self, what: &str, error: &KafkaError) -> CommitError {
@@ -363,16 +291,4 @@ fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
         }
         other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
     }
-}
-
-fn offsets(
-    job: &Job<MessageBatch<LaneContext>, Membership>,
-    topics: &OutputTopics,
-) -> Result<TopicPartitionList, CommitError> {
-    let mut list = TopicPartitionList::with_capacity(job.progress.len());
-    for progress in &job.progress {
-        list.add_partition_offset(&topics.intents, progress.partition, rdkafka::Offset::Offset(progress.next_offset))
-            .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))?;
-    }
-    Ok(list)
 }

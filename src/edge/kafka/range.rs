@@ -15,7 +15,8 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, LaneContext},
     native::{MessageBatch, MessageQueue},
-    offsets::{offsets_at, partitions_of},
+    offsets::{offsets_at, partitions_of, right_to_read},
+    rights::Right,
 };
 use crate::{
     domain::time::Time,
@@ -52,6 +53,14 @@ pub enum RangeError {
         topic: String,
         /// What the client says.
         error: Box<KafkaError>,
+    },
+    /// A right is missing.
+    #[error("Kafka at {brokers} does not let weir read what it has to: grant {right} (docs/security.md)")]
+    NotAllowed {
+        /// Where.
+        brokers: String,
+        /// Which.
+        right: Right,
     },
     /// There is no such topic.
     #[error("the topic {topic} does not exist at {brokers}: check its name")]
@@ -111,10 +120,12 @@ impl RangeReader {
     /// # Errors
     /// No broker answers, or there is no such topic.
     pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, RangeError> {
-        let unreachable = |error: KafkaError| RangeError::Unreachable {
-            brokers: options.brokers.clone(),
-            topic: range.topic.clone(),
-            error: Box::new(error),
+        let unreachable = |error: KafkaError| {
+            let brokers = options.brokers.clone();
+            match right_to_read(&error, &range.topic) {
+                Some(right) => RangeError::NotAllowed { brokers, right },
+                None => RangeError::Unreachable { brokers, topic: range.topic.clone(), error: Box::new(error) },
+            }
         };
         let asking: BaseConsumer =
             options.consumer().create().map_err(|error| RangeError::Client(error.to_string()))?;
@@ -199,7 +210,7 @@ impl RangeReader {
             let failed =
                 |reason: String| RangeError::Partition { topic: self.topic.clone(), partition: part.partition, reason };
             for error in errors {
-                judge(error.code, &mut part.ended).map_err(failed)?;
+                judge(error.code, &self.topic, &mut part.ended).map_err(failed)?;
             }
             if part.batch.is_empty() && !part.ended && Instant::now() >= deadline {
                 return Err(failed(format!("nothing came for {} s: are its brokers up?", PATIENCE.as_secs())));
@@ -219,7 +230,7 @@ impl RangeReader {
 
 /// Whether an error of a partition is its end, one that librdkafka mends by itself, or one that ends the read.
 #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
-fn judge(code: RDKafkaErrorCode, ended: &mut bool) -> Result<(), String> {
+fn judge(code: RDKafkaErrorCode, topic: &str, ended: &mut bool) -> Result<(), String> {
     match code {
         RDKafkaErrorCode::PartitionEOF => {
             *ended = true;
@@ -229,7 +240,8 @@ fn judge(code: RDKafkaErrorCode, ended: &mut bool) -> Result<(), String> {
             Err("retention has deleted records of the range while it was read; begin later".to_owned())
         }
         RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => {
-            Err(format!("not allowed ({code}): grant READ on the topic"))
+            let right = Right::ReadTopic(topic.to_owned());
+            Err(format!("Kafka does not let weir ({code}): grant {right} (docs/security.md)"))
         }
         RDKafkaErrorCode::Fatal => Err(code.to_string()),
         other => {

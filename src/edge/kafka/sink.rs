@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     client::{KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
     native::MessageBatch,
-    producer::{LaneProducer, OutputTopics},
+    producer::LaneProducer,
     source::Membership,
 };
 use crate::worker::{
@@ -32,7 +32,8 @@ pub const COMMIT_WATCHDOG: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as
 /// The same of a recovery: its steps (abort 10 s, start 25 s) have had their time.
 const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
 
-type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
+/// A decided batch of Kafka's.
+pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
 enum Command {
     Commit(KafkaJob),
@@ -76,14 +77,13 @@ impl KafkaSink {
     }
 
     fn spawn(&self) -> Result<Committer, CommitError> {
-        let topics = OutputTopics::new(&self.options).map_err(CommitError::Fatal)?;
         let (options, lane) = (Arc::clone(&self.options), self.lane);
         // One command is in flight at a time; the room of one keeps a send from blocking.
         let (commands, inbox) = sync_channel(1);
         let (outbox, replies) = mpsc::channel(1);
         thread::Builder::new()
             .name(format!("lane-{lane}-commit"))
-            .spawn(move || serve(&options, lane, &topics, &inbox, &outbox))
+            .spawn(move || serve(&options, lane, &inbox, &outbox))
             .map_err(|error| CommitError::Failed(format!("no thread for the producer: {error}")))?;
         Ok(Committer { commands, replies })
     }
@@ -159,7 +159,6 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
 fn serve(
     options: &KafkaOptions,
     lane: usize,
-    topics: &OutputTopics,
     commands: &Receiver<Command>,
     replies: &mpsc::Sender<Reply>,
 ) {
@@ -167,7 +166,7 @@ fn serve(
     for command in commands {
         let reply = match command {
             Command::Commit(job) => Reply::Done(match &mut producer {
-                Some(producer) => producer.commit(&job, topics),
+                Some(producer) => producer.commit(&job),
                 None => Err(CommitError::Failed("there is no producer yet".to_owned())),
             }),
             Command::Recover => {

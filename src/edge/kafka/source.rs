@@ -233,18 +233,28 @@ impl Source for KafkaSource {
                     return Ok(Some(event));
                 }
             }
+            if self.is_full(batch, max) {
+                return Ok(None);
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             let room = max.saturating_sub(batch.len());
             let fitting =
                 self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
             let most = room.min(TAKE).min(fitting.max(1));
+            let before = batch.len();
             for error in batch.fill(&self.queue, most, left.min(SLICE)) {
                 self.judge(error.code, &format!("partition {}", error.partition))?;
             }
-            if batch.len() >= max || batch.bytes() >= self.batch_bytes || Instant::now() >= deadline {
+            // Where the time is over, what is there is taken still: a call that got all that it asked for may have left some.
+            let more = batch.len() - before >= most;
+            if !more && Instant::now() >= deadline {
                 return Ok(None);
             }
         }
+    }
+
+    fn is_full(&self, batch: &Self::Batch, max: usize) -> bool {
+        batch.len() >= max || batch.bytes() >= self.batch_bytes
     }
 
     async fn settle(&mut self) -> Result<(), SourceError> {

@@ -16,7 +16,8 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, LaneContext},
     native::{MessageBatch, MessageQueue},
-    offsets::{offsets_at, partitions_of},
+    offsets::{offsets_at, partitions_of, right_to_read},
+    rights::Right,
 };
 use crate::{
     domain::time::Time,
@@ -79,7 +80,11 @@ fn settings(options: &KafkaOptions) -> ClientConfig {
 }
 
 fn failed(topic: &str, error: &KafkaError) -> SpanError {
-    SpanError { topic: topic.to_owned(), reason: error.to_string() }
+    let reason = match right_to_read(error, topic) {
+        Some(right) => format!("Kafka does not let weir ({error}): grant {right} (docs/security.md)"),
+        None => error.to_string(),
+    };
+    SpanError { topic: topic.to_owned(), reason }
 }
 
 /// How far each partition of a topic reaches, ascending.
@@ -196,7 +201,10 @@ impl SpanReader {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
                 "retention has deleted records while they were read: run it again".to_owned()
             }
-            RDKafkaErrorCode::TopicAuthorizationFailed => format!("{code}: grant READ on it"),
+            RDKafkaErrorCode::TopicAuthorizationFailed => {
+                let right = Right::ReadTopic(self.topic.clone());
+                format!("Kafka does not let weir ({code}): grant {right} (docs/security.md)")
+            }
             RDKafkaErrorCode::Fatal => "the consumer failed for good".to_owned(),
             other => {
                 tracing::warn!(error = %other, partition, "reading {}", self.topic);

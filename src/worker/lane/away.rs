@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, collections::BTreeSet, time::Duration};
 
+use crate::worker::ports::in_short;
+
 /// Why a shard is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
@@ -114,15 +116,6 @@ impl Away {
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("{}; their intents go by on_unavailable", parts.join(", ")))
-    }
-}
-
-/// `[1, 2, 3] and 338 more`
-fn in_short(shards: &[u16]) -> String {
-    const SHOWN: usize = 8;
-    match shards.len().checked_sub(SHOWN) {
-        None | Some(0) => format!("{shards:?}"),
-        Some(more) => format!("{:?} and {more} more", &shards[..SHOWN]),
     }
 }
 

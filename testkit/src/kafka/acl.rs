@@ -70,6 +70,14 @@ impl Grant {
         ensure!(!grant.operations.is_empty() && !grant.resources.is_empty(), "{arguments:?} grants nothing");
         Ok(grant)
     }
+
+    /// Each operation, as `kafka-acls.sh --list` calls it, with each resource's name.
+    #[must_use]
+    pub fn bindings(&self) -> Vec<(String, String)> {
+        let called = |operation| format!("{operation:?}").trim_start_matches("RD_KAFKA_ACL_OPERATION_").to_owned();
+        let of = |name: &String| self.operations.iter().map(|op| (called(op), name.clone())).collect::<Vec<_>>();
+        self.resources.iter().flat_map(|(_, name)| of(name)).collect()
+    }
 }
 
 impl KafkaClient {

@@ -50,7 +50,8 @@ impl S3Access for Rights {
         // As AWS names the right that a request takes.
         let action = match context.s3_op().name() {
             "GetObject" | "HeadObject" => "s3:GetObject",
-            "PutObject" => "s3:PutObject",
+            "PutObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => "s3:PutObject",
+            "AbortMultipartUpload" => "s3:AbortMultipartUpload",
             "DeleteObject" => "s3:DeleteObject",
             _ => "s3:ListBucket",
         };

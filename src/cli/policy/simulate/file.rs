@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     args::Plan,
-    past::{Batch, Past, Unwrapped, unwrap_line},
+    past::{Batch, Past, Unwrapped, unwrap_line, wrong_time},
     progress,
 };
 use crate::domain::{decode::decode, intent::MAX_INTENT_BYTES, simulation::Source, time::Time};
@@ -61,7 +61,7 @@ impl FileInput {
                 Err(letter) => {
                     // Nothing says when it came, so it is counted whatever times were asked for.
                     source.records += 1;
-                    source.dead_letter(letter.reason);
+                    source.dead_letter(wrong_time(line.text).unwrap_or(letter.reason));
                     continue;
                 }
             };

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    domain::time::Time,
+    domain::{dead_letter::DeadLetterReason, time::Time},
     worker::record::{Headers, RecordView, Records},
 };
 
@@ -147,6 +147,26 @@ impl Written<'_> {
             Self::Millis(millis) => Time::from_millis(*millis),
             Self::Text(text) => Time::from_rfc3339(text),
         }
+    }
+}
+
+/// What is wrong with the time of a line that has an intent inside, where that is why the line is read as none.
+pub(super) fn wrong_time(line: &[u8]) -> Option<DeadLetterReason> {
+    #[derive(Deserialize)]
+    struct Around<'l> {
+        #[serde(borrow)]
+        at: &'l RawValue,
+        #[serde(borrow)]
+        intent: &'l RawValue,
+    }
+    let around: Around<'_> = serde_json::from_slice(line).ok()?;
+    // An intent may have members of these names itself.
+    if !around.intent.get().starts_with('{') || around.at.get() == "null" {
+        return None;
+    }
+    match serde_json::from_str::<Written<'_>>(around.at.get()) {
+        Ok(written) => written.time().is_none().then_some(DeadLetterReason::BadTime),
+        Err(_) => Some(DeadLetterReason::WrongType),
     }
 }
 

@@ -1,0 +1,237 @@
+//! Handing records to a producer.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    marker::PhantomData,
+    mem,
+    num::NonZeroI32,
+    ptr::{self, NonNull},
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, bindings as rd, client::Client, consumer::ConsumerContext, error::RDKafkaErrorCode,
+    types::RDKafkaRespErr,
+};
+
+use super::{Message, MessageBatch};
+
+/// A topic as a producer knows it: found by name once, not once a record.
+pub struct Topic {
+    topic: NonNull<rd::rd_kafka_topic_t>,
+}
+
+// SAFETY: librdkafka's topics are counted and locked inside; a handle may be used from any thread.
+unsafe impl Send for Topic {}
+
+impl Topic {
+    /// A topic of this client. It must be dropped before the client is (see `outbox`).
+    ///
+    /// # Errors
+    /// librdkafka takes no topic of this name.
+    pub fn new<C: ClientContext>(client: &Client<C>, name: &CStr) -> Result<Self, String> {
+        // SAFETY: client and name are alive for the length of the call, which copies the name.
+        let topic = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
+        NonNull::new(topic).map(|topic| Self { topic }).ok_or_else(|| format!("librdkafka takes no topic {name:?}"))
+    }
+
+    /// The partition that a key goes to, of so many: Java's.
+    #[must_use]
+    pub fn partition_of(&self, key: &[u8], partitions: NonZeroI32) -> i32 {
+        // SAFETY: the key is alive, and the function looks at nothing else: the opaques are the caller's own.
+        unsafe {
+            rd::rd_kafka_msg_partitioner_murmur2(
+                self.topic.as_ptr(),
+                key.as_ptr().cast(),
+                key.len(),
+                partitions.get(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        }
+    }
+}
+
+impl Drop for Topic {
+    fn drop(&mut self) {
+        // SAFETY: made by `rd_kafka_topic_new`, given back once.
+        unsafe { rd::rd_kafka_topic_destroy(self.topic.as_ptr()) }
+    }
+}
+
+/// Headers that are not yet handed to a producer.
+struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
+
+impl OwnedHeaders {
+    /// The message's headers with ours behind them, byte for byte.
+    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Option<Self> {
+        let theirs = message.headers;
+        // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
+        let headers = NonNull::new(unsafe {
+            if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
+        })
+        .map(Self)?;
+        for (name, value) in ours {
+            // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
+            // longer than isize::MAX.
+            unsafe {
+                rd::rd_kafka_header_add(
+                    headers.0.as_ptr(),
+                    name.as_ptr().cast::<c_char>(),
+                    name.len().cast_signed(),
+                    value.as_ptr().cast::<c_void>(),
+                    value.len().cast_signed(),
+                );
+            }
+        }
+        Some(headers)
+    }
+}
+
+impl Drop for OwnedHeaders {
+    fn drop(&mut self) {
+        // SAFETY: ours, and freed once: `produce` forgets the handle when the producer took it over.
+        unsafe { rd::rd_kafka_headers_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// Key and value of an output: a message's, or the message's key with another value.
+fn content(message: &Message, value: Option<&[u8]>) -> (*mut c_void, usize) {
+    let raw = message.raw();
+    value.map_or((raw.payload, raw.len), |ours| (ours.as_ptr().cast_mut().cast(), ours.len()))
+}
+
+/// Hands the record that is made of message `index` of `batch` to the producer: with `value` in place of its own, if there
+/// is one, and `ours` behind its headers. Partition -1: the one that the producer's partitioner finds for the key.
+///
+/// # Errors
+/// librdkafka's code; `QueueFull` means serve the producer and try again.
+pub fn produce<C: ClientContext, D: ConsumerContext>(
+    client: &Client<C>,
+    (topic, partition): (&Topic, i32),
+    (batch, index): (&MessageBatch<D>, usize),
+    value: Option<&[u8]>,
+    ours: &[(&'static str, String)],
+) -> Result<(), RDKafkaErrorCode> {
+    let message = &batch.messages[index];
+    let headers = OwnedHeaders::extend(message, ours).ok_or(RDKafkaErrorCode::InvalidArgument)?;
+    let (raw, (start, length)) = (message.raw(), content(message, value));
+    // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
+    // (F_COPY) before the call returns; the headers become the producer's on success only.
+    let error = unsafe {
+        rd::rd_kafka_producev(
+            client.native_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT,
+            topic.topic.as_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
+            partition,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
+            rd::RD_KAFKA_MSG_F_COPY,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,
+            start,
+            length,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
+            raw.key,
+            raw.key_len,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
+            headers.0.as_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
+        )
+    };
+    if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+        mem::forget(headers);
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+/// Records without headers for one partition, which are handed over in one call: librdkafka's call for many takes no headers.
+/// It borrows the batch, and the values, that they are made of.
+#[derive(Default)]
+pub struct Run<'b> {
+    partition: i32,
+    records: Vec<rd::rd_kafka_message_t>,
+    borrowed: PhantomData<&'b [u8]>,
+}
+
+impl<'b> Run<'b> {
+    /// How many records wait to be handed over.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Partition and offset of the message that the first of them is made of.
+    #[must_use]
+    pub fn first(&self) -> Option<(i32, i64)> {
+        self.records.first().map(|record| (record.partition, record.offset))
+    }
+
+    /// Whether a record for this partition may be added: one behind the other, all are for the same.
+    #[must_use]
+    pub fn takes(&self, partition: i32) -> bool {
+        self.records.is_empty() || self.partition == partition
+    }
+
+    /// Adds the record that is made of message `index` of `batch`, which has no headers: with `value` in place of its own,
+    /// if there is one. Partition -1: the ones that the producer's partitioner finds for the keys.
+    pub fn add<D: ConsumerContext>(
+        &mut self,
+        partition: i32,
+        (batch, index): (&'b MessageBatch<D>, usize),
+        value: Option<&'b [u8]>,
+    ) {
+        let message = &batch.messages[index];
+        let (raw, (payload, len)) = (message.raw(), content(message, value));
+        self.partition = partition;
+        self.records.push(rd::rd_kafka_message_t {
+            err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
+            rkt: ptr::null_mut(),
+            // Not read by the call: where it came from, for `first`.
+            partition: raw.partition,
+            offset: raw.offset,
+            payload,
+            len,
+            key: raw.key,
+            key_len: raw.key_len,
+            _private: ptr::null_mut(),
+        });
+    }
+
+    /// Hands over as many as the producer takes, in their order; none is left then.
+    ///
+    /// # Errors
+    /// What the first one that it did not take met, which is the first that is left: `QueueFull` means serve the producer
+    /// and try again.
+    pub fn produce(&mut self, topic: &Topic) -> Result<(), RDKafkaErrorCode> {
+        let count = c_int::try_from(self.records.len()).unwrap_or(c_int::MAX);
+        // SAFETY: there are as many records as it is told, whose keys and values are alive: they are borrowed. It copies
+        // them (F_COPY) before it returns, and writes to the records' `err` alone.
+        let taken = unsafe {
+            let (topic, records) = (topic.topic.as_ptr(), self.records.as_mut_ptr());
+            rd::rd_kafka_produce_batch(topic, self.partition, rd::RD_KAFKA_MSG_F_COPY, records, count)
+        };
+        if usize::try_from(taken).is_ok_and(|taken| taken == self.records.len()) {
+            self.records.clear();
+            return Ok(());
+        }
+        let left = |record: &rd::rd_kafka_message_t| record.err != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR;
+        let first = self.records.iter().position(left).unwrap_or(self.records.len());
+        self.records.drain(..first);
+        match self.records.first() {
+            None => Ok(()),
+            Some(record) => Err(record.err.into()),
+        }
+    }
+}
+
+/// Waits until all records handed to the producer have been answered, at most `wait`. Returns whether they have.
+///
+/// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
+/// polling the producer, or this never becomes true.
+pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
+    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the client is alive for the length of the call.
+    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), wait_ms) };
+    error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+}

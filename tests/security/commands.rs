@@ -1,0 +1,135 @@
+//! Refunds, `weir rebuild`, `weir policy simulate` and `weir explain` work with exactly the rights of the page; what is
+//! missing is named.
+
+use testkit::{kafka::Record, process::Exit, wait_until};
+
+use crate::{
+    page,
+    stage::{Door, REDIS_PASSWORD, STAGE, publish, says, works},
+    support::{
+        DEADLINE, Scene,
+        http::{metric, wait_ready},
+    },
+};
+
+/// A scene with refunds, whose worker has the rights of the page.
+fn scene(name: &str, user: &'static str) -> Scene {
+    let mut scene = STAGE.scene(name, Door::Mutual(user));
+    scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
+    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    STAGE.grant(user, &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka refunds", &scene)].concat());
+    scene
+}
+
+/// The scene as another user, to whom so much of a block is granted.
+fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str) {
+    let lines = blocks.iter().flat_map(|block| STAGE.lines(block, scene));
+    let lines: Vec<String> = lines.filter(|line| without.is_empty() || !line.contains(without)).collect();
+    STAGE.grant(user, &lines);
+    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__PROPERTIES"));
+    STAGE.come_by(scene, Door::Mutual(user));
+}
+
+#[test]
+fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
+    let mut scene = scene("refunds", "refunds");
+    publish(&scene);
+    let mut worker = scene.worker("i");
+    scene.drain(&mut worker);
+    let sent = format!(r#"{{"intent_id":"{} 3","user_id":"user-3"}}"#, scene.name);
+    scene.kafka.publish(&scene.topic("refunds"), [Record::keyless(&sent), Record::keyless("no refund")]).unwrap();
+    wait_ready(&worker);
+    let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
+    wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
+    wait_until(DEADLINE, "what is no refund is told", || scene.output("dead").len() == 1);
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+
+    let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
+    let cases = [
+        ("refunds-no-topic", format!("--topic {topic}"), format!("grant READ on the topic {topic}")),
+        ("refunds-no-group", format!("--group {group}"), format!("grant READ on the group {group}")),
+        ("refunds-no-transaction", format!("{group}-i-"), format!("grant WRITE on the transactional id {group}-i-")),
+    ];
+    for (user, without, named) in &cases {
+        as_user(&mut scene, user, &["kafka run", "kafka refunds"], without);
+        let mut worker = scene.worker("i");
+        let exit = worker.wait_exit(DEADLINE).unwrap();
+        let log = worker.log();
+        assert_eq!(exit, Exit::Code(1), "{user}: {log}");
+        assert!(log.lines().any(|line| line.starts_with("weir: ") && line.contains(named)), "{user}: {named}: {log}");
+    }
+}
+
+#[test]
+fn a_rebuild_works_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
+    let mut scene = scene("rebuild", "rebuild-worker");
+    works(&scene);
+    let rebuild = ["rebuild", "--all", "--settle", "0s", "--output", "json"];
+    as_user(&mut scene, "rebuild", &["kafka rebuild"], "");
+    let (exit, said) = says(&scene, &[], &rebuild);
+    assert!(exit == Exit::Code(1) && said.to_lowercase().contains("'del'"), "the worker's rights at Redis: {said}");
+    STAGE.redis_acl(&scene.name, &page::redis_rights("redis rebuild", &scene.name, REDIS_PASSWORD));
+    let (exit, said) = says(&scene, &[], &rebuild);
+    assert_eq!(exit, Exit::Code(0), "{said}");
+    assert!(said.contains("\"unreadable\": 0") && !said.contains("WARN"), "{said}");
+
+    for (user, topic) in [("rebuild-no-approved", "approved"), ("rebuild-no-refunds", "refunds")] {
+        let topic = scene.topic(topic);
+        as_user(&mut scene, user, &["kafka rebuild"], &topic);
+        let (exit, said) = says(&scene, &[], &rebuild);
+        assert_eq!(exit, Exit::Code(1), "{user}: {said}");
+        assert!(said.contains(&format!("grant READ on the topic {topic}")), "{user}: {said}");
+    }
+    // The group is only named; without the right the client says so, and what is read is the same.
+    as_user(&mut scene, "rebuild-no-group", &["kafka rebuild"], "--group");
+    let (exit, said) = says(&scene, &[], &rebuild);
+    assert!(exit == Exit::Code(0) && said.contains("WARN"), "{said}");
+}
+
+#[test]
+fn a_simulation_of_topics_works_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
+    let mut scene = scene("simulate", "simulate-worker");
+    works(&scene);
+    let policy = scene.path("policy.toml").display().to_string();
+    let simulate = ["policy", "simulate", "--policy", &policy, "--intents", "topic", "--output", "json"];
+    as_user(&mut scene, "simulate", &["kafka simulate"], "");
+    let (exit, said) = says(&scene, &[], &simulate);
+    assert_eq!(exit, Exit::Code(0), "{said}");
+    assert!(said.contains("\"records\": 10") && !said.contains("WARN"), "{said}");
+    for (user, topic) in [("simulate-no-intents", "intents"), ("simulate-no-approved", "approved")] {
+        let topic = scene.topic(topic);
+        as_user(&mut scene, user, &["kafka simulate"], &topic);
+        let (exit, said) = says(&scene, &[], &simulate);
+        assert_eq!(exit, Exit::Code(1), "{user}: {said}");
+        assert!(said.contains(&format!("grant READ on the topic {topic}")), "{user}: {said}");
+    }
+}
+
+#[test]
+fn explain_needs_nothing_of_kafka_and_each_word_of_its_line_at_redis() {
+    let mut scene = scene("explain", "explain-worker");
+    works(&scene);
+    // Nobody answers there.
+    scene.env.push(("WEIR__KAFKA__BROKERS", "127.0.0.1:1".into()));
+    let user = format!("{}-explain", scene.name);
+    scene.env.push(("WEIR__REDIS__USERNAME", user.clone()));
+    let rights = page::redis_rights("redis explain", &scene.name, REDIS_PASSWORD);
+    STAGE.redis_acl(&user, &rights);
+    let (exit, said) = says(&scene, &[], &["explain", "user-3"]);
+    assert!(exit == Exit::Code(0) && !said.contains("WARN") && said.contains("user-3"), "{said}");
+
+    let commands = rights.iter().filter(|word| word.starts_with('+'));
+    let mut unneeded = Vec::new();
+    for left_out in commands {
+        STAGE.redis_acl(&user, &[format!("-{}", &left_out[1..])]);
+        let (_, said) = says(&scene, &[], &["explain", "user-3"]);
+        STAGE.redis_acl(&user, std::slice::from_ref(left_out));
+        // As Redis names it; of a script's commands Redis 7.0 gives the line only.
+        let named = said.to_lowercase().contains(&format!("'{}'", &left_out[1..])) || said.contains("docs/security.md");
+        if !named && left_out != "+asking" {
+            unneeded.push(format!("{left_out}: {said}"));
+        }
+    }
+    assert!(unneeded.is_empty(), "not needed, or not named:\n{}", unneeded.join("\n"));
+}

@@ -1,0 +1,77 @@
+//! The command lines of the page, as they stand there, given to Kafka's own tool and to a Redis.
+
+use std::{collections::BTreeSet, process::Command};
+
+use testkit::{
+    kafka::{Grant, libs_folder},
+    redis::RedisServer,
+};
+
+use crate::{page, redis_support, stage::STAGE};
+
+/// The blocks with `acl` lines.
+const BLOCKS: [&str; 5] = ["kafka run", "kafka check", "kafka refunds", "kafka rebuild", "kafka simulate"];
+
+#[test]
+fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    // What an installation of Kafka has by that name.
+    let tool = format!(
+        "#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
+         -cp '{}/*' org.apache.kafka.tools.AclCommand \"$@\"\n",
+        libs_folder().display()
+    );
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("kafka-acls.sh", &tool);
+    write("admin.properties", "");
+    let lines: Vec<&str> = BLOCKS.into_iter().map(page::block).collect();
+    write("lines.sh", &format!("{}\n{}", page::block("kafka acl"), lines.concat()));
+    let script = "chmod +x kafka-acls.sh; . ./lines.sh; \
+                  kafka-acls.sh --bootstrap-server \"$BROKERS\" --list --principal User:weir";
+    let mut bash = Command::new("bash");
+    bash.args(["-euc", script]).current_dir(folder.path()).env("BROKERS", STAGE.kafka.admin().bootstrap());
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let output = bash.env("PATH", path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    // What is listed at the end is what the other tests grant: each operation on each resource.
+    let (_, listed) = said.rsplit_once("ACLs for principal").unwrap_or(("", &said));
+    let granted: BTreeSet<String> = BLOCKS
+        .into_iter()
+        .flat_map(page::block_lines)
+        .flat_map(|line| Grant::parse(line).unwrap().bindings())
+        .map(|(operation, resource)| format!("{operation} {resource}"))
+        .collect();
+    assert!(granted.len() > 10, "{granted:?}");
+    for binding in &granted {
+        let (operation, resource) = binding.split_once(' ').unwrap();
+        let under = listed.split("Current ACLs for resource").find(|part| part.contains(&format!("name={resource},")));
+        let word = format!("operation={operation},");
+        assert!(under.is_some_and(|part| part.contains(&word)), "{binding} is not there: {listed}");
+    }
+}
+
+#[tokio::test]
+async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by_them() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    for name in ["redis", "redis rebuild", "redis explain"] {
+        let words: Vec<&str> = page::block(name).split_whitespace().collect();
+        assert_eq!(server.cli(&words).unwrap().trim(), "OK", "{name}");
+    }
+    let mut options = redis_support::options(&[server.url()]);
+    options.prefix = "weir".to_owned();
+    options.username = Some("weir".to_owned());
+    options.password = Some(weir::edge::redis::Password("password".to_owned()));
+    let opened = redis_support::opened(&options).await.unwrap();
+    let one = redis_support::batch(
+        redis_support::at(0),
+        &[redis_support::cap(1, redis_support::DAY_MS)],
+        vec![redis_support::ask("somebody", 1)],
+    );
+    let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
+    result.unwrap();
+    assert!(answers[0].is_some());
+    // And nothing beyond: the password of the default user is not theirs, nor are other keys.
+    let users = server.cli(&["acl", "list"]).unwrap();
+    assert!(users.contains("user weir on") && users.contains("user weir-explain on"), "{users}");
+}
