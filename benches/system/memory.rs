@@ -144,8 +144,9 @@ pub fn run(memory: &Memory) -> Result<Report> {
     let done = AtomicBool::new(false);
     let rows = thread::scope(|scope| {
         let pid = process.pid();
-        scope.spawn(|| look(pid, &most, &done));
-        let rows = feed(&servers, &run, &mut process, intent_bytes, &most);
+        let (most, done) = (&most, &done);
+        scope.spawn(move || look(pid, most, done));
+        let rows = feed(&servers, &run, &mut process, intent_bytes, most);
         done.store(true, Ordering::Relaxed);
         rows
     })?;
