@@ -1,45 +1,72 @@
-//! Loading and asking a set of 270 million users in four u32 segments: `cargo bench --bench segments`.
+//! Loading, asking and refreshing sets of 270 million users in four u32 segments: `cargo bench --bench segments`.
 //!
-//! The users of `Scattered` are spread at random, which is the largest that such a set can be (134 MB); those of
-//! `InRuns` have their segments in runs of a hundred thousand, with gaps.
+//! Three sets: `scattered`, users assigned by a hash, which is the largest that such a set can be (134 MB of bitmaps);
+//! `in runs`, ranges of a hundred thousand ids with gaps; and `mixed`, two segments by hash at densities of their own, a
+//! range of new users, and a thin segment of one in two thousand. Each is loaded by a process of its own, so that memory
+//! is that of the set. Nothing here passes or fails by time.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot be set up should say so and end")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
-use std::{fs, hint::black_box, sync::Arc};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
-use divan::{Bencher, counter::ItemsCount};
 use roaring::RoaringBitmap;
 use sha2::Digest;
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use weir::{
-    domain::segment::{LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
+    domain::segment::{
+        Blocks, LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind,
+    },
     edge::{
         object_store::{Location, S3Options, StoredObject},
         segments::{SegmentSource, write_members},
     },
+    worker::refresh::{Refreshed, refresh},
 };
 
 const USERS: u32 = 270_000_000;
 const BATCH: u32 = 10_000;
 const SEGMENTS: usize = 4;
-
-fn main() {
-    divan::main();
-}
+/// Batches of which the median is taken.
+const BATCHES: u32 = 300;
+/// Ids in one container of a bitmap.
+const BLOCK: u32 = 65_536;
+/// Tells the process that measures from the one that makes the sets.
+const FOLDER: &str = "WEIR_BENCH_SEGMENTS";
 
 /// How users are spread over segments.
 #[derive(Debug, Clone, Copy)]
 enum Spread {
     Scattered,
     InRuns,
+    Mixed,
 }
 
 impl Spread {
-    fn segment(self, user: u32) -> Option<usize> {
+    fn segment(self, user: u32, version: u32) -> Option<usize> {
+        let drawn = mix(user ^ version.rotate_right(4));
         match self {
-            Self::Scattered => Some(mix(user) as usize % SEGMENTS),
-            Self::InRuns => Some(user as usize / 100_000 % 5).filter(|&run| run < SEGMENTS && !user.is_multiple_of(7)),
+            Self::Scattered => Some(drawn as usize % SEGMENTS),
+            Self::InRuns => {
+                Some((user + version) as usize / 100_000 % 5).filter(|&run| run < SEGMENTS && user % 7 != 0)
+            }
+            Self::Mixed => match (user, drawn % 2000) {
+                (_, 0) => Some(3),
+                (user, _) if user > USERS / 10 * 9 => Some(0),
+                (_, 1..600) => Some(1),
+                (_, 600..1500) => Some(2),
+                _ => None,
+            },
         }
     }
 }
@@ -51,61 +78,150 @@ fn mix(number: u32) -> u32 {
     u32::try_from(mixed >> 32).unwrap_or_default()
 }
 
-fn write_set(spread: Spread) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let mut bits = vec![vec![0_u8; USERS as usize / 8 + 1]; SEGMENTS];
-    for user in 0..USERS {
-        if let Some(segment) = spread.segment(user) {
-            bits[segment][user as usize / 8] |= 1 << (user % 8);
+fn main() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        return measure(&PathBuf::from(folder));
+    }
+    println!("{USERS} users in {SEGMENTS} segments, batches of {BATCH}, load {}", load_average());
+    for (name, spread) in [("scattered", Spread::Scattered), ("in runs", Spread::InRuns), ("mixed", Spread::Mixed)] {
+        let folder = tempfile::tempdir().unwrap();
+        for version in [1, 2] {
+            write_set(folder.path(), spread, version);
+        }
+        println!("\n{name}:");
+        let status = Command::new(env::current_exe().unwrap()).env(FOLDER, folder.path()).status().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn write_set(folder: &Path, spread: Spread, version: u32) {
+    let mut segments = vec![Blocks::new(); SEGMENTS];
+    for first in (0..USERS).step_by(BLOCK as usize) {
+        let mut bits = vec![vec![0_u8; BLOCK as usize / 8]; SEGMENTS];
+        for user in first..(first + BLOCK).min(USERS) {
+            if let Some(segment) = spread.segment(user, version) {
+                bits[segment][(user - first) as usize / 8] |= 1 << (user % 8);
+            }
+        }
+        for (ids, bits) in segments.iter_mut().zip(bits) {
+            // None of a segment in a block is nothing to add.
+            let _ = ids.push(RoaringBitmap::from_lsb0_bytes(first, &bits));
         }
     }
-    let entry = |(number, bits): (usize, Vec<u8>)| {
-        let mut bitmap = RoaringBitmap::from_lsb0_bytes(0, &bits);
-        bitmap.optimize();
-        let cardinality = bitmap.len();
-        let mut bytes = Vec::new();
-        write_members(&Members::U32(bitmap), &mut bytes).unwrap();
-        let name = format!("segment-{number}");
-        fs::write(folder.path().join(&name), &bytes).unwrap();
+    let entry = |(number, mut ids): (usize, Blocks)| {
+        ids.optimize();
+        let (cardinality, mut bytes) = (ids.len(), Vec::new());
+        write_members(&Members::U32(ids), &mut bytes).unwrap();
+        let name = format!("segment-{number}-{version}");
+        fs::write(folder.join(&name), &bytes).unwrap();
         let object = ObjectKey::parse(&name).unwrap();
         let sha256 = Sha256(sha2::Sha256::digest(&bytes).into());
-        ManifestSegment { name, object, bytes: bytes.len() as u64, sha256, cardinality }
+        ManifestSegment { name: format!("segment-{number}"), object, bytes: bytes.len() as u64, sha256, cardinality }
     };
-    let segments = bits.into_iter().enumerate().map(entry).collect();
-    let manifest = Manifest { version: "bench".to_owned(), user_id: UserIdKind::U32, segments };
-    fs::write(folder.path().join("manifest.json"), manifest.to_json()).unwrap();
-    folder
+    let segments = segments.into_iter().enumerate().map(entry).collect();
+    let manifest = Manifest { version: version.to_string(), user_id: UserIdKind::U32, segments };
+    fs::write(folder.join(format!("manifest-{version}.json")), manifest.to_json()).unwrap();
 }
 
-fn load(runtime: &Runtime, folder: &TempDir) -> Arc<SegmentSet> {
-    runtime.block_on(async {
-        let manifest = Location::File(folder.path().join("manifest.json"));
-        let manifest = StoredObject::connect(&manifest, &S3Options::default()).await;
-        SegmentSource::new(manifest, "").load().await.unwrap().unwrap()
-    })
+/// Makes this version the current one.
+fn publish(folder: &Path, version: u32) {
+    fs::rename(folder.join(format!("manifest-{version}.json")), folder.join("manifest.json")).unwrap();
 }
 
-/// Reading, hashing, checking and comparing all objects.
-#[divan::bench(args = [Spread::Scattered, Spread::InRuns], sample_count = 5, sample_size = 1)]
-fn load_270_million_users(bencher: Bencher<'_, '_>, spread: Spread) {
-    let folder = write_set(spread);
+fn measure(folder: &Path) {
+    publish(folder, 1);
     let runtime = Runtime::new().unwrap();
-    bencher.bench_local(|| load(&runtime, &folder));
+    let (mut source, empty_mb) = runtime.block_on(async {
+        let manifest = Location::File(folder.join("manifest.json"));
+        let manifest = StoredObject::connect(&manifest, &S3Options::default()).await;
+        (SegmentSource::new(manifest, ""), resident_mb("VmRSS:"))
+    });
+    // The operating system has the files in memory: they were written just now.
+    let began = Instant::now();
+    let set = runtime.block_on(source.load()).unwrap().unwrap();
+    goal("read, hashed, checked and compared, s", began.elapsed().as_secs_f64(), 1.0);
+    goal("memory of the set, MB", resident_mb("VmRSS:") - empty_mb, 150.0);
+    goal("the same at its most while loading, MB", resident_mb("VmHWM:") - empty_mb, 150.0);
+    let mut times: Vec<Duration> =
+        Lane::default().batches(BATCHES, || Arc::clone(&set)).map(|turn| turn.looking).collect();
+    times.sort_unstable();
+    let at = |share: usize| times[times.len() * share / 100].as_secs_f64() * 1e3;
+    goal("look-ups of a batch, median, ms", at(50), 1.5);
+    println!("  the same: least {:.2}, a quarter {:.2}, p90 {:.2}", at(0), at(25), at(90));
+    measure_refresh(folder, &runtime, &mut source, set);
 }
 
-/// Batches of users of whom nothing is in the cache.
-#[divan::bench(args = [Spread::Scattered, Spread::InRuns], sample_count = 100, sample_size = 1)]
-fn look_up_a_batch_of_10_000(bencher: Bencher<'_, '_>, spread: Spread) {
-    let folder = write_set(spread);
-    let set = load(&Runtime::new().unwrap(), &folder);
-    let (mut scratch, mut found, mut round) = (LookupScratch::default(), Vec::new(), 0);
-    let batch = move || {
-        round += 1;
-        let user = |at: u32| mix(at * 7919 + round * 104_729) % USERS;
-        (0..BATCH).map(|at| user(at).to_string()).collect::<Vec<_>>()
-    };
-    bencher.counter(ItemsCount::new(BATCH)).with_inputs(batch).bench_local_values(|ids| {
-        set.lookup_many(ids.iter().map(String::as_str), &mut scratch, &mut found);
-        black_box(found.len())
+/// A lane looks up batches while the set is replaced by one that has no object in common with it.
+fn measure_refresh(folder: &Path, runtime: &Runtime, source: &mut SegmentSource, set: Arc<SegmentSet>) {
+    let refreshed = Refreshed::new(set);
+    let done = AtomicBool::new(false);
+    let turns = thread::scope(|scope| {
+        let (refreshed, done) = (&refreshed, &done);
+        let lane = scope.spawn(move || {
+            let turns = Lane::default().batches(u32::MAX, || refreshed.current());
+            turns.take_while(|_| !done.load(Ordering::Relaxed)).collect::<Vec<_>>()
+        });
+        publish(folder, 2);
+        runtime.block_on(async {
+            refresh(source, refreshed).await;
+            assert_eq!(refreshed.current().version(), "2");
+            // Until the old set is freed.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        });
+        done.store(true, Ordering::Relaxed);
+        lane.join().unwrap()
     });
+    let longest = |of: fn(&Turn) -> Duration| turns.iter().map(of).max().unwrap_or_default().as_secs_f64() * 1e3;
+    println!("  a lane during a refresh: {} batches", turns.len());
+    goal("  taking a set and letting go of it, longest, ms", longest(|turn| turn.swapping), 1.0);
+    println!(
+        "    looking up a batch, longest, ms: {:.2} (the loading threads share the cores)",
+        longest(|turn| turn.looking)
+    );
+}
+
+/// One batch of a lane.
+struct Turn {
+    /// Getting the set, and letting go of it at the end.
+    swapping: Duration,
+    looking: Duration,
+}
+
+#[derive(Default)]
+struct Lane {
+    scratch: LookupScratch,
+}
+
+impl Lane {
+    /// Looks up batches of users of whom nothing is in the cache.
+    fn batches(mut self, count: u32, set: impl Fn() -> Arc<SegmentSet>) -> impl Iterator<Item = Turn> {
+        let mut found = Vec::new();
+        (0..count).map(move |round| {
+            let user = |at: u32| mix(at.wrapping_mul(7919).wrapping_add(round.wrapping_mul(104_729))) % USERS;
+            let ids: Vec<String> = (0..BATCH).map(|at| user(at).to_string()).collect();
+            let began = Instant::now();
+            let set = set();
+            let got = began.elapsed();
+            set.lookup_many(ids.iter().map(String::as_str), &mut self.scratch, &mut found);
+            let looked = began.elapsed();
+            drop(set);
+            Turn { swapping: began.elapsed() - looked + got, looking: looked - got }
+        })
+    }
+}
+
+fn goal(what: &str, measured: f64, at_most: f64) {
+    let verdict = if measured <= at_most { "met" } else { "not met" };
+    println!("  {what}: {measured:.2}, wanted at most {at_most}: {verdict}");
+}
+
+fn resident_mb(name: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let kib: f64 = line.trim().trim_end_matches("kB").trim_end().parse().unwrap();
+    kib * 1024.0 / 1e6
+}
+
+fn load_average() -> String {
+    fs::read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or_default().to_owned()
 }

@@ -24,7 +24,7 @@ use weir::{
     },
 };
 
-use crate::zset::SortedSets;
+use crate::{async_client::AsyncClient, zset::SortedSets};
 
 /// What it prints before the number of intents, and of those suppressed, of each batch that is committed.
 const COMMITTED: &str = "committed ";
@@ -38,6 +38,8 @@ pub enum Caps {
     None,
     /// The published way.
     SortedSets,
+    /// The same script, one call at a time over an async client.
+    AsyncClient,
 }
 
 /// Drains until it is ended by a signal.
@@ -86,10 +88,17 @@ impl Committed {
     }
 }
 
+/// Who decides.
+enum Capper {
+    Nobody,
+    SortedSets(SortedSets),
+    AsyncClient(AsyncClient),
+}
+
 struct Bare {
     source: KafkaSource,
     sink: KafkaSink,
-    caps: Option<SortedSets>,
+    capper: Capper,
     /// Intents of the batch in flight, and those of them that are suppressed.
     in_flight: (usize, usize),
 }
@@ -99,11 +108,12 @@ impl Bare {
         let source = KafkaSource::join(kafka)?;
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
         sink.recover().await?;
-        let caps = match caps {
-            Caps::None => None,
-            Caps::SortedSets => Some(SortedSets::connect(&settings.redis)?),
+        let capper = match caps {
+            Caps::None => Capper::Nobody,
+            Caps::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
+            Caps::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
-        Ok(Self { source, sink, caps, in_flight: (0, 0) })
+        Ok(Self { source, sink, capper, in_flight: (0, 0) })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
@@ -132,9 +142,10 @@ impl Bare {
                 }
                 closed_at = Instant::now();
             }
-            let ways = match &mut self.caps {
-                None => vec![Destination::Approved; batch.len()],
-                Some(caps) => caps.decide(&batch)?,
+            let ways = match &mut self.capper {
+                Capper::Nobody => vec![Destination::Approved; batch.len()],
+                Capper::SortedSets(caps) => caps.decide(&batch)?,
+                Capper::AsyncClient(caps) => caps.decide(&batch).await?,
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
             let output = |to| Output { to, value: OutputValue::AsItCame, headers: Arc::clone(&headers) };

@@ -12,7 +12,7 @@ use testkit::{wait_for, worker::Worker};
 use crate::servers::{Run, Servers};
 
 /// How long one drain may take.
-const DEADLINE: Duration = Duration::from_secs(1800);
+pub const DEADLINE: Duration = Duration::from_secs(1800);
 /// How long one question to the brokers may take.
 const ASK: Duration = Duration::from_secs(10);
 /// How long a process may take to end.
@@ -82,9 +82,19 @@ pub fn end(mut process: Worker) -> Result<()> {
 
 /// The most memory that a process has had resident since its start, in MiB.
 pub fn peak_resident_mib(pid: i32) -> Result<f64> {
+    status_mib(pid, "VmHWM:")
+}
+
+/// The memory that a process has resident now, in MiB.
+pub fn resident_mib(pid: i32) -> Result<f64> {
+    status_mib(pid, "VmRSS:")
+}
+
+fn status_mib(pid: i32, name: &str) -> Result<f64> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a status without VmHWM")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("a status without {name}"))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim_end().parse()?;
     Ok(kib / 1024.0)
 }
@@ -100,13 +110,14 @@ pub fn cpu_us(pid: i32) -> Result<f64> {
 }
 
 /// A connection that is kept: a new one for each question would take CPU from what is measured.
-struct Progress {
+pub struct Progress {
     consumer: BaseConsumer,
     partitions: TopicPartitionList,
 }
 
 impl Progress {
-    fn of(servers: &Servers, group: &str) -> Result<Self> {
+    /// That of a group on the backlog's topic.
+    pub fn of(servers: &Servers, group: &str) -> Result<Self> {
         let client = servers.kafka.client();
         let consumer = client.config().set("group.id", group).create()?;
         let mut partitions = TopicPartitionList::new();
@@ -115,16 +126,17 @@ impl Progress {
     }
 
     /// Intents that the group has committed; `None` while its coordinator is not there yet.
-    fn committed(&self) -> Option<i64> {
+    pub fn committed(&self) -> Option<i64> {
+        Some(self.offsets()?.iter().sum())
+    }
+
+    /// The offset that each partition goes on from.
+    pub fn offsets(&self) -> Option<Vec<i64>> {
         let list = self.consumer.committed_offsets(self.partitions.clone(), ASK).ok()?;
-        let offsets = list
-            .elements()
-            .iter()
-            .map(|element| match element.offset() {
-                Offset::Offset(offset) => offset,
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => 0,
-            })
-            .sum();
-        Some(offsets)
+        let offset = |offset| match offset {
+            Offset::Offset(offset) => offset,
+            Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => 0,
+        };
+        Some(list.elements().iter().map(|element| offset(element.offset())).collect())
     }
 }

@@ -1,9 +1,10 @@
 //! What weir costs beside what it is built on, on real servers: `cargo xtask bench`.
 //!
-//! A backlog of seeded intents is published once. Then each round drains it three times, on the same servers, each time
+//! A backlog of seeded intents is published once. Then each round drains it four times, on the same servers, each time
 //! by a process of its own:
 //! * the bare loop: consume and produce in transactions and nothing else ([`bare_loop`]);
 //! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
+//! * the unpipelined way: the same by an async client, one call an intent ([`async_client`]);
 //! * `weir run`, the release binary.
 //!
 //! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
@@ -11,14 +12,19 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
+mod async_client;
 mod bare_loop;
 mod drain;
+mod goals;
 mod http;
 mod latency;
 mod machine;
+mod memory;
+mod plot;
 mod redis_info;
 mod report;
 mod rounds;
+mod scale;
 mod servers;
 mod sizes;
 mod store;
@@ -35,6 +41,7 @@ use crate::{
     report::{Measured, Report},
     servers::Servers,
     sizes::Sizes,
+    store::Size,
     workload::Workload,
 };
 
@@ -87,8 +94,23 @@ pub struct Settings {
     output: Output,
 }
 
+/// What settings are unless said otherwise.
+#[derive(Debug, Parser)]
+struct Unsaid {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Settings {
+    /// As without arguments.
+    fn defaults() -> Self {
+        Unsaid::parse_from(["bench"]).settings
+    }
+}
+
+/// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub enum Output {
     /// For people
     Table,
     /// For programs: every round, too
@@ -101,6 +123,10 @@ enum Child {
     Http(http::Load),
     /// How long an intent takes to come out
     Latency(latency::Load),
+    /// Whether an intent costs the same however many users, campaigns, nodes and lanes there are, and in whatever order
+    Scale(scale::Scale),
+    /// The most memory that a long drain takes
+    Memory(memory::Memory),
     /// The bare loop, in a process of its own; started by the bench itself
     #[command(hide = true)]
     BareLoop {
@@ -119,6 +145,8 @@ fn main() -> Result<()> {
         Some(Child::BareLoop { config, caps }) => bare_loop::run(&config, caps),
         Some(Child::Http(load)) => http(load),
         Some(Child::Latency(load)) => latency::print(load),
+        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),
+        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output()),
         None => run(cli.settings),
     }
 }
@@ -132,12 +160,18 @@ fn run(settings: Settings) -> Result<()> {
     eprintln!("sizes of records");
     let sizes = Sizes::measure(&servers)?;
     eprintln!("the store alone");
-    let store = store::measure(&servers, settings.store_users, settings.batch, settings.shards)?;
+    let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
+    let store = store::measure(&servers, size)?;
     let output = settings.output;
     let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store });
+    print(&report, output)
+}
+
+/// Prints a result as it is wanted.
+fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {
     match output {
         Output::Table => println!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Json => println!("{}", serde_json::to_string_pretty(report)?),
     }
     Ok(())
 }
@@ -147,9 +181,5 @@ fn http(load: http::Load) -> Result<()> {
     let workload = Workload::new(settings.intents, settings.users.unwrap_or(settings.intents / 5), settings.seed);
     let output = settings.output;
     let report = http::run(load, workload)?;
-    match output {
-        Output::Table => println!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
-    Ok(())
+    print(&report, output)
 }

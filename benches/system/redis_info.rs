@@ -1,13 +1,14 @@
 //! What the primaries say of themselves: CPU, memory, commands.
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use testkit::redis::RedisCluster;
 
 /// Commands that reach a server from outside of scripts: the script calls, connections, looking after the cluster, and
 /// this bench's own questions. Every other one was called by a script.
-const OUTER: [&str; 16] = [
+const OUTER: [&str; 20] = [
     "asking", "auth", "client", "cluster", "command", "config", "dbsize", "eval", "evalsha", "flushall", "hello",
-    "info", "ping", "readonly", "script", "select",
+    "info", "latency", "memory", "ping", "readonly", "scan", "script", "select", "slowlog",
 ];
 
 /// Totals over all primaries since they started, but for memory, which is what is in use.
@@ -68,5 +69,76 @@ impl RedisTotals {
             }
         }
         Ok(())
+    }
+}
+
+/// How long script calls took, and how large keys are.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct ScriptTimes {
+    /// 999 of 1,000 calls took at most so long on the node where that is longest, in microseconds of wall time: on a busy
+    /// machine others' work is in it.
+    pub p999_us: f64,
+    /// The slowest call, in microseconds; 0 if none took [`SLOW_US`].
+    pub slowest_us: f64,
+    /// MEMORY USAGE of the largest key, in bytes.
+    pub largest_key_bytes: f64,
+}
+
+/// From how long on a call is noted as slow.
+pub const SLOW_US: u32 = 1000;
+/// Slow calls that a node keeps.
+const SLOW_KEPT: &str = "100000";
+/// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
+type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
+
+impl ScriptTimes {
+    /// Begins to count anew.
+    pub fn reset(redis: &RedisCluster) -> Result<()> {
+        for node in redis.primaries()? {
+            let node = redis.node(node);
+            node.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", &SLOW_US.to_string()])?;
+            node.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;
+            node.query::<()>(&["SLOWLOG", "RESET"])?;
+            node.query::<()>(&["CONFIG", "RESETSTAT"])?;
+        }
+        Ok(())
+    }
+
+    /// Asks all primaries.
+    pub fn ask(redis: &RedisCluster) -> Result<Self> {
+        let mut times = Self::default();
+        for node in redis.primaries()? {
+            let info: String = redis.node(node).query(&["INFO", "latencystats"])?;
+            let line = info.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:"));
+            let p999 = line.and_then(|line| line.trim_end().split_once("p99.9=")).map(|(_, p999)| p999.parse::<f64>());
+            times.p999_us = times.p999_us.max(p999.transpose()?.unwrap_or_default());
+            let slow: Vec<SlowCall> = redis.node(node).query(&["SLOWLOG", "GET", SLOW_KEPT])?;
+            let calls =
+                slow.iter().filter(|call| call.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"evalsha")));
+            times.slowest_us = calls.map(|call| call.2).fold(times.slowest_us, f64::max);
+            times.largest_key_bytes = times.largest_key_bytes.max(largest_key_bytes(&redis.node(node).url())?);
+        }
+        Ok(times)
+    }
+}
+
+fn largest_key_bytes(url: &str) -> Result<f64> {
+    let mut connection = redis::Client::open(url)?.get_connection()?;
+    let (mut cursor, mut largest) = (0_u64, 0.0_f64);
+    loop {
+        let (next, keys): (u64, Vec<Vec<u8>>) =
+            redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(1000).query(&mut connection)?;
+        let mut sizes = redis::pipe();
+        for key in &keys {
+            sizes.cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0);
+        }
+        if !keys.is_empty() {
+            let sizes: Vec<Option<f64>> = sizes.query(&mut connection)?;
+            largest = sizes.into_iter().flatten().fold(largest, f64::max);
+        }
+        cursor = next;
+        if cursor == 0 {
+            return Ok(largest);
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Settings,
+    goals::{self, Goal},
     machine::Machine,
     rounds::{Capped, Drained, RedisCost, Round},
     sizes::Sizes,
@@ -23,6 +24,7 @@ pub struct Report {
     figures: Vec<Figure>,
     sizes: Sizes,
     store: StoreCost,
+    goals: Vec<Goal>,
     rounds: Vec<Round>,
 }
 
@@ -45,6 +47,8 @@ struct Figure {
     bare: Option<f64>,
     /// The published way's.
     zset: f64,
+    /// The unpipelined async client's.
+    client: f64,
     weir: f64,
     /// weir's over the bare loop's.
     to_bare: Option<Ratio>,
@@ -56,10 +60,13 @@ struct Figure {
 
 /// A ratio of two figures of the same round.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Ratio {
-    median: f64,
-    smallest: f64,
-    largest: f64,
+pub struct Ratio {
+    /// In the middle.
+    pub median: f64,
+    /// The smallest of a round.
+    pub smallest: f64,
+    /// The largest of a round.
+    pub largest: f64,
 }
 
 impl Report {
@@ -68,12 +75,10 @@ impl Report {
         let Measured { rounds, sizes, store } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {
             let bare: Vec<f64> = rounds.iter().map(|round| of(&round.bare)).collect();
-            let (zset, weir) = both(&rounds, |capped| of(&capped.drained));
-            Figure::of(name, decimals, Some(&bare), &zset, &weir)
+            Figure::of(name, decimals, Some(&bare), &Ways::of(&rounds, |capped| of(&capped.drained)))
         };
         let redis = |name, decimals, of: fn(&RedisCost) -> f64| {
-            let (zset, weir) = both(&rounds, |capped| of(&capped.redis));
-            Figure::of(name, decimals, None, &zset, &weir)
+            Figure::of(name, decimals, None, &Ways::of(&rounds, |capped| of(&capped.redis)))
         };
         let figures = vec![
             drained("intents/s", 0, |drained| drained.intents_per_s),
@@ -87,18 +92,20 @@ impl Report {
             redis("redis.calls a decision", 3, |cost| cost.redis_calls),
             redis("share suppressed", 3, |cost| cost.suppressed),
         ];
-        Self { machine, settings, workload, figures, sizes, store, rounds }
+        let goals = goals::judge(&rounds);
+        Self { machine, settings, workload, figures, goals, sizes, store, rounds }
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["", "bare loop", "a ZSET a user", "weir", "weir : bare loop", "weir : ZSET"]);
-        for Figure { name, bare, zset, weir, to_bare, to_zset, decimals } in &self.figures {
+        table.set_header(["", "bare loop", "a ZSET a user", "async client", "weir", "weir : bare loop", "weir : ZSET"]);
+        for Figure { name, bare, zset, client, weir, to_bare, to_zset, decimals } in &self.figures {
             let number = |value: f64| format!("{value:.decimals$}");
             let bare = bare.map(number).unwrap_or_default();
             let to_bare = to_bare.map(|ratio| ratio.to_string()).unwrap_or_default();
-            table.add_row([(*name).to_owned(), bare, number(*zset), number(*weir), to_bare, to_zset.to_string()]);
+            let (zset, client, weir) = (number(*zset), number(*client), number(*weir));
+            table.add_row([(*name).to_owned(), bare, zset, client, weir, to_bare, to_zset.to_string()]);
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -107,17 +114,28 @@ impl Report {
     }
 }
 
-/// A figure of the published way and of weir, by round.
-fn both(rounds: &[Round], of: impl Fn(&Capped) -> f64) -> (Vec<f64>, Vec<f64>) {
-    rounds.iter().map(|round| (of(&round.zset), of(&round.weir))).unzip()
+/// A figure of each way to cap, by round.
+struct Ways {
+    zset: Vec<f64>,
+    client: Vec<f64>,
+    weir: Vec<f64>,
+}
+
+impl Ways {
+    fn of(rounds: &[Round], of: impl Fn(&Capped) -> f64) -> Self {
+        let all = |way: fn(&Round) -> &Capped| rounds.iter().map(|round| of(way(round))).collect();
+        Self { zset: all(|round| &round.zset), client: all(|round| &round.client), weir: all(|round| &round.weir) }
+    }
 }
 
 impl Figure {
-    fn of(name: &'static str, decimals: usize, bare: Option<&[f64]>, zset: &[f64], weir: &[f64]) -> Self {
+    fn of(name: &'static str, decimals: usize, bare: Option<&[f64]>, ways: &Ways) -> Self {
+        let Ways { zset, client, weir } = ways;
         Self {
             name,
             bare: bare.map(median),
             zset: median(zset),
+            client: median(client),
             weir: median(weir),
             to_bare: bare.map(|bare| Ratio::of(weir, bare)),
             to_zset: Ratio::of(weir, zset),
@@ -127,7 +145,8 @@ impl Figure {
 }
 
 impl Ratio {
-    fn of(ours: &[f64], theirs: &[f64]) -> Self {
+    /// Ours over theirs, by round.
+    pub fn of(ours: &[f64], theirs: &[f64]) -> Self {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         let (smallest, largest) = (ratios.iter().copied().reduce(f64::min), ratios.iter().copied().reduce(f64::max));
         let or_none = |end: Option<f64>| end.unwrap_or(f64::NAN);
@@ -142,7 +161,7 @@ impl fmt::Display for Ratio {
 }
 
 /// The one in the middle, or between the two there; NaN of none.
-fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
@@ -168,7 +187,10 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;
-        writeln!(f, "{}\n", self.store)?;
+        for goal in &self.goals {
+            writeln!(f, "{goal}")?;
+        }
+        writeln!(f, "\n{}\n", self.store)?;
         let Some(last) = self.rounds.last() else { return Ok(()) };
         let stages: Vec<_> = last.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.1}")).collect();
         write!(

@@ -13,7 +13,7 @@ use testkit::{wait_for, worker::Worker};
 use crate::{
     bare_loop::Committed,
     drain::{self, Window},
-    redis_info::RedisTotals,
+    redis_info::{RedisTotals, ScriptTimes},
     servers::{Run, Servers, WEIR},
 };
 
@@ -31,8 +31,14 @@ pub struct Round {
     pub bare: Drained,
     /// The published way.
     pub zset: Capped,
+    /// The unpipelined async client.
+    pub client: Capped,
     /// weir.
     pub weir: Capped,
+    /// weir's script calls and keys.
+    pub scripts: ScriptTimes,
+    /// weir's pipelines a batch and node.
+    pub round_trips: f64,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
 }
@@ -83,14 +89,24 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
         let bare = bare(servers).context("the bare loop")?;
-        let zset = zset(servers).context("the published way")?;
-        let (weir, stages_ms) = weir(servers).context("weir")?;
+        let zset = capped(servers, "sorted-sets").context("the published way")?;
+        let client = capped(servers, "async-client").context("the async client")?;
+        let Weir { capped: weir, stages_ms, scripts, round_trips } = weir(servers, |_| Ok(())).context("weir")?;
         // Nothing leaves a window during a run, so how many are let through does not depend on time.
         let (ours, theirs) = (weir.redis.suppressed, zset.redis.suppressed);
         ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
-        Ok(Round { bare, zset, weir, stages_ms })
+        Ok(Round { bare, zset, client, weir, scripts, round_trips, stages_ms })
     });
     rounds.collect()
+}
+
+/// What weir's part of a round gives.
+pub struct Weir {
+    /// Cost.
+    pub capped: Capped,
+    stages_ms: BTreeMap<String, f64>,
+    scripts: ScriptTimes,
+    round_trips: f64,
 }
 
 fn bare(servers: &Servers) -> Result<Drained> {
@@ -102,11 +118,11 @@ fn bare(servers: &Servers) -> Result<Drained> {
     Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn zset(servers: &Servers) -> Result<Capped> {
+fn capped(servers: &Servers, caps: &str) -> Result<Capped> {
     servers.flush_redis()?;
     let empty = RedisTotals::ask(&servers.redis)?;
-    let run = servers.run("zset")?;
-    let mut process = start_loop(&run, "sorted-sets")?;
+    let run = servers.run(caps)?;
+    let mut process = start_loop(&run, caps)?;
     let window = drain::watch(servers, &run, &mut process, || RedisTotals::ask(&servers.redis))?;
     let told = told(servers, &process)?;
     drain::end(process)?;
@@ -117,16 +133,20 @@ fn zset(servers: &Servers) -> Result<Capped> {
     Ok(Capped { drained: drained(servers, &window, f64::from(told.batches)), redis })
 }
 
-fn weir(servers: &Servers) -> Result<(Capped, BTreeMap<String, f64>)> {
+/// Drains by weir, on a keyspace that `fill` is given when it is new.
+pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<Weir> {
     servers.flush_redis()?;
     let run = servers.run("weir")?;
     servers.create_keyspace(&run)?;
+    fill(&run)?;
+    ScriptTimes::reset(&servers.redis)?;
     let empty = RedisTotals::ask(&servers.redis)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
     let figures = Figures::read_when_all_is_told(servers, &url)?;
+    let scripts = ScriptTimes::ask(&servers.redis)?;
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
@@ -135,7 +155,9 @@ fn weir(servers: &Servers) -> Result<(Capped, BTreeMap<String, f64>)> {
     let suppressed = figures.sum(&format!(r#"{DECISIONS}{{verdict="suppressed""#));
     let redis = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
     let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
-    Ok((Capped { drained, redis }, figures.stages_ms()))
+    let batches = figures.of("weir_batch_intents_count") * servers.redis.primaries()?.len() as f64;
+    let round_trips = figures.of("weir_redis_round_trips_total") / batches;
+    Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
 }
 
 fn start_loop(run: &Run, caps: &str) -> Result<Worker> {

@@ -16,8 +16,8 @@ pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const INTENTS: &str = "send-intents";
 /// The topics that come out.
 pub const OUTPUTS: [&str; 3] = ["send-approved", "send-suppressed", "send-dead-letters"];
-/// Primaries of the Redis Cluster; no replicas, which would take CPU from what is measured.
-const PRIMARIES: usize = 3;
+/// Primaries of the Redis Cluster unless said otherwise; no replicas, which would take CPU from what is measured.
+pub const PRIMARIES: usize = 3;
 
 /// Servers of this run alone.
 pub struct Servers {
@@ -25,9 +25,17 @@ pub struct Servers {
     pub kafka: Kafka,
     /// Three primaries.
     pub redis: RedisCluster,
-    /// What is capped.
+    /// What is capped: the load's that is on.
     pub workload: Workload,
+    load: Load,
+}
+
+/// A backlog on its topics, with the policy and the segments for it.
+pub struct Load {
+    workload: Workload,
     settings: Settings,
+    intents: String,
+    outputs: [String; 3],
     folder: Scratch,
 }
 
@@ -44,36 +52,41 @@ pub struct Run {
 impl Servers {
     /// Starts them, makes topics, policy and segments, and publishes the backlog.
     pub fn start(settings: &Settings, workload: Workload) -> Result<Self> {
-        let kafka = Kafka::start(1).context("Kafka")?;
-        let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
-        let folder = Scratch::new("bench")?;
-        let servers = Self { kafka, redis, workload, settings: settings.clone(), folder };
-        std::fs::write(servers.folder.join("policy.toml"), policy())?;
-        servers.build_segments()?;
-        for topic in std::iter::once(INTENTS).chain(OUTPUTS) {
-            servers.kafka.create_topic(topic, settings.partitions)?;
-        }
+        let servers = Self::start_empty(settings, workload)?;
         servers.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record()))?;
         Ok(servers)
     }
 
-    fn build_segments(&self) -> Result<()> {
-        let mut build = Command::new(WEIR);
-        build.args(["segments", "build", "--user-id", "u32", "--version", "bench-1", "--out"]);
-        build.arg(self.folder.join("segments"));
-        for (index, segment) in SEGMENTS.iter().enumerate() {
-            let file = self.folder.join(segment.name);
-            std::fs::write(&file, self.workload.members(index))?;
-            build.arg(format!("{}={}", segment.name, file.display()));
-        }
-        let built = build.output().context("cannot start weir")?;
-        ensure!(built.status.success(), "weir segments build: {}", String::from_utf8_lossy(&built.stderr));
-        Ok(())
+    /// Starts them, and makes topics, policy and segments; nothing is published.
+    pub fn start_empty(settings: &Settings, workload: Workload) -> Result<Self> {
+        let kafka = Kafka::start(1).context("Kafka")?;
+        let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
+        let load = Load::make(&kafka, settings, workload, "")?;
+        Ok(Self { kafka, redis, workload, load })
+    }
+
+    /// Publishes a backlog to topics of its own, beside what is there.
+    pub fn publish(&self, settings: &Settings, workload: Workload) -> Result<Load> {
+        let load = Load::make(&self.kafka, settings, workload, &unique(""))?;
+        self.kafka.client().publish(&load.intents, workload.intents().map(|intent| intent.record()))?;
+        Ok(load)
+    }
+
+    /// Turns to another load; runs that are made from now on drain it. Gives back the one before.
+    pub fn turn_to(&mut self, load: Load) -> Load {
+        self.workload = load.workload;
+        std::mem::replace(&mut self.load, load)
+    }
+
+    /// Deletes a load's topics.
+    pub fn delete(&self, load: &Load) -> Result<()> {
+        let client = self.kafka.client();
+        load.topics().try_for_each(|topic| client.delete_topic(topic))
     }
 
     /// Empties Redis.
     pub fn flush_redis(&self) -> Result<()> {
-        for node in 0..PRIMARIES {
+        for node in 0..self.redis.nodes().len() {
             self.redis.node(node).query::<String>(&["FLUSHALL", "SYNC"])?;
         }
         Ok(())
@@ -81,7 +94,7 @@ impl Servers {
 
     /// Makes a run's keyspace: its epochs are there once, however many users there are.
     pub fn create_keyspace(&self, run: &Run) -> Result<()> {
-        let file = self.folder.join("weir.toml");
+        let file = self.load.folder.join("weir.toml");
         std::fs::write(&file, &run.config)?;
         let check = Command::new(WEIR).args(["check", "--create", "--config"]).arg(&file).output()?;
         ensure!(check.status.success(), "weir check --create: {}", String::from_utf8_lossy(&check.stderr));
@@ -89,8 +102,18 @@ impl Servers {
     }
 
     /// The topic of the backlog.
-    pub fn intents(&self) -> &'static str {
-        INTENTS
+    pub fn intents(&self) -> &str {
+        &self.load.intents
+    }
+
+    /// What the load that is on is drained with.
+    pub fn settings(&self) -> &Settings {
+        &self.load.settings
+    }
+
+    /// The topics that come out: approved, suppressed, dead letters.
+    pub fn outputs(&self) -> &[String; 3] {
+        &self.load.outputs
     }
 
     /// A run that begins at the start of the backlog.
@@ -101,17 +124,18 @@ impl Servers {
     }
 
     fn config(&self, group: &str, http: u16) -> String {
-        let Settings { lanes, batch, shards, .. } = self.settings;
+        let Load { intents, outputs, folder, settings, .. } = &self.load;
+        let Settings { lanes, batch, shards, .. } = settings;
         let nodes = self.redis.nodes().iter().map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
-        let [approved, suppressed, dead_letters] = OUTPUTS;
+        let [approved, suppressed, dead_letters] = outputs;
         let text = |path: &Path| format!("{:?}", path.display().to_string());
-        let (segments, policy) = (self.folder.join("segments/manifest.json"), self.folder.join("policy.toml"));
+        let (segments, policy) = (folder.join("segments/manifest.json"), folder.join("policy.toml"));
         format!(
             r#"
 [kafka]
 brokers = "{}"
 group = "{group}"
-intents = "{INTENTS}"
+intents = "{intents}"
 approved = "{approved}"
 suppressed = "{suppressed}"
 dead_letters = "{dead_letters}"
@@ -137,5 +161,37 @@ listen = "127.0.0.1:{http}"
             text(&segments),
             text(&policy),
         )
+    }
+}
+
+impl Load {
+    /// Makes topics of these names and what the worker reads besides.
+    fn make(kafka: &Kafka, settings: &Settings, workload: Workload, suffix: &str) -> Result<Self> {
+        let folder = Scratch::new("bench")?;
+        let (intents, outputs) = (format!("{INTENTS}{suffix}"), OUTPUTS.map(|topic| format!("{topic}{suffix}")));
+        let load = Self { workload, settings: settings.clone(), intents, outputs, folder };
+        std::fs::write(load.folder.join("policy.toml"), policy())?;
+        load.build_segments()?;
+        load.topics().try_for_each(|topic| kafka.create_topic(topic, settings.partitions))?;
+        Ok(load)
+    }
+
+    /// All its topics.
+    fn topics(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.intents).chain(&self.outputs)
+    }
+
+    fn build_segments(&self) -> Result<()> {
+        let mut build = Command::new(WEIR);
+        build.args(["segments", "build", "--user-id", "u32", "--version", "bench-1", "--out"]);
+        build.arg(self.folder.join("segments"));
+        for (index, segment) in SEGMENTS.iter().enumerate() {
+            let file = self.folder.join(segment.name);
+            std::fs::write(&file, self.workload.members(index))?;
+            build.arg(format!("{}={}", segment.name, file.display()));
+        }
+        let built = build.output().context("cannot start weir")?;
+        ensure!(built.status.success(), "weir segments build: {}", String::from_utf8_lossy(&built.stderr));
+        Ok(())
     }
 }

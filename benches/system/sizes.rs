@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use testkit::kafka::Consumed;
 
-use crate::servers::{OUTPUTS, Servers};
+use crate::servers::Servers;
 
 /// Bytes of a record in the mean: key, value and headers, without Kafka's own frame.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -23,7 +23,7 @@ impl Sizes {
     /// # Errors
     /// The brokers do not answer, or there is nothing of weir's on a topic.
     pub fn measure(servers: &Servers) -> Result<Self> {
-        let [approved, suppressed, _] = OUTPUTS;
+        let [approved, suppressed, _] = servers.outputs();
         let client = servers.kafka.client();
         let intent = mean(&client.read_committed(servers.intents())?, |_| true)?;
         // The bare loop and the published way write to these topics, too, but neither headers nor envelopes.

@@ -22,10 +22,18 @@ use weir::{
         window::Window,
     },
     edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open},
-    worker::ports::{Store, StoreError},
+    worker::{
+        clock::SystemClock,
+        ports::{Clock, Store, StoreError},
+    },
 };
 
-use crate::{drain::cpu_us, redis_info::RedisTotals, servers::Servers};
+use crate::{
+    Settings,
+    drain::cpu_us,
+    redis_info::RedisTotals,
+    servers::{Run, Servers},
+};
 
 /// Sends a user at which memory and CPU are looked at.
 const SENDS: [u32; 10] = [1, 2, 3, 4, 6, 8, 12, 24, 48, 64];
@@ -87,10 +95,11 @@ pub struct ByCaps {
 ///
 /// # Errors
 /// Redis does not answer as it should.
-pub fn measure(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result<StoreCost> {
+pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
+    let users = size.users;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let by_caps = CAPS.into_iter().map(|caps| {
-        let mut filling = runtime.block_on(Filling::start(servers, users, batch, shards))?;
+        let mut filling = runtime.block_on(Filling::start(servers, size))?;
         let before = RedisTotals::ask(&servers.redis)?;
         runtime.block_on(filling.raise(SENDS_OF_CAPS, caps))?;
         let spent = RedisTotals::ask(&servers.redis)?.cpu_us - before.cpu_us;
@@ -98,7 +107,7 @@ pub fn measure(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result
     });
     let by_caps = by_caps.collect::<Result<Vec<_>>>()?;
 
-    let mut filling = runtime.block_on(Filling::start(servers, users, batch, shards))?;
+    let mut filling = runtime.block_on(Filling::start(servers, size))?;
     let (empty, began, cpu_began) = (RedisTotals::ask(&servers.redis)?, Instant::now(), own_cpu_us()?);
     let (mut last, mut decided) = (empty, 0.0);
     let mut by_sends = Vec::new();
@@ -126,8 +135,34 @@ pub fn measure(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result
     })
 }
 
+/// Gives every user of a run's keyspace one send, of two days ago: in their week, and in no day of a run.
+///
+/// # Errors
+/// Redis does not answer as it should.
+pub fn give_a_send(servers: &Servers, run: &Run) -> Result<()> {
+    let Settings { batch, shards, .. } = *servers.settings();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let size = Size { users: servers.workload.users, batch, shards };
+    let began = SystemClock.now().plus(-2 * 86_400_000);
+    runtime.block_on(async {
+        let mut filling = Filling::open(servers, &run.group, size, began).await?;
+        filling.raise(1, 1).await
+    })
+}
+
 fn own_cpu_us() -> Result<f64> {
     cpu_us(std::process::id().cast_signed())
+}
+
+/// How much is stored, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Users.
+    pub users: u32,
+    /// Decisions asked for together.
+    pub batch: u32,
+    /// Shards of the keyspace.
+    pub shards: u16,
 }
 
 /// Users that get more and more sends.
@@ -135,6 +170,8 @@ struct Filling {
     store: RedisStore,
     users: u32,
     batch: usize,
+    /// When the first send of each user is.
+    began: Time,
     /// Sends of every user so far.
     sends: u32,
     /// Decisions so far.
@@ -143,16 +180,22 @@ struct Filling {
 
 impl Filling {
     /// Empties Redis and makes a keyspace for so many users.
-    async fn start(servers: &Servers, users: u32, batch: u32, shards: u16) -> Result<Self> {
+    async fn start(servers: &Servers, size: Size) -> Result<Self> {
         servers.flush_redis()?;
+        Self::open(servers, "weir", size, Time::default().plus(START_MS)).await
+    }
+
+    /// Opens a keyspace, or makes it; the first send of each user is at `began`.
+    async fn open(servers: &Servers, prefix: &str, size: Size, began: Time) -> Result<Self> {
+        let Size { users, batch, shards } = size;
         let mut options = RedisOptions::for_urls(&servers.redis.nodes())?;
-        (options.prefix, options.shards, options.users) = ("weir".to_owned(), shards, u64::from(users));
+        (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, u64::from(users));
         options.tuning = Tuning::Set;
         let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-        let birth = Birth { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
+        let birth = Birth { epoch: unique("epoch"), now: began };
         let opened = open(&options, &stats, WhenMissing::Create, birth).await?;
         let store = RedisStore::new(&options, &stats, &opened);
-        Ok(Self { store, users, batch: batch as usize, sends: 0, decided: 0.0 })
+        Ok(Self { store, users, batch: batch as usize, began, sends: 0, decided: 0.0 })
     }
 
     /// Lets every user have so many sends.
@@ -166,7 +209,7 @@ impl Filling {
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {
             // One send a user and hour: all of them stay in the history.
-            let now = Time::default().plus(START_MS + 3_600_000 * i64::from(self.sends));
+            let now = self.began.plus(3_600_000 * i64::from(self.sends));
             let users: Vec<u32> = (0..self.users).collect();
             for some in users.chunks(self.batch) {
                 let asks = some.iter().map(|&user| ask(user, self.sends)).collect();

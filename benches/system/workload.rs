@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use testkit::kafka::Record;
 
@@ -26,6 +27,8 @@ pub const SEGMENTS: [Segment; 4] = [
 
 /// 2026-01-01, the time that intents say they were made at, in ms since 1970.
 const CREATED_AT_MS: u64 = 1_767_225_600_000;
+/// How steeply the frequency of users falls in [`Order::Zipf`].
+const ZIPF: f64 = 1.2;
 /// Brings an intent to some 250 bytes; weir never looks at it.
 const BODY: &str = "A new season has begun: see what is there for you";
 
@@ -34,14 +37,37 @@ pub fn segment_of(user: u32) -> &'static Segment {
     &SEGMENTS[user as usize % SEGMENTS.len()]
 }
 
+/// In what order users come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Each intent's user is picked evenly.
+    Uniform,
+    /// User number r is picked as often as 1 / r^1.2 says.
+    Zipf,
+    /// From the lowest id to the highest, again and again: a blast.
+    ById,
+}
+
 /// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Workload {
     /// Intents.
     pub intents: u32,
-    /// Users that they are picked from; their ids are 0 and up.
+    /// Users that there are; their ids are 0 and up.
     pub users: u32,
-    seed: u64,
+    /// Users of them that intents are for, evenly spread over the ids.
+    pub active: u32,
+    /// Users that are in a segment, from 0 up; all, as a rule.
+    pub segmented: u32,
+    /// Campaigns that intents are of, in turn.
+    pub campaigns: u32,
+    /// In what order users come.
+    pub order: Order,
+    /// Bytes that are added to each intent's payload.
+    pub filler: u32,
+    /// What users and kinds are picked by.
+    pub seed: u64,
 }
 
 /// One intent.
@@ -51,21 +77,57 @@ pub struct Intent {
     /// Whom it is for.
     pub user: u32,
     kind: usize,
+    campaign: u32,
+    filler: u32,
 }
 
 impl Workload {
+    /// Intents of 20 campaigns for all of these users, picked evenly.
     pub fn new(intents: u32, users: u32, seed: u64) -> Self {
-        Self { intents, users, seed }
+        let (active, segmented) = (users, users);
+        Self { intents, users, active, segmented, campaigns: 20, order: Order::Uniform, filler: 0, seed }
     }
 
     /// All of them, in order.
     pub fn intents(self) -> impl Iterator<Item = Intent> {
         let mut numbers = fastrand::Rng::with_seed(self.seed);
+        let mut pick = self.picker();
         (0..self.intents).map(move |number| Intent {
             number,
-            user: numbers.u32(..self.users),
+            user: pick(number, &mut numbers),
             kind: numbers.usize(..KINDS.len()),
+            campaign: number % self.campaigns,
+            filler: self.filler,
         })
+    }
+
+    /// Picks the user of each intent.
+    fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
+        let shares: Vec<f64> = match self.order {
+            Order::Uniform | Order::ById => Vec::new(),
+            Order::Zipf => (1..=self.active).map(|rank| f64::from(rank).powf(-ZIPF)).collect(),
+        };
+        let sums: Vec<f64> = shares
+            .iter()
+            .scan(0.0, |sum, share| {
+                *sum += share;
+                Some(*sum)
+            })
+            .collect();
+        let all = sums.last().copied().unwrap_or_default();
+        move |number, numbers| {
+            let active = match self.order {
+                Order::Uniform => numbers.u32(..self.active),
+                Order::ById => number % self.active,
+                Order::Zipf => {
+                    let drawn = numbers.f64() * all;
+                    let rank = sums.partition_point(|sum| *sum < drawn).min(sums.len() - 1) as u64;
+                    // Those who get many are anywhere; a prime above all numbers of users reaches each of them.
+                    (rank * 2_654_435_761 % u64::from(self.active)) as u32
+                }
+            };
+            (u64::from(active) * u64::from(self.users) / u64::from(self.active)) as u32
+        }
     }
 
     /// Users that at least one intent is for.
@@ -78,7 +140,7 @@ impl Workload {
 
     /// The ids of a segment's users, one a line.
     pub fn members(self, segment: usize) -> String {
-        let ids = (0..self.users).filter(|user| *user as usize % SEGMENTS.len() == segment);
+        let ids = (0..self.segmented).filter(|user| *user as usize % SEGMENTS.len() == segment);
         ids.fold(String::new(), |mut lines, id| {
             // Writing to a String cannot fail.
             let _ = writeln!(lines, "{id}");
@@ -100,9 +162,10 @@ impl Intent {
     pub fn record(&self) -> Record {
         let (channel, category) = KINDS[self.kind];
         let (number, user, id) = (self.number, self.user, self.id());
-        let (campaign, created_at) = (number % 20, CREATED_AT_MS + u64::from(number));
+        let (campaign, created_at) = (self.campaign, CREATED_AT_MS + u64::from(number));
+        let filler = "x".repeat(self.filler as usize);
         let value = format!(
-            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}","link":"app://offers/{number}"}}}}"#
+            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}}}"#
         );
         Record::new(user.to_string(), value)
     }
@@ -110,13 +173,17 @@ impl Intent {
 
 /// The policy: two sliding caps a segment, no filters.
 pub fn policy() -> String {
-    let mut text = "version = \"bench-1\"\n[default]\ncaps = \"unlimited\"\n".to_owned();
+    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(4, 12));
     for Segment { name, daily, weekly } in &SEGMENTS {
-        let _ = write!(
-            text,
-            "[segments.{name}]\ncaps = [\n  {{ name = \"daily\", limit = {daily}, window = \"24h\" }},\n  \
-             {{ name = \"weekly\", limit = {weekly}, window = \"7d\" }},\n]\n"
-        );
+        // Writing to a String cannot fail.
+        let _ = write!(text, "[segments.{name}]\n{}", caps(*daily, *weekly));
     }
     text
+}
+
+fn caps(daily: u32, weekly: u32) -> String {
+    format!(
+        "caps = [\n  {{ name = \"daily\", limit = {daily}, window = \"24h\" }},\n  \
+         {{ name = \"weekly\", limit = {weekly}, window = \"7d\" }},\n]\n"
+    )
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
-use redis::{Connection, Pipeline};
+use redis::{Cmd, Connection, Pipeline};
 use serde::Deserialize;
 use weir::{
     config::RedisSettings,
@@ -24,9 +24,52 @@ const DAY_MS: u32 = 86_400_000;
 
 /// What has to be known of an intent.
 #[derive(Debug, Deserialize)]
-struct Intent<'i> {
+pub struct Intent<'i> {
     id: &'i str,
     user_id: u32,
+}
+
+impl<'i> Intent<'i> {
+    /// The one at this place of a batch.
+    pub fn of(records: &'i impl Records, place: usize) -> Result<Self> {
+        let value = records.get(place).value.context("an intent without a value")?;
+        Ok(serde_json::from_slice(value)?)
+    }
+
+    /// The key of its user.
+    pub fn key(&self) -> String {
+        format!("z:{}", self.user_id)
+    }
+}
+
+/// The slot of a key.
+pub fn slot_of(key: &str) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
+}
+
+/// The script's call for an intent.
+pub fn call(sha: &str, key: &str, intent: &Intent<'_>) -> Cmd {
+    let segment = segment_of(intent.user_id);
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(sha).arg(1).arg(key).arg(SystemClock.now().millis()).arg(intent.id);
+    call.arg(DAY_MS).arg(segment.daily).arg(7 * DAY_MS).arg(segment.weekly);
+    call
+}
+
+/// Loads the script; gives its SHA-1.
+pub fn load(connection: &mut Connection) -> Result<String> {
+    Ok(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection)?)
+}
+
+/// The slots that a node serves.
+pub fn slots(connection: &mut Connection) -> Result<Vec<RangeInclusive<u16>>> {
+    let told: String = redis::cmd("CLUSTER").arg("NODES").query(connection)?;
+    let own = told.lines().find(|line| line.contains("myself")).context("a node that does not know itself")?;
+    let ranges = own.split_whitespace().skip(8).map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Ok(first.parse()?..=last.parse()?)
+    });
+    ranges.collect()
 }
 
 /// A client of all primaries.
@@ -49,7 +92,8 @@ impl SortedSets {
     pub fn connect(settings: &RedisSettings) -> Result<Self> {
         let nodes = settings.nodes.iter().map(|url| Node::connect(url.expose()));
         let mut nodes = nodes.collect::<Result<Vec<_>>>()?;
-        let sha = nodes.iter_mut().map(Node::load).last().context("a cluster without nodes")??;
+        let sha =
+            nodes.iter_mut().map(|node| load(&mut node.connection)).last().context("a cluster without nodes")??;
         Ok(Self { nodes, sha })
     }
 
@@ -57,13 +101,13 @@ impl SortedSets {
     pub fn decide(&mut self, records: &impl Records) -> Result<Vec<Destination>> {
         let mut ways = vec![Destination::Suppressed; records.len()];
         for place in 0..records.len() {
-            let value = records.get(place).value.context("an intent without a value")?;
-            let intent: Intent<'_> = serde_json::from_slice(value)?;
-            let key = format!("z:{}", intent.user_id);
-            let slot = crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS;
+            let intent = Intent::of(records, place)?;
+            let key = intent.key();
+            let slot = slot_of(&key);
             let node = self.nodes.iter_mut().find(|node| node.slots.iter().any(|range| range.contains(&slot)));
             let node = node.with_context(|| format!("nobody serves slot {slot}"))?;
-            node.add(&self.sha, &key, &intent, place);
+            node.waiting.add_command(call(&self.sha, &key, &intent));
+            node.places.push(place);
             if node.places.len() == PIPELINE {
                 node.send(&mut ways)?;
             }
@@ -78,26 +122,8 @@ impl SortedSets {
 impl Node {
     fn connect(url: &str) -> Result<Self> {
         let mut connection = redis::Client::open(url)?.get_connection()?;
-        let told: String = redis::cmd("CLUSTER").arg("NODES").query(&mut connection)?;
-        let own = told.lines().find(|line| line.contains("myself")).context("a node that does not know itself")?;
-        let ranges = own.split_whitespace().skip(8).map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Ok(first.parse()?..=last.parse()?)
-        });
-        let slots = ranges.collect::<Result<_>>()?;
+        let slots = slots(&mut connection)?;
         Ok(Self { connection, slots, waiting: Pipeline::new(), places: Vec::new() })
-    }
-
-    fn load(&mut self) -> Result<String> {
-        Ok(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut self.connection)?)
-    }
-
-    fn add(&mut self, sha: &str, key: &str, intent: &Intent<'_>, place: usize) {
-        let segment = segment_of(intent.user_id);
-        self.waiting.cmd("EVALSHA").arg(sha).arg(1).arg(key);
-        self.waiting.arg(SystemClock.now().millis()).arg(intent.id);
-        self.waiting.arg(DAY_MS).arg(segment.daily).arg(7 * DAY_MS).arg(segment.weekly);
-        self.places.push(place);
     }
 
     /// Sends what waits, and notes what was let through.

@@ -1,11 +1,12 @@
 //! Loading a set: the manifest, then each object, checked; all of it or nothing.
 
+mod blocks;
 mod error;
 mod format;
 mod intake;
 mod object;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use self::object::{Loaded, check_cardinality, load_object};
 use super::object_store::{Fetched, Location, StoredObject, Version};
@@ -14,6 +15,11 @@ use crate::domain::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Memb
 pub use error::{SegmentProblem, SegmentsError};
 pub use format::{FormatError, read_members, write_members};
 pub use intake::{Taken, TakingReader};
+
+/// How often it is looked whether an old set is still in use.
+const RETIRED_LOOK: Duration = Duration::from_millis(100);
+/// How often at most (an hour): a lane holds a set for one batch, unless Redis keeps that waiting.
+const RETIRED_LOOKS: u32 = 36_000;
 
 /// A set's manifest, and what was last read from there.
 #[derive(Debug)]
@@ -115,7 +121,9 @@ impl SegmentSource {
             Ok(segments) => {
                 let set = Arc::new(self.assemble(manifest, segments).await?);
                 self.version = version;
-                self.set = Some(Arc::clone(&set));
+                if let Some(old) = self.set.replace(Arc::clone(&set)) {
+                    tokio::spawn(retire(old));
+                }
                 Ok(set)
             }
             Err(culprit) => {
@@ -193,6 +201,19 @@ impl SegmentSource {
             problem: Box::new(problem),
         }
     }
+}
+
+/// Keeps an old set until nobody else does, and frees it on a thread that may block: that takes tens of milliseconds for
+/// a large one, and would otherwise be the work of the lane that happens to let go of it last.
+async fn retire(set: Arc<SegmentSet>) {
+    for _ in 0..RETIRED_LOOKS {
+        if Arc::strong_count(&set) == 1 {
+            break;
+        }
+        tokio::time::sleep(RETIRED_LOOK).await;
+    }
+    // It ends badly only when the runtime ends, and then the set is freed with it.
+    let _ = tokio::task::spawn_blocking(move || drop(set)).await;
 }
 
 impl crate::worker::refresh::Source for SegmentSource {

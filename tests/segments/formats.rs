@@ -1,6 +1,7 @@
 //! The portable Roaring formats, as other libraries write them, and as nobody should.
 
 use proptest::prelude::*;
+use roaring::RoaringBitmap;
 use weir::{
     domain::segment::{Members, UserIdKind, UserIds},
     edge::segments::{FormatError, read_members, write_members},
@@ -119,5 +120,35 @@ proptest! {
             let _ = read(kind, &bytes);
             let _ = read(kind, &bytes[..cut.index(bytes.len())]);
         }
+    }
+}
+
+#[test]
+fn bitmaps_of_every_kind_of_container_are_read_as_the_library_reads_them_and_written_as_it_writes_them() {
+    let scattered = |block: u32| (block << 16..(block + 1) << 16).filter(|id| id % 3 == 0);
+    let run = |block: u32| (block << 16) + 5..(block << 16) + 60_000;
+    let mut bitmaps = Vec::new();
+    for blocks in [vec![], vec![0], vec![7, 8], vec![1, 2, 4], vec![0, 1, 9, 65_535], (0..40).collect::<Vec<u32>>()] {
+        for kinds in 0..6 {
+            let mut bitmap = RoaringBitmap::new();
+            for (at, &block) in (0_u32..).zip(&blocks) {
+                // All of one kind, or in turn.
+                match if kinds < 3 { kinds } else { (at + kinds) % 3 } {
+                    0 => bitmap.extend([block << 16, (block << 16) + 9]),
+                    1 => bitmap.extend(scattered(block)),
+                    _ => bitmap.extend(run(block)),
+                }
+            }
+            bitmaps.push(bitmap.clone());
+            bitmap.optimize();
+            bitmaps.push(bitmap);
+        }
+    }
+    for bitmap in bitmaps {
+        let mut bytes = Vec::new();
+        bitmap.serialize_into(&mut bytes).unwrap();
+        let Members::U32(ids) = read(UserIdKind::U32, &bytes).unwrap() else { panic!("other members") };
+        assert_eq!(ids.to_bitmap(), bitmap);
+        assert_eq!(object(&Members::U32(ids)), bytes);
     }
 }

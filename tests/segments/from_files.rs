@@ -1,6 +1,9 @@
 //! Sets from files.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use weir::{
     domain::segment::{Manifest, Membership, UserIdKind},
@@ -50,6 +53,25 @@ async fn an_unchanged_manifest_gives_no_new_set_and_a_changed_one_keeps_the_obje
     assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
     assert_eq!(names(&first, &["2", "3"]), [Some("b"), None], "who holds the old set goes on with it");
     assert_eq!(names(&second, &["2", "3"]), [Some("b"), Some("b")]);
+}
+
+#[tokio::test]
+async fn an_old_set_is_freed_by_its_source_and_not_by_the_lane_that_lets_go_of_it_last() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), &set("v1", &[("a", &[1])]));
+    let mut source = source(folder.path()).await;
+    let lanes = load(&mut source).await;
+    put(folder.path(), &set("v2", &[("a", &[2])]));
+    load(&mut source).await;
+    let old = Arc::downgrade(&lanes);
+    // This runtime has one thread, so nothing else comes in between.
+    drop(lanes);
+    assert!(old.strong_count() > 0, "the lane freed it");
+    let began = Instant::now();
+    while old.strong_count() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(30), "nobody freed it");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

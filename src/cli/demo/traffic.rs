@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use roaring::RoaringBitmap;
-
-use crate::domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
+use crate::domain::segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
 
 /// Users that the demo writes to, numbered from 0.
 pub const USERS: u32 = 20_000;
@@ -26,9 +24,9 @@ const SEED: u64 = 42;
 #[must_use]
 pub fn segments() -> SegmentSet {
     let segments = SEGMENTS.iter().map(|(name, users)| {
-        let bitmap: RoaringBitmap = users.clone().collect();
-        let bytes = bitmap.serialized_size() as u64;
-        Segment { name: (*name).to_owned(), sha256: Sha256([0; 32]), bytes, members: Arc::new(Members::U32(bitmap)) }
+        let ids: Blocks = users.clone().collect();
+        let bytes = ids.to_bitmap().serialized_size() as u64;
+        Segment { name: (*name).to_owned(), sha256: Sha256([0; 32]), bytes, members: Arc::new(Members::U32(ids)) }
     });
     SegmentSet::new("demo-1".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
 }

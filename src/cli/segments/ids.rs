@@ -3,13 +3,13 @@
 use std::{collections::HashMap, path::Path};
 
 use indicatif::ProgressBar;
-use roaring::{RoaringBitmap, RoaringTreemap};
+use roaring::RoaringTreemap;
 
 use super::{
     InvalidInput,
     input::{Lines, Records},
 };
-use crate::domain::segment::{MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
+use crate::domain::segment::{Blocks, MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;
@@ -17,7 +17,7 @@ const MAX_USER_ID_BYTES: usize = 256;
 /// A segment whose members are still being gathered.
 #[derive(Debug)]
 enum Gathering {
-    U32(RoaringBitmap),
+    U32(Blocks),
     U64(RoaringTreemap),
     Hash64(Vec<u64>),
 }
@@ -46,7 +46,7 @@ impl Gatherer {
             )));
         }
         let gathering = match self.ids.kind() {
-            UserIdKind::U32 => Gathering::U32(RoaringBitmap::new()),
+            UserIdKind::U32 => Gathering::U32(Blocks::new()),
             UserIdKind::U64 => Gathering::U64(RoaringTreemap::new()),
             UserIdKind::Hash64 => Gathering::Hash64(Vec::new()),
         };

@@ -92,7 +92,7 @@ impl Containers {
             all.bitset += u64::from(part.n_bitset_containers);
         };
         match members {
-            Members::U32(ids) => add(ids),
+            Members::U32(ids) => ids.bitmaps().for_each(add),
             Members::U64(ids) => ids.bitmaps().for_each(|(_, part)| add(part)),
             Members::Hash64(_) => {}
         }

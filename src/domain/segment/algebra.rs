@@ -1,8 +1,8 @@
 //! Members combined with other members.
 
-use roaring::{RoaringBitmap, RoaringTreemap};
+use roaring::RoaringTreemap;
 
-use super::{Members, UserIdKind};
+use super::{Blocks, Members, UserIdKind};
 
 /// What is made of two segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Members {
     #[must_use]
     pub fn none(kind: UserIdKind) -> Self {
         match kind {
-            UserIdKind::U32 => Self::U32(RoaringBitmap::new()),
+            UserIdKind::U32 => Self::U32(Blocks::new()),
             UserIdKind::U64 => Self::U64(RoaringTreemap::new()),
             UserIdKind::Hash64 => Self::Hash64(Box::default()),
         }
@@ -30,11 +30,7 @@ impl Members {
     #[must_use]
     pub fn combined(&self, operation: SetOperation, other: &Self) -> Option<Self> {
         match (self, other) {
-            (Self::U32(a), Self::U32(b)) => Some(Self::U32(match operation {
-                SetOperation::Union => a | b,
-                SetOperation::Intersect => a & b,
-                SetOperation::Minus => a - b,
-            })),
+            (Self::U32(a), Self::U32(b)) => Some(Self::U32(a.combined(operation, b))),
             (Self::U64(a), Self::U64(b)) => Some(Self::U64(match operation {
                 SetOperation::Union => a | b,
                 SetOperation::Intersect => a & b,

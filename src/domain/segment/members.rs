@@ -1,12 +1,14 @@
 //! The members of one segment, as numbers.
 
-use roaring::{RoaringBitmap, RoaringTreemap};
+use roaring::RoaringTreemap;
+
+use super::Blocks;
 
 /// Who is in a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Members {
     /// Ids below 2^32.
-    U32(RoaringBitmap),
+    U32(Blocks),
     /// Ids below 2^64.
     U64(RoaringTreemap),
     /// Hashes, ascending, none twice. They fall so thin over 64 bits that a bitmap of them has a container for
@@ -50,6 +52,15 @@ impl Members {
         }
     }
 
+    /// The blocks of 32-bit ids; `None` for members of other kinds.
+    #[must_use]
+    pub const fn blocks(&self) -> Option<&Blocks> {
+        match self {
+            Self::U32(ids) => Some(ids),
+            Self::U64(_) | Self::Hash64(_) => None,
+        }
+    }
+
     /// How many users are in both; members of different kinds have none in common.
     #[must_use]
     pub fn intersection_len(&self, other: &Self) -> u64 {
@@ -65,7 +76,7 @@ impl Members {
     #[must_use]
     pub fn intersection(&self, other: &Self, limit: usize) -> Vec<u64> {
         match (self, other) {
-            (Self::U32(a), Self::U32(b)) => (a & b).iter().take(limit).map(u64::from).collect(),
+            (Self::U32(a), Self::U32(b)) => a.intersection(b).take(limit).map(u64::from).collect(),
             (Self::U64(a), Self::U64(b)) => (a & b).iter().take(limit).collect(),
             (Self::Hash64(a), Self::Hash64(b)) => in_both(a, b).take(limit).collect(),
             (Self::U32(_) | Self::U64(_) | Self::Hash64(_), _) => Vec::new(),
@@ -84,7 +95,7 @@ impl Members {
         let wanted = limit.saturating_add(1);
         let mut members: Vec<u64> = match self {
             Self::U32(ids) => match u32::try_from(start) {
-                Ok(start) => ids.range(start..).take(wanted).map(u64::from).collect(),
+                Ok(start) => ids.range_from(start).take(wanted).map(u64::from).collect(),
                 Err(_) => Vec::new(),
             },
             Self::U64(ids) => {

@@ -4,6 +4,7 @@
 //! changed, so that every intent of a batch is judged by one version.
 
 mod algebra;
+mod blocks;
 mod change;
 mod manifest;
 mod members;
@@ -11,6 +12,7 @@ mod set;
 mod user_ids;
 
 pub use algebra::SetOperation;
+pub use blocks::{Blocks, Cursor, block_of};
 pub use change::{Move, SegmentChange, SetChange};
 pub use manifest::{
     MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,

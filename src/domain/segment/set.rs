@@ -1,8 +1,12 @@
 //! A set of segments, and the question it answers: which one is this user in?
 
+mod lookup;
+
 use std::sync::Arc;
 
 use super::{Members, Sha256, UserIdKind, UserIds};
+
+pub use lookup::LookupScratch;
 
 /// One segment of a loaded set.
 #[derive(Debug, Clone)]
@@ -48,12 +52,6 @@ impl Membership {
             Self::In(segment) | Self::InSeveral(segment) => Some(segment),
         }
     }
-}
-
-/// Room that [`SegmentSet::lookup_many`] works in; kept between batches to spare the allocation.
-#[derive(Debug, Default)]
-pub struct LookupScratch {
-    asked: Vec<(u64, u32)>,
 }
 
 /// A set of segments, all of one version.
@@ -135,43 +133,6 @@ impl SegmentSet {
         self.number(user_id).map_or(Membership::Nowhere, |number| self.lookup_number(number))
     }
 
-    /// Where these users are: clears `found` and puts an answer there for each, in their order.
-    ///
-    /// Asks one segment after the other, each in the order of the numbers and only for those who are in none so far, so
-    /// that a bitmap's parts are walked once, and neighbours find them in the cache already.
-    /// Users beyond 2^32 are looked up one by one.
-    pub fn lookup_many<'a>(
-        &self,
-        user_ids: impl IntoIterator<Item = &'a str>,
-        scratch: &mut LookupScratch,
-        found: &mut Vec<Membership>,
-    ) {
-        found.clear();
-        scratch.asked.clear();
-        for user_id in user_ids {
-            let number = self.number(user_id);
-            let at = u32::try_from(found.len());
-            found.push(match (number, at) {
-                (Some(number), Ok(at)) => {
-                    scratch.asked.push((number, at));
-                    Membership::Nowhere
-                }
-                (Some(number), Err(_)) => self.lookup_number(number),
-                (None, _) => Membership::Nowhere,
-            });
-        }
-        scratch.asked.sort_unstable();
-        for (place, segment) in self.segments.iter().enumerate() {
-            scratch.asked.retain(|&(number, at)| {
-                let here = segment.members.contains(number);
-                if here {
-                    found[at as usize] = self.also_elsewhere(place, number);
-                }
-                !here
-            });
-        }
-    }
-
     fn lookup_number(&self, number: u64) -> Membership {
         let first = self.segments.iter().position(|segment| segment.members.contains(number));
         first.map_or(Membership::Nowhere, |first| self.also_elsewhere(first, number))
@@ -234,6 +195,25 @@ mod tests {
             }
             assert_eq!(set.overlaps().iter().map(|pair| pair.users).collect::<Vec<_>>(), [1, 1, 2]);
             assert!(set.contains(2, "2") && !set.contains(1, "1") && !set.contains(9, "1"));
+        }
+    }
+
+    #[test]
+    fn a_batch_is_answered_right_however_many_segments_there_are() {
+        for kind in KINDS {
+            let third = |n: u64| -> Vec<u64> { (0..400).map(|at| at * 1_000 + n / 2).collect() };
+            let names: Vec<String> = (0..40).map(|n| format!("s{n}")).collect();
+            let numbers: Vec<Vec<u64>> = (0..40).map(third).collect();
+            let segments: Vec<(&str, &[u64])> =
+                names.iter().zip(&numbers).map(|(name, numbers)| (name.as_str(), numbers.as_slice())).collect();
+            for some in [1, 3, 8, 9, 40] {
+                let set = set(&segments[..some], kind);
+                let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
+                let mut found = Vec::new();
+                set.lookup_many(users.iter().map(String::as_str), &mut LookupScratch::default(), &mut found);
+                let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
+                assert_eq!(found, single, "{kind}, {some} segments");
+            }
         }
     }
 

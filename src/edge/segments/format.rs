@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 
 use roaring::{RoaringBitmap, RoaringTreemap};
 
+use super::blocks::read_blocks;
 use crate::domain::segment::{Members, UserIdKind};
 
 /// The fewest bytes of a part of a 64-bit bitmap: key, then cookie, flag and header of one container that is one run,
@@ -39,7 +40,7 @@ pub enum FormatError {
 /// The bytes are not that.
 pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read) -> Result<Members, FormatError> {
     let members = match kind {
-        UserIdKind::U32 => RoaringBitmap::deserialize_from(&mut *reader).map(Members::U32),
+        UserIdKind::U32 => read_blocks(reader).map(Members::U32),
         UserIdKind::U64 => read_treemap(bytes, reader).map(Members::U64),
         UserIdKind::Hash64 => read_hashes(bytes, reader).map(Members::Hash64),
     };
@@ -57,7 +58,7 @@ pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read
 /// Those of the writer.
 pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<()> {
     match members {
-        Members::U32(ids) => ids.serialize_into(writer),
+        Members::U32(ids) => ids.to_bitmap().serialize_into(writer),
         Members::U64(ids) => ids.serialize_into(writer),
         Members::Hash64(hashes) => write_hashes(hashes, writer),
     }
@@ -69,11 +70,11 @@ fn wrong(kind: UserIdKind, error: &io::Error) -> FormatError {
     FormatError::Wrong { kind, message }
 }
 
-fn invalid(message: &'static str) -> io::Error {
+pub(super) fn invalid(message: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-fn word(reader: &mut impl Read) -> io::Result<u32> {
+pub(super) fn word(reader: &mut impl Read) -> io::Result<u32> {
     let mut word = [0; 4];
     reader.read_exact(&mut word)?;
     Ok(u32::from_le_bytes(word))

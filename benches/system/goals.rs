@@ -1,0 +1,81 @@
+//! The goals that a run of rounds is held to.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    redis_info::SLOW_US,
+    report::{Ratio, median},
+    rounds::Round,
+};
+
+/// What is wanted of a figure.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Wanted {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A goal, and what was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Goal {
+    number: u8,
+    name: &'static str,
+    wanted: Wanted,
+    measured: f64,
+    met: bool,
+}
+
+/// Compares the rounds with the goals.
+pub fn judge(rounds: &[Round]) -> Vec<Goal> {
+    let all = |of: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(of).collect() };
+    let ratio = |ours: fn(&Round) -> f64, theirs: fn(&Round) -> f64| Ratio::of(&all(ours), &all(theirs)).median;
+    let most = |of: fn(&Round) -> f64| all(of).into_iter().fold(0.0, f64::max);
+    let cpu = ratio(|round| round.weir.drained.cpu_us, |round| round.bare.cpu_us);
+    let redis = ratio(|round| round.weir.redis.cpu_us, |round| round.zset.redis.cpu_us);
+    let bytes = ratio(|round| round.weir.redis.user_bytes, |round| round.zset.redis.user_bytes);
+    let rate = ratio(|round| round.weir.drained.intents_per_s, |round| round.bare.intents_per_s);
+    let trips = median(&all(|round| round.round_trips));
+    vec![
+        Goal::of(1, "worker CPU an intent, of the bare loop's", Wanted::AtMost(1.5), cpu),
+        Goal::of(2, "Redis CPU a decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
+        Goal::of(2, "bytes a user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
+        Goal::of(
+            2,
+            "the largest key, KiB",
+            Wanted::AtMost(64.0),
+            most(|round| round.scripts.largest_key_bytes) / 1024.0,
+        ),
+        Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.55), rate),
+        // A connection's first batch, epochs and the table of classes take some of their own.
+        Goal::of(4, "round trips a node and batch", Wanted::AtMost(1.1), trips),
+        Goal::of(4, "a script call at p99.9, ms", Wanted::AtMost(1.0), most(|round| round.scripts.p999_us) / 1e3),
+        Goal::of(4, "the slowest script call, ms", Wanted::AtMost(5.0), most(|round| round.scripts.slowest_us) / 1e3),
+    ]
+}
+
+impl Goal {
+    fn of(number: u8, name: &'static str, wanted: Wanted, measured: f64) -> Self {
+        let met = match wanted {
+            Wanted::AtMost(most) => measured <= most,
+            Wanted::AtLeast(least) => measured >= least,
+        };
+        Self { number, name, wanted, measured, met }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, name, wanted, measured, met } = self;
+        let wanted = match wanted {
+            Wanted::AtMost(most) => format!("at most {most:.2}"),
+            Wanted::AtLeast(least) => format!("at least {least:.2}"),
+        };
+        let verdict = if *met { "met" } else { "not met" };
+        let under = format!("under {:.0}", f64::from(SLOW_US) / 1e3);
+        let measured = if *measured == 0.0 { under } else { format!("{measured:.2}") };
+        write!(f, "goal {number}: {name}: {measured}, wanted {wanted}: {verdict}")
+    }
+}

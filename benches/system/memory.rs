@@ -1,0 +1,258 @@
+//! The most memory that a long drain takes: `cargo xtask bench memory`.
+//!
+//! Intents are published in slices while the worker drains, a bounded number of bytes ahead of it, and what is drained is
+//! deleted from the topics, so that the broker's disk does not fill. The worker reads from a backlog all the time: its
+//! queues are bounded far below what is ahead of it. Its memory is looked at ten times a second.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+use testkit::{kafka::Publisher, wait_for, worker::Worker};
+
+use crate::{
+    Output, Settings,
+    drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
+    machine::Machine,
+    servers::{Run, Servers, WEIR},
+    workload::{Intent, Workload},
+};
+
+/// Goal 8 for two lanes without segments; what the rest of a drain is bounded by, too.
+const GOAL_MIB: f64 = 250.0;
+/// How far intents are published ahead of the worker, in bytes: many times what its queues hold.
+const AHEAD_BYTES: u64 = 256 * 1024 * 1024;
+/// Intents ahead at most, however small.
+const MAX_AHEAD: u32 = 1_000_000;
+/// An intent without filler, in bytes.
+const PLAIN_BYTES: u32 = 260;
+/// How often the worker's memory is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Rows of the table.
+const ROWS: u32 = 10;
+/// Small files, so that what is deleted goes from the disk at the broker's next look.
+const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file.delete.delay.ms", "1000")];
+
+/// The most memory that a long drain takes
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Memory {
+    /// Intents in all
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
+    intents: u32,
+    /// Bytes of intents in all, in place of their number: 10GB, 500MB
+    #[arg(long, value_parser = bytes, conflicts_with = "intents")]
+    bytes: Option<u64>,
+    /// Size of an intent when --bytes is given
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(300..=900_000), requires = "bytes")]
+    intent_bytes: u32,
+    /// Lanes of the worker
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    lanes: u16,
+    /// Partitions of each topic
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    partitions: i32,
+    /// Intents a batch and commit, at most
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    output: Output,
+}
+
+/// 10GB, 500MB, 1000000.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match (text.strip_suffix("GB"), text.strip_suffix("MB")) {
+        (Some(digits), _) => (digits, 1_000_000_000),
+        (None, Some(digits)) => (digits, 1_000_000),
+        (None, None) => (text, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is not a size; give 10GB or 500MB"))
+}
+
+/// What was seen until so many intents were committed, since the row before.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Row {
+    committed: u32,
+    /// The most that was seen.
+    resident_mib: f64,
+    intents_per_s: f64,
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    memory: Memory,
+    intents: u32,
+    intent_bytes: u32,
+    rows: Vec<Row>,
+    /// VmHWM: the most that the process ever had resident.
+    peak_mib: f64,
+}
+
+impl Memory {
+    /// How the result is printed.
+    pub fn output(&self) -> Output {
+        self.output
+    }
+
+    /// How many intents, and of how many bytes.
+    fn load(&self) -> Result<(u32, u32)> {
+        let Some(bytes) = self.bytes else { return Ok((self.intents, PLAIN_BYTES)) };
+        let intents = u32::try_from(bytes / u64::from(self.intent_bytes)).context("so many intents have no number")?;
+        ensure!(intents >= ROWS, "{bytes} bytes are too few intents of {} bytes", self.intent_bytes);
+        Ok((intents, self.intent_bytes))
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something breaks.
+pub fn run(memory: &Memory) -> Result<Report> {
+    let (intents, intent_bytes) = memory.load()?;
+    let filler = intent_bytes - PLAIN_BYTES;
+    let workload = Workload { filler, segmented: 4, ..Workload::new(intents, (intents / 5).max(4), 1) };
+    let settings = Settings {
+        intents,
+        lanes: memory.lanes,
+        partitions: memory.partitions,
+        batch: memory.batch,
+        ..Settings::defaults()
+    };
+    eprintln!("starting Kafka and a Redis Cluster");
+    let servers = Servers::start_empty(&settings, workload)?;
+    let client = servers.kafka.client();
+    for topic in servers.outputs().iter().map(String::as_str).chain([servers.intents()]) {
+        client.configure_topic(topic, &TOPIC_SETTINGS)?;
+    }
+    let machine = Machine::look(&servers)?;
+    let run = servers.run("memory")?;
+    servers.create_keyspace(&run)?;
+    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let most = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    let rows = thread::scope(|scope| {
+        let pid = process.pid();
+        let (most, done) = (&most, &done);
+        scope.spawn(move || look(pid, most, done));
+        let rows = feed(&servers, &run, &mut process, intent_bytes, most);
+        done.store(true, Ordering::Relaxed);
+        rows
+    })?;
+    let peak_mib = peak_resident_mib(process.pid())?;
+    drain::end(process)?;
+    Ok(Report { machine, memory: memory.clone(), intents, intent_bytes, rows, peak_mib })
+}
+
+/// Keeps the most memory seen, in KiB, until `done`.
+fn look(pid: i32, most: &AtomicU64, done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        if let Ok(mib) = resident_mib(pid) {
+            most.fetch_max((mib * 1024.0) as u64, Ordering::Relaxed);
+        }
+        thread::park_timeout(LOOK);
+    }
+}
+
+/// Publishes all intents, never too far ahead of the worker; a row for each tenth that is committed.
+fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, most: &AtomicU64) -> Result<Vec<Row>> {
+    let ahead = u32::try_from(AHEAD_BYTES / u64::from(intent_bytes)).unwrap_or(MAX_AHEAD).min(MAX_AHEAD);
+    let publisher = servers.kafka.client().publisher(servers.intents())?;
+    let progress = Progress::of(servers, &run.group)?;
+    let all = servers.workload.intents;
+    let mut intents = servers.workload.intents();
+    let (mut published, mut rows, mut began) = (0, Vec::new(), Instant::now());
+    for number in 1..=ROWS {
+        let upto = u32::try_from(u64::from(all) * u64::from(number) / u64::from(ROWS))?;
+        let from = rows.last().map_or(0, |row: &Row| row.committed);
+        loop {
+            let committed = committed(&progress, process)?;
+            if committed >= upto {
+                break;
+            }
+            let room = (committed + ahead).min(all).saturating_sub(published).min(ahead / 4 + 1);
+            publish(&publisher, intents.by_ref().take(room as usize))?;
+            published += room;
+            if room == 0 {
+                let moved = wait_for(DEADLINE, || (progress.committed()? > i64::from(committed)).then_some(()));
+                moved.context("the worker has stopped committing")?;
+            }
+        }
+        delete_drained(servers, &progress)?;
+        let row = Row {
+            committed: upto,
+            resident_mib: most.swap(0, Ordering::Relaxed) as f64 / 1024.0,
+            intents_per_s: f64::from(upto - from) / began.elapsed().as_secs_f64(),
+        };
+        eprintln!("{} intents: {:.0} MiB", row.committed, row.resident_mib);
+        rows.push(row);
+        began = Instant::now();
+    }
+    Ok(rows)
+}
+
+fn publish(publisher: &Publisher, intents: impl Iterator<Item = Intent>) -> Result<()> {
+    for intent in intents {
+        publisher.send(&intent.record())?;
+    }
+    publisher.flush()
+}
+
+fn committed(progress: &Progress, process: &mut Worker) -> Result<u32> {
+    if let Some(exit) = process.exit() {
+        bail!("the worker ended ({exit:?}); it said: {}", process.log());
+    }
+    Ok(u32::try_from(progress.committed().unwrap_or_default())?)
+}
+
+/// Deletes what nobody will read again.
+fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
+    let client = servers.kafka.client();
+    for (partition, offset) in (0..).zip(progress.offsets().context("no committed offsets")?) {
+        client.delete_records(servers.intents(), partition, offset)?;
+    }
+    for topic in servers.outputs() {
+        for (partition, offset) in (0..).zip(client.end_offsets(topic)?) {
+            client.delete_records(topic, partition, offset)?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, memory, intents, intent_bytes, rows, peak_mib } = self;
+        let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = machine;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
+        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        let gigabytes = f64::from(*intents) * f64::from(*intent_bytes) / 1e9;
+        writeln!(
+            f,
+            "load: {intents} intents of {intent_bytes} bytes ({gigabytes:.1} GB), {} lanes, {} partitions, batch {}\n",
+            memory.lanes, memory.partitions, memory.batch
+        )?;
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["intents committed", "resident at most, MiB", "intents/s, publishing beside it"]);
+        for Row { committed, resident_mib, intents_per_s } in rows {
+            table.add_row([committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let verdict = if *peak_mib <= GOAL_MIB { "met" } else { "not met" };
+        writeln!(f, "{table}\n")?;
+        write!(f, "goal 8: resident at most, MiB: {peak_mib:.0}, wanted at most {GOAL_MIB:.0}: {verdict}")
+    }
+}

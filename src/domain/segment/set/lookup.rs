@@ -1,0 +1,175 @@
+//! Looking up a batch.
+
+use roaring::RoaringBitmap;
+
+use super::{Membership, SegmentSet};
+use crate::domain::segment::{Blocks, Cursor, block_of};
+
+/// Segments that are asked together: one bit of a mask each.
+const TOGETHER: usize = 8;
+
+/// Room that [`SegmentSet::lookup_many`] works in; kept between batches to spare the allocation.
+#[derive(Debug, Default)]
+pub struct LookupScratch {
+    narrow: Vec<NarrowAsk>,
+    /// What `narrow` is sorted into.
+    spare: Vec<NarrowAsk>,
+    /// For each ask, which of the segments asked together it is in.
+    masks: Vec<u8>,
+    wide: Vec<WideAsk>,
+}
+
+/// A 32-bit id and its place in the batch.
+type NarrowAsk = (u32, u32);
+/// A number of any size and its place in the batch.
+type WideAsk = (u64, u32);
+
+/// The bitmaps that some segments have for one block, each with its segment's bit.
+#[derive(Debug, Default)]
+struct Present<'s> {
+    bitmaps: [Option<(u8, &'s RoaringBitmap)>; TOGETHER],
+    count: usize,
+}
+
+impl SegmentSet {
+    /// Where these users are: clears `found` and puts an answer there for each, in their order.
+    ///
+    /// 32-bit ids are brought into the order of their blocks, and the blocks of all segments are walked once side by
+    /// side. Other numbers are sorted, and one segment is asked after the other, for those who are in none so far.
+    /// Users beyond 2^32 in one batch are looked up one by one.
+    pub fn lookup_many<'a>(
+        &self,
+        user_ids: impl IntoIterator<Item = &'a str>,
+        scratch: &mut LookupScratch,
+        found: &mut Vec<Membership>,
+    ) {
+        found.clear();
+        scratch.narrow.clear();
+        scratch.wide.clear();
+        let blocks = self.blocks();
+        for user_id in user_ids {
+            let number = self.number(user_id);
+            let at = u32::try_from(found.len());
+            found.push(match (number, at) {
+                (Some(number), Ok(at)) => {
+                    match (&blocks, u32::try_from(number)) {
+                        (Some(_), Ok(id)) => scratch.narrow.push((id, at)),
+                        (None, _) | (_, Err(_)) => scratch.wide.push((number, at)),
+                    }
+                    Membership::Nowhere
+                }
+                (Some(number), Err(_)) => self.lookup_number(number),
+                (None, _) => Membership::Nowhere,
+            });
+        }
+        self.lookup_wide(&mut scratch.wide, found);
+        if let Some(blocks) = blocks {
+            self.lookup_narrow(&blocks, scratch, found);
+        }
+    }
+
+    /// The members of each segment, if they are 32-bit ids.
+    fn blocks(&self) -> Option<Vec<&Blocks>> {
+        self.segments.iter().map(|segment| segment.members.blocks()).collect()
+    }
+
+    fn lookup_wide(&self, asked: &mut Vec<WideAsk>, found: &mut [Membership]) {
+        asked.sort_unstable();
+        for (place, segment) in self.segments.iter().enumerate() {
+            asked.retain(|&(number, at)| {
+                let here = segment.members.contains(number);
+                if here {
+                    found[at as usize] = self.also_elsewhere(place, number);
+                }
+                !here
+            });
+        }
+    }
+
+    fn lookup_narrow(&self, blocks: &[&Blocks], scratch: &mut LookupScratch, found: &mut [Membership]) {
+        let LookupScratch { narrow: asked, spare, masks, wide: _ } = scratch;
+        sort_by_block(asked, spare);
+        let overlapping = !self.overlaps.is_empty();
+        for (group, blocks) in blocks.chunks(TOGETHER).enumerate() {
+            mark(blocks, asked, masks);
+            // Apart from the walk, and without a branch on what was found: a wrong guess would wait for memory.
+            let mut left = 0;
+            for (index, &mask) in masks.iter().enumerate() {
+                let (id, at) = asked[index];
+                let first = group * TOGETHER + mask.trailing_zeros() as usize;
+                found[at as usize] = if mask == 0 { Membership::Nowhere } else { Membership::In(first) };
+                if overlapping && mask != 0 {
+                    found[at as usize] = self.also_elsewhere(first, u64::from(id));
+                }
+                asked[left] = (id, at);
+                left += usize::from(mask == 0);
+            }
+            asked.truncate(left);
+        }
+    }
+}
+
+/// Finds out which of these segments each ask is in; asks are in the order of their blocks.
+fn mark(blocks: &[&Blocks], asked: &[NarrowAsk], masks: &mut Vec<u8>) {
+    masks.clear();
+    let mut cursors: Vec<Cursor<'_>> = blocks.iter().map(|blocks| blocks.cursor()).collect();
+    for asks in asked.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
+        let present = Present::of(&mut cursors, block_of(asks[0].0));
+        masks.extend(asks.iter().map(|(id, _)| present.mask(*id)));
+    }
+}
+
+impl<'s> Present<'s> {
+    fn of(cursors: &mut [Cursor<'s>], key: u16) -> Self {
+        let mut present = Self::default();
+        for (bit, cursor) in (0..).zip(cursors) {
+            if let Some(bitmap) = cursor.advance_to(key) {
+                present.bitmaps[present.count] = Some((bit, bitmap));
+                present.count += 1;
+            }
+        }
+        present
+    }
+
+    fn mask(&self, id: u32) -> u8 {
+        let bits = self.bitmaps[..self.count].iter().flatten();
+        bits.fold(0, |mask, (bit, bitmap)| mask | (u8::from(bitmap.contains(id)) << bit))
+    }
+}
+
+/// Brings asks into the order of their blocks, byte by byte: a tenth of the time that a sort by whole ids takes, and
+/// within a block the order is of no use.
+fn sort_by_block(asked: &mut Vec<NarrowAsk>, spare: &mut Vec<NarrowAsk>) {
+    spare.clear();
+    spare.resize(asked.len(), (0, 0));
+    for half in [0, 1] {
+        let digit = |(id, _): &NarrowAsk| usize::from(block_of(*id).to_le_bytes()[half]);
+        let mut starts = [0_usize; 256];
+        asked.iter().for_each(|ask| starts[digit(ask)] += 1);
+        let mut next = 0;
+        for start in &mut starts {
+            (*start, next) = (next, next + *start);
+        }
+        for ask in &*asked {
+            let place = &mut starts[digit(ask)];
+            spare[*place] = *ask;
+            *place += 1;
+        }
+        std::mem::swap(asked, spare);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_come_into_the_order_of_their_blocks_and_none_is_lost() {
+        let ids = (0..5000_u32).map(|n| n.wrapping_mul(0x9E37_79B9));
+        let mut asked: Vec<NarrowAsk> = ids.zip(0..).collect();
+        let mut expected = asked.clone();
+        expected.sort_by_key(|(id, _)| block_of(*id));
+        sort_by_block(&mut asked, &mut Vec::new());
+        assert_eq!(asked, expected);
+    }
+}
