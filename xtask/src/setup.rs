@@ -27,7 +27,7 @@ struct Tool {
     needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 12] = [
+const TOOLS: [Tool; 13] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
     Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
     Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },

@@ -12,7 +12,7 @@ use std::{
 use rdkafka::{
     ClientConfig, ClientContext, Message, TopicPartitionList,
     config::RDKafkaLogLevel,
-    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata},
     error::{KafkaError, RDKafkaErrorCode},
     message::DeliveryResult,
     producer::{NoCustomPartitioner, ProducerContext},
@@ -198,20 +198,25 @@ pub struct FailedDelivery {
 }
 
 /// What a consumer's group asked for and what is not yet taken up.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub enum Pending {
     /// Nothing.
     #[default]
     Nothing,
     /// These partitions are to be read.
-    Assign(TopicPartitionList),
+    Assign {
+        /// All that are this member's.
+        partitions: TopicPartitionList,
+        /// The member and the generation that they were given to.
+        membership: Option<Arc<ConsumerGroupMetadata>>,
+    },
     /// All are to be given up.
     Revoke,
 }
 
 /// Context of a lane's clients. Its consumer's rebalances are only noted here: the lane takes them up when
 /// nothing is being committed (librdkafka lets the application answer a rebalance whenever it is ready).
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct LaneContext {
     pending: arc_swap::ArcSwap<Pending>,
     closing: AtomicBool,
@@ -266,7 +271,8 @@ impl ConsumerContext for LaneContext {
             return;
         }
         let pending = if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
-            Pending::Assign(partitions.clone())
+            let membership = consumer.group_metadata().map(Arc::new);
+            Pending::Assign { partitions: partitions.clone(), membership }
         } else {
             Pending::Revoke
         };

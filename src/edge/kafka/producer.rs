@@ -287,7 +287,10 @@ fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
         RDKafkaErrorCode::UnknownTopic
         | RDKafkaErrorCode::UnknownTopicOrPartition
         | RDKafkaErrorCode::UnknownPartition => {
-            CommitError::Fatal(format!("{what} has no topic to go to ({code}): create it (`weir check` lists them)"))
+            let topic = &failed.topic;
+            CommitError::Fatal(format!(
+                "{what} has no topic {topic} to go to ({code}): create it (`weir check` lists them)"
+            ))
         }
         other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
     }

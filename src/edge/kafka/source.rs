@@ -38,10 +38,11 @@ const TAKE: usize = 128;
 /// one call's records, and the larger they are the fewer are taken.
 const LEAST_RECORD_BYTES: usize = 128 * 1024;
 
-/// What a commit must carry: the consumer, and its membership when the batch was read.
+/// What a commit must carry: the consumer, and its membership when the partitions were given to it. Not the one at the time
+/// of the commit: the group may have moved on by then, and what was read under one generation is not for the next one.
 pub struct Membership {
     pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
-    pub(super) metadata: ConsumerGroupMetadata,
+    pub(super) metadata: Arc<ConsumerGroupMetadata>,
 }
 
 /// A group member that reads in batches.
@@ -57,6 +58,7 @@ pub struct KafkaSource {
     /// The bytes after which a batch is full, however few records it has.
     batch_bytes: usize,
     assigned: TopicPartitionList,
+    membership: Option<Arc<ConsumerGroupMetadata>>,
     starts: Vec<Progress>,
 }
 
@@ -89,6 +91,7 @@ impl KafkaSource {
             rights: Rights::of(options, 0),
             batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
             assigned: TopicPartitionList::new(),
+            membership: None,
             starts: Vec::new(),
         })
     }
@@ -106,6 +109,12 @@ impl KafkaSource {
 
     /// Reads these partitions from their committed offsets.
     fn start(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+        // Where the topic grows before an assignment is answered, the client joins anew without taking it back. The next
+        // assignment would end the answered one, and with it the forwarding of partitions that are in both. The client has
+        // done so before it can tell the committed offsets.
+        if self.assigned.count() > 0 {
+            self.give_up()?;
+        }
         let from = self.committed(partitions)?;
         for element in from.elements() {
             self.queue
@@ -115,6 +124,14 @@ impl KafkaSource {
         self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
         self.assigned = partitions.clone();
         Ok(())
+    }
+
+    /// Reads nothing any more.
+    fn give_up(&mut self) -> Result<(), SourceError> {
+        self.assigned = TopicPartitionList::new();
+        self.membership = None;
+        self.starts.clear();
+        self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))
     }
 
     /// Where to read these partitions from.
@@ -196,7 +213,7 @@ impl KafkaSource {
         }
         Ok(match *self.consumer.context().pending() {
             Pending::Nothing => None,
-            Pending::Assign(_) => Some(GroupEvent::Assigned),
+            Pending::Assign { .. } => Some(GroupEvent::Assigned),
             Pending::Revoke => Some(GroupEvent::Revoked),
         })
     }
@@ -261,12 +278,11 @@ impl Source for KafkaSource {
         let context = Arc::clone(self.consumer.context());
         match &*context.pending() {
             Pending::Nothing => {}
-            Pending::Assign(partitions) => self.start(partitions)?,
-            Pending::Revoke => {
-                self.assigned = TopicPartitionList::new();
-                self.starts.clear();
-                self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))?;
+            Pending::Assign { partitions, membership } => {
+                self.start(partitions)?;
+                self.membership.clone_from(membership);
             }
+            Pending::Revoke => self.give_up()?,
         }
         context.taken_up();
         Ok(())
@@ -289,8 +305,8 @@ impl Source for KafkaSource {
 
     fn membership(&self) -> Result<Membership, SourceError> {
         let metadata = self
-            .consumer
-            .group_metadata()
+            .membership
+            .clone()
             .ok_or_else(|| SourceError::Temporary("the consumer is in no group yet".to_owned()))?;
         Ok(Membership { consumer: Arc::clone(&self.consumer), metadata })
     }
