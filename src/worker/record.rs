@@ -108,10 +108,17 @@ pub struct Job<B, M> {
 #[must_use]
 pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
     let mut next = BTreeMap::new();
+    // Records come in runs of one partition; a run needs one look at the map.
+    let mut run: Option<(i32, i64)> = None;
     for index in 0..records.len() {
-        let record = records.get(index);
-        next.insert(record.partition, record.offset + 1);
+        let RecordView { partition, offset, .. } = records.get(index);
+        if let Some((before, end)) = run.replace((partition, offset + 1))
+            && before != partition
+        {
+            next.insert(before, end);
+        }
     }
+    next.extend(run);
     next
 }
 
