@@ -169,14 +169,19 @@ pub(super) fn is_sized(text: &str) -> bool {
 
 /// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
 pub(super) fn is_user_number(number: &str) -> bool {
-    // Up to 19 digits are always below 2^64.
-    let small = number.len() <= 19 && number.bytes().all(|byte| byte.is_ascii_digit());
-    small || number.parse::<u64>().is_ok()
+    short_integer(number).is_some() || number.parse::<u64>().is_ok()
 }
 
 /// The time that a JSON number gives in milliseconds since 1970.
 pub(super) fn millis(number: &str) -> Option<Time> {
-    number.parse().ok().and_then(Time::from_millis)
+    short_integer(number).or_else(|| number.parse().ok()).and_then(Time::from_millis)
+}
+
+/// An integer without a sign of so few digits that it is none that is too large.
+fn short_integer(number: &str) -> Option<i64> {
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| i64::from(byte - b'0'));
+    let short = number.len() <= 18;
+    short.then(|| number.bytes().try_fold(0, |value, byte| Some(value * 10 + digit(byte)?))).flatten()
 }
 
 impl<'a> Given<'_, 'a> {

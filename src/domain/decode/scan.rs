@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::{
-    super::{intent::MAX_DEPTH, json::plain_until},
+    super::{intent::MAX_DEPTH, json::plain_bytes},
     json::JsonKind,
 };
 
@@ -97,6 +97,14 @@ impl<'a> Scan<'a> {
             Some(byte) if byte == close => Ok(false),
             Some(_) | None => Err(Refused),
         }
+    }
+
+    /// Passes over a member's name and the colon behind it if they are these bytes.
+    #[inline(always)]
+    pub(super) fn skip_name(&mut self, name: &[u8]) -> bool {
+        let is = self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(name));
+        self.at += if is { name.len() } else { 0 };
+        is
     }
 
     /// The name of a member and the colon behind it.
@@ -219,7 +227,7 @@ impl<'a> Scan<'a> {
         let start = self.at + 1;
         let (mut at, mut escapes) = (start, Escapes::None);
         loop {
-            at = plain_until(self.bytes, at);
+            at += plain_bytes(self.bytes.get(at..).unwrap_or_default());
             match self.bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => (at, escapes) = (self.escape(at)?, Escapes::Some),

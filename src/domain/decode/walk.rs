@@ -61,10 +61,10 @@ impl<'t> Walk<'t, '_, '_> {
     fn object(&mut self, node: usize, level: usize) -> Result<(), Refused> {
         let node = self.trie.node(node);
         let mut seen = 0_u64;
+        let mut next = 0;
         let mut more = self.scan.enter(level, b'}')?;
         while more {
-            let name = self.scan.name()?;
-            match self.child(node, &name) {
+            match self.name(node, next)? {
                 None => drop(self.scan.value(level)?),
                 Some(place) => {
                     let child = &node.children[place];
@@ -72,12 +72,29 @@ impl<'t> Walk<'t, '_, '_> {
                         self.found.twice.get_or_insert(self.trie.node(child.node).pointer.as_str());
                     }
                     seen |= 1 << place;
+                    next = place + 1;
                     self.take(child, level)?;
                 }
             }
             more = self.scan.more(b'}')?;
         }
         Ok(())
+    }
+
+    /// A member's name: which child of the node it leads to, the one at `next` as a rule. Names are compared as text.
+    #[inline(always)]
+    fn name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Refused> {
+        self.scan.next();
+        for (place, child) in node.behind(next) {
+            if self.scan.skip_name(child.member.as_bytes()) {
+                return Ok(Some(place));
+            }
+        }
+        let name = self.scan.name()?;
+        Ok(match name.escapes {
+            Escapes::None => node.child(self.scan.bytes_of(&name)),
+            Escapes::Some => name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())),
+        })
     }
 
     /// An array that places lie in.
@@ -116,14 +133,5 @@ impl<'t> Walk<'t, '_, '_> {
             self.found.pieces[slot.index()] = Some(piece);
         }
         Ok(())
-    }
-
-    /// The child of a node that a member of this name leads to. Names are compared as text.
-    #[inline(always)]
-    fn child(&self, node: &Node, name: &Piece) -> Option<usize> {
-        match name.escapes {
-            Escapes::None => node.child(self.scan.bytes_of(name)),
-            Escapes::Some => name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())),
-        }
     }
 }

@@ -88,6 +88,13 @@ impl Node {
         None
     }
 
+    /// The children that are looked for behind this one before others: members come in the order of fields, as a rule,
+    /// and one or the other is left out.
+    #[inline]
+    pub(in crate::domain) fn behind(&self, place: usize) -> impl Iterator<Item = (usize, &Child)> {
+        self.children.iter().enumerate().skip(place).take(2)
+    }
+
     fn add(&mut self, child: Child) {
         self.by_kind[kind_of_name(child.name.as_bytes())] |= 1 << self.children.len();
         self.children.push(child);
@@ -99,7 +106,9 @@ impl Node {
 pub(in crate::domain) struct Child {
     /// The member's name.
     pub(in crate::domain) name: String,
-    /// The same as an element's number, where it is one (RFC 6901: no leading zeros).
+    /// The name in quotes and a colon: how a member of this name begins, as nearly all write it.
+    pub(in crate::domain) member: String,
+    /// The name as an element's number, where it is one (RFC 6901: no leading zeros).
     pub(in crate::domain) element: Option<usize>,
     /// Where it leads: an index into the tree's nodes.
     pub(in crate::domain) node: usize,
@@ -157,7 +166,8 @@ impl Trie {
         let node = self.nodes.len();
         let pointer = format!("{}/{}", self.nodes[from].pointer, name.replace('~', "~0").replace('/', "~1"));
         let element = name.parse().ok().filter(|number: &usize| number.to_string() == name);
-        self.nodes[from].add(Child { name: name.to_owned(), element, node });
+        let member = format!("{}:", serde_json::Value::from(name));
+        self.nodes[from].add(Child { name: name.to_owned(), member, element, node });
         self.nodes.push(Node { pointer, ..Node::default() });
         node
     }
