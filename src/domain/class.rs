@@ -50,7 +50,7 @@ pub struct ClassNames<'a> {
 impl ClassNames<'_> {
     /// Channel, category and campaign as a JSON array of three, null for what was not given.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub fn to_json(self) -> String {
         let mut json = Json(Vec::with_capacity(64));
         json.raw("[").text_or_null(self.channel).raw(",").text_or_null(self.category).raw(",");
         json.text_or_null(self.campaign).raw("]");

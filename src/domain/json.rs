@@ -72,7 +72,7 @@ pub(super) fn plain_bytes(text: &[u8]) -> usize {
 fn is_plain(text: &[u8]) -> bool {
     let (words, rest) = text.as_chunks();
     // The last eight bytes are looked at together, some of them for the second time.
-    let end = text.last_chunk().map_or_else(|| !rest.iter().any(|byte| is_not_plain(byte)), |end| not_plain(*end) == 0);
+    let end = text.last_chunk().map_or_else(|| !rest.iter().any(is_not_plain), |end| not_plain(*end) == 0);
     end && words.iter().all(|eight| not_plain(*eight) == 0)
 }
 

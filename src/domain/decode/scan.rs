@@ -240,9 +240,8 @@ impl<'a> Scan<'a> {
 
     /// The place behind the escape at `at`. Half a surrogate pair is none.
     fn escape(&self, at: usize) -> Result<usize, Refused> {
-        match self.bytes.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => return Ok(at + 2),
-            Some(_) | None => {}
+        if let Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') = self.bytes.get(at + 1) {
+            return Ok(at + 2);
         }
         match (utf16_escape(self.bytes, at), utf16_escape(self.bytes, at + 6)) {
             (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => Ok(at + 12),
