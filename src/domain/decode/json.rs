@@ -2,7 +2,7 @@
 //!
 //! Slow and exact: only what a scan has refused comes here.
 
-use memchr::{memchr, memchr_iter, memchr2};
+use memchr::{memchr, memchr_iter, memchr2, memchr2_iter};
 use serde::de::IgnoredAny;
 
 use super::super::{
@@ -105,6 +105,8 @@ fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
 /// The place of the bracket that opens the first level that is too many, were the text JSON.
 fn first_level_too_many(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
+    // Not more opening brackets, in strings or out of them, than levels allowed: the rule.
+    memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH)?;
     let (mut at, mut level) = (0, 0_usize);
     while let Some(&byte) = bytes.get(at) {
         match byte {
