@@ -338,18 +338,18 @@ impl Metrics {
         self.stage(Stage::Flush, flush);
         self.stage(Stage::Commit, commit);
         let mut intents = 0;
-        for (&(verdict, reason), &count) in &tally.decisions {
+        for ((verdict, reason), count) in tally.decisions.iter() {
             self.decisions.get_or_create(&DecisionLabels { verdict, reason }).inc_by(count);
             intents += count;
         }
-        for (&reason, &count) in &tally.dead_letters {
+        for (reason, count) in tally.dead_letters.iter() {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
             intents += count;
         }
         for (labels, count) in &tally.cap_denials {
             self.cap_denials.get_or_create(labels).inc_by(*count);
         }
-        for (&action, &count) in &tally.unavailable {
+        for (action, count) in tally.unavailable.iter() {
             self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
         }
         self.replays.inc_by(tally.replayed);
@@ -359,10 +359,10 @@ impl Metrics {
 
     /// A batch of refunds is committed.
     pub fn refunded(&self, tally: &RefundTally) {
-        for (&outcome, &count) in &tally.refunds {
+        for (outcome, count) in tally.refunds.iter() {
             self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
         }
-        for (&reason, &count) in &tally.dead_letters {
+        for (reason, count) in tally.dead_letters.iter() {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
         }
     }

@@ -9,6 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::json::Json;
+
 /// The longest channel, category or campaign name that is kept as it is, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
@@ -43,6 +45,17 @@ pub struct ClassNames<'a> {
     pub category: Option<&'a str>,
     /// The campaign's name.
     pub campaign: Option<&'a str>,
+}
+
+impl ClassNames<'_> {
+    /// Channel, category and campaign as a JSON array of three, null for what was not given.
+    #[must_use]
+    pub fn to_json(self) -> String {
+        let mut json = Json(Vec::with_capacity(64));
+        json.raw("[").text_or_null(self.channel).raw(",").text_or_null(self.category).raw(",");
+        json.text_or_null(self.campaign).raw("]");
+        String::from_utf8(json.0).expect("it was put together of strings")
+    }
 }
 
 /// The channels and categories that a cap counts; `None` means all of them, also intents without one.

@@ -6,9 +6,10 @@ use serde_json::value::RawValue;
 
 use super::{
     intent::Intent,
+    json::Json,
     origin::Origin,
     time::Time,
-    verdict::{Cause, Decision, DenyingCap, SuppressReason, Suppressed},
+    verdict::{CapSpan, Cause, Decision, DenyingCap, SuppressReason},
 };
 
 /// Name and version of the envelope's shape.
@@ -21,32 +22,66 @@ pub const fn overhead_bytes(names_bytes: usize) -> usize {
     1024 + 6 * (2 * super::intent::MAX_ID_BYTES + names_bytes)
 }
 
-/// Reports a decision on an intent: the value of a suppressed record.
+/// Reports a decision on an intent: the value of a suppressed record, an [`Envelope`].
 #[must_use]
 pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
-    let suppressed = decision.verdict.suppressed();
-    let cap = suppressed.and_then(|suppressed| match suppressed.cause {
-        Cause::Cap(cap) => Some(cap),
-        Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
-    });
-    let envelope = Envelope {
-        schema: SCHEMA,
-        verdict: decision.verdict.as_str(),
-        reason: suppressed.map(Suppressed::reason),
-        intent_id: &intent.id,
-        user_id: &intent.user_id,
-        segment: decision.segment,
-        cap,
-        eligible_at: suppressed.and_then(|suppressed| suppressed.eligible_at),
-        decided_at: decision.decided_at,
-        policy_version: decision.policy_version,
-        segments_version: decision.segments_version,
-        origin: decision.origin,
-        intent: serde_json::from_str(intent.value()).expect("an intent's value was decoded, so it is JSON"),
+    Letterhead::of(decision).envelope(decision, intent)
+}
+
+/// What the envelopes of one batch have in common, written once: policy, segments and topic, and as a rule the time.
+///
+/// Envelopes are written member by member, which takes a fifth of what serde does; a test compares the two.
+#[derive(Debug)]
+pub struct Letterhead {
+    decided_at: Time,
+    /// That time, as it is shown.
+    shown: [u8; 24],
+    /// From the time to the record's partition.
+    versions_and_topic: Vec<u8>,
+}
+
+impl Letterhead {
+    /// What a decision has in common with the others of its batch.
+    #[must_use]
+    pub fn of(decision: &Decision<'_>) -> Self {
+        let Decision { decided_at, policy_version, segments_version, origin, .. } = *decision;
+        let mut json = Json::default();
+        json.raw(r#"","policy_version":"#).text(policy_version).raw(r#","segments_version":"#).text(segments_version);
+        json.raw(r#","origin":{"topic":"#).text(origin.topic).raw(r#","partition":"#);
+        Self { decided_at, shown: decided_at.rfc3339(), versions_and_topic: json.0 }
+    }
+
+    /// Reports a decision of the same batch on an intent.
+    #[must_use]
+    pub fn envelope(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
+        let Decision { verdict, segment, decided_at, origin, .. } = *decision;
+        let suppressed = verdict.suppressed();
+        // Enough for names and ids of usual lengths.
+        let mut json = Json(Vec::with_capacity(intent.value().len() + self.versions_and_topic.len() + 448));
+        json.raw(r#"{"schema":"weir.decision/1","verdict":""#).raw(verdict.as_str());
+        if let Some(suppressed) = suppressed {
+            json.raw(r#"","reason":""#).raw(suppressed.reason().as_str());
+        }
+        json.raw(r#"","intent_id":"#).text(&intent.id).raw(r#","user_id":"#).text(&intent.user_id);
+        json.raw(r#","segment":"#).text_or_null(segment);
+        if let Some(Cause::Cap(cap)) = suppressed.map(|suppressed| suppressed.cause) {
+            denying_cap(&mut json, &cap);
+        }
+        json.raw(r#","eligible_at":"#).time_or_null(suppressed.and_then(|suppressed| suppressed.eligible_at));
+        let shown = if decided_at == self.decided_at { self.shown } else { decided_at.rfc3339() };
+        json.raw(r#","decided_at":""#).bytes(&shown).bytes(&self.versions_and_topic).number(origin.partition.into());
+        json.raw(r#","offset":"#).number(origin.offset).raw(r#"},"intent":"#).raw(intent.value()).raw("}");
+        json.0
+    }
+}
+
+fn denying_cap(json: &mut Json, cap: &DenyingCap<'_>) {
+    json.raw(r#","cap":{"name":"#).text(cap.name).raw(r#","limit":"#).number(cap.limit.into());
+    match cap.span {
+        CapSpan::Window(window) => json.raw(r#","window":"#).text(window),
+        CapSpan::Per(period) => json.raw(r#","per":"#).text(period),
     };
-    let mut bytes = Vec::with_capacity(intent.value().len() + 512);
-    serde_json::to_writer(&mut bytes, &envelope).expect("an envelope has names as keys, and memory takes every write");
-    bytes
+    json.raw(r#","used":"#).number(cap.used.into()).raw("}");
 }
 
 /// That a cap is named for reason `cap` and for no other.
@@ -106,11 +141,13 @@ pub(super) struct Envelope<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::domain::{
         decode::decode,
         fields::FieldMap,
-        verdict::{CapSpan, Counts, Verdict},
+        verdict::{Counts, Suppressed, Verdict},
     };
 
     fn decision(verdict: Verdict<'_>) -> Decision<'_> {
@@ -149,6 +186,71 @@ mod tests {
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(per_day), eligible_at: None });
         let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
         assert!(text.contains(r#""cap":{"name":"daily","limit":2,"per":"day","used":2},"eligible_at":null"#), "{text}");
+    }
+
+    /// The same by serde, from the type that the schema is made of.
+    fn by_serde(decision: &Decision<'_>, intent: &Intent<'_>) -> String {
+        let suppressed = decision.verdict.suppressed();
+        let cap = suppressed.and_then(|suppressed| match suppressed.cause {
+            Cause::Cap(cap) => Some(cap),
+            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+        });
+        let envelope = Envelope {
+            schema: SCHEMA,
+            verdict: decision.verdict.as_str(),
+            reason: suppressed.map(Suppressed::reason),
+            intent_id: &intent.id,
+            user_id: &intent.user_id,
+            segment: decision.segment,
+            cap,
+            eligible_at: suppressed.and_then(|suppressed| suppressed.eligible_at),
+            decided_at: decision.decided_at,
+            policy_version: decision.policy_version,
+            segments_version: decision.segments_version,
+            origin: decision.origin,
+            intent: serde_json::from_str(intent.value()).unwrap(),
+        };
+        serde_json::to_string(&envelope).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn an_envelope_is_what_serde_makes_of_its_type(
+            (id, user, segment, name) in ("\\PC{1,20}|[\u{0}-\u{7f}]{1,40}", "[\u{0}-\u{7f}é😀]{1,20}", any::<Option<String>>(), any::<String>()),
+            (cause, shadow, limit, used) in (0..7, any::<bool>(), any::<u32>(), any::<u32>()),
+            (partition, offset) in (any::<i32>(), any::<i64>()),
+            times in (any::<Option<i32>>(), any::<i64>()),
+            versions in (any::<String>(), any::<String>()),
+        ) {
+            let cap = |span| Cause::Cap(DenyingCap { name: &name, limit, span, used });
+            let cause = match cause {
+                0 => cap(CapSpan::Window(&versions.0)),
+                1 => cap(CapSpan::Per("day")),
+                2 => Cause::Duplicate,
+                3 => Cause::Expired,
+                4 => Cause::TooEarly,
+                5 => Cause::QuietHours,
+                _ => Cause::Unavailable,
+            };
+            let eligible_at = times.0.map(|millis| Time::default().plus(millis.into()));
+            let suppressed = Suppressed { cause, eligible_at };
+            let verdict =
+                if shadow { Verdict::ShadowSuppressed(suppressed, Counts::Yes) } else { Verdict::Suppressed(suppressed) };
+            let value = serde_json::json!({"id": id, "user_id": user}).to_string();
+            let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+            for verdict in [verdict, Verdict::Approved(Counts::No)] {
+                let decision = Decision {
+                    segment: segment.as_deref(),
+                    decided_at: Time::default().plus(times.1),
+                    policy_version: &versions.0,
+                    segments_version: &versions.1,
+                    origin: Origin { topic: &name, partition, offset },
+                    ..decision(verdict)
+                };
+                let written = String::from_utf8(envelope(&decision, &intent)).unwrap();
+                prop_assert_eq!(written, by_serde(&decision, &intent));
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod fields;
 pub mod header;
 pub mod history;
 pub mod intent;
+mod json;
 pub mod memory;
 pub mod named_history;
 pub mod origin;

@@ -195,18 +195,16 @@ impl<'a> Decision<'a> {
     #[must_use]
     pub fn approved_headers(&self, intent: &Intent<'_>) -> Vec<(HeaderName, Cow<'a, str>)> {
         let Some(counts) = self.verdict.counts() else { return Vec::new() };
-        let class = intent.class();
-        let class = serde_json::json!([class.channel, class.category, class.campaign]);
         let mut headers = Vec::with_capacity(10);
         headers.push((HeaderName::Verdict, self.verdict.as_str().into()));
         headers.extend(self.verdict.suppressed().map(|why| (HeaderName::ShadowReason, why.reason().as_str().into())));
-        headers.push((HeaderName::DecidedAt, self.decided_at.millis().to_string().into()));
+        headers.push((HeaderName::DecidedAt, itoa::Buffer::new().format(self.decided_at.millis()).to_owned().into()));
         headers.extend(self.segment.map(|segment| (HeaderName::Segment, segment.into())));
         headers.push((HeaderName::Policy, self.policy_version.into()));
         headers.push((HeaderName::Segments, self.segments_version.into()));
-        headers.push((HeaderName::Cost, intent.cost.to_string().into()));
+        headers.push((HeaderName::Cost, itoa::Buffer::new().format(intent.cost).to_owned().into()));
         headers.push((HeaderName::Counts, counts.as_str().into()));
-        headers.push((HeaderName::Class, class.to_string().into()));
+        headers.push((HeaderName::Class, intent.class().to_json().into()));
         match counts {
             Counts::Yes | Counts::No => {}
             Counts::Later => headers.push((HeaderName::Recorded, "later".into())),

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::fast::RandomState;
+
 use super::{
     desk::{Decoded, Draft, Held, Way},
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
@@ -10,7 +12,7 @@ use crate::{
     domain::{
         class::ClassNames,
         decide::{Answer, Verdict as Answered},
-        envelope::envelope,
+        envelope::Letterhead,
         header::HeaderName,
         origin::Origin,
         policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
@@ -30,15 +32,20 @@ pub(super) struct OutputWriter<'w, 'b> {
     set: &'w SegmentSet,
     eval: &'w PolicyEval,
     now: Time,
-    stamps: HashMap<Stamp<'b>, OurHeaders>,
+    stamps: HashMap<Stamp<'b>, OurHeaders, RandomState>,
     /// Denials by segment and cap; names are made once a batch, not once a denial.
-    denials: HashMap<(Option<&'w str>, &'w str), u64>,
+    denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
+    /// Made with the first envelope.
+    letterhead: Option<Letterhead>,
+    /// The headers of what gets none.
+    none: OurHeaders,
     tally: Tally,
 }
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(topic: &'w str, set: &'w SegmentSet, eval: &'w PolicyEval, now: Time) -> Self {
-        Self { topic, set, eval, now, stamps: HashMap::new(), denials: HashMap::new(), tally: Tally::default() }
+        let (stamps, denials) = (HashMap::default(), HashMap::default());
+        Self { topic, set, eval, now, stamps, denials, letterhead: None, none: Arc::new([]), tally: Tally::default() }
     }
 
     /// The output of one record. `answers` are the store's, all there.
@@ -67,11 +74,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         match verdict {
             Verdict::Suppressed(_) => {
+                let letterhead = self.letterhead.get_or_insert_with(|| Letterhead::of(&decision));
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
                 Output {
                     to: Destination::Suppressed,
-                    value: OutputValue::Ours(envelope(&decision, intent)),
-                    headers: Arc::new([]),
+                    value: OutputValue::Ours(letterhead.envelope(&decision, intent)),
+                    headers: Arc::clone(&self.none),
                 }
             }
             Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {

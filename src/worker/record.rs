@@ -108,13 +108,15 @@ pub struct Job<B, M> {
 #[must_use]
 pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
     let mut next = BTreeMap::new();
-    // Records of one partition mostly come one behind the other.
+    // Records come in runs of one partition; a run needs one look at the map.
     let mut run: Option<(i32, i64)> = None;
-    for RecordView { partition, offset, .. } in (0..records.len()).map(|index| records.get(index)) {
-        if let Some((before, done)) = run.filter(|(before, _)| *before != partition) {
-            next.insert(before, done);
+    for index in 0..records.len() {
+        let RecordView { partition, offset, .. } = records.get(index);
+        if let Some((before, end)) = run.replace((partition, offset + 1))
+            && before != partition
+        {
+            next.insert(before, end);
         }
-        run = Some((partition, offset + 1));
     }
     next.extend(run);
     next

@@ -12,11 +12,11 @@
 
 mod cases;
 #[path = "../../../src/domain/mod.rs"]
-mod domain;
-mod metrics;
+pub mod domain;
+pub mod metrics;
 #[path = "../../../src/edge/redis/reply.rs"]
 mod reply_format;
-mod worker;
+pub mod worker;
 mod workload;
 
 pub use cases::{Case, cases};

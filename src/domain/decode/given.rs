@@ -18,14 +18,28 @@ use super::{
     },
     cloud_events::Mode,
     json::JsonKind,
+    scan::Escapes,
     walk::Found,
 };
 
 /// All that fields are read from.
 pub(super) struct Source<'t, 'a> {
     pub(super) trie: &'t Trie,
-    pub(super) found: Found<'t, 'a>,
+    pub(super) found: &'t Found<'t, 'a>,
     pub(super) mode: Mode<'a>,
+}
+
+/// What nearly all intents have at a field's place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Usual<'a> {
+    /// Nothing, or null.
+    Absent,
+    /// A string without escapes.
+    Text(&'a str),
+    /// A number as it is written.
+    Number(&'a str),
+    /// Something else.
+    Other,
 }
 
 /// Where something stood.
@@ -71,6 +85,19 @@ const fn fallback(field: Field) -> Option<(EventMember, &'static str)> {
 }
 
 impl<'t, 'a> Source<'t, 'a> {
+    /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
+    /// is for [`Source::given`].
+    #[inline(always)]
+    pub(super) fn usual(&self, field: Field) -> Usual<'a> {
+        let Some(piece) = self.found.piece(Slot::Field(field)) else { return Usual::Absent };
+        match (piece.kind, piece.escapes) {
+            (JsonKind::String, Escapes::None) => Usual::Text(piece.of(self.found.text())),
+            (JsonKind::Number, _) => Usual::Number(piece.of(self.found.text())),
+            (JsonKind::String, Escapes::Some)
+            | (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null, _) => Usual::Other,
+        }
+    }
+
     /// What was given for a field, by the data or by the event; `None` where neither has it.
     ///
     /// # Errors
@@ -79,7 +106,16 @@ impl<'t, 'a> Source<'t, 'a> {
         if let Some(given) = self.at(field, Slot::Field(field))? {
             return Ok(Some(given));
         }
-        let Some((member, header)) = fallback(field) else { return Ok(None) };
+        fallback(field).map_or(Ok(None), |(member, header)| self.by_event(field, member, header))
+    }
+
+    /// What an event gives for a field that its data has not.
+    fn by_event(
+        &self,
+        field: Field,
+        member: EventMember,
+        header: &'static str,
+    ) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
         let attributes = match self.mode {
             Mode::Structured => return self.at(field, Slot::Event(member)),
             Mode::Plain(attributes) => attributes,
@@ -111,25 +147,41 @@ impl<'t, 'a> Source<'t, 'a> {
     }
 
     fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
-        let Some(raw) = self.found.raw(slot) else { return Ok(None) };
-        let scalar = match JsonKind::of(raw) {
-            JsonKind::String => Scalar::Text(string(raw)?),
-            JsonKind::Number => Scalar::Number(raw),
-            kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
-        };
+        let Some(piece) = self.found.piece(slot) else { return Ok(None) };
+        let text = self.found.text();
+        let scalar =
+            match piece.kind {
+                // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
+                JsonKind::String => Scalar::Text(piece.unescaped(text).ok_or_else(|| {
+                    DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
+                })?),
+                JsonKind::Number => Scalar::Number(piece.of(text)),
+                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
+            };
         Ok(Some(Given { field, trie: self.trie, place: Place::Slot(slot), scalar }))
     }
 }
 
-/// The text of a JSON string, borrowed where it has no escapes.
-fn string(raw: &str) -> Result<Cow<'_, str>, DeadLetter> {
-    if memchr::memchr(b'\\', raw.as_bytes()).is_none() {
-        return Ok(raw[1..raw.len() - 1].into());
-    }
-    // The value was parsed before, so this cannot fail; should it, the record is still no intent.
-    serde_json::from_str(raw)
-        .map(Cow::Owned)
-        .map_err(|_| DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text"))
+/// Whether a text is as long as an id may be.
+pub(super) fn is_sized(text: &str) -> bool {
+    (1..=MAX_ID_BYTES).contains(&text.len())
+}
+
+/// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
+pub(super) fn is_user_number(number: &str) -> bool {
+    short_integer(number).is_some() || number.parse::<u64>().is_ok()
+}
+
+/// The time that a JSON number gives in milliseconds since 1970.
+pub(super) fn millis(number: &str) -> Option<Time> {
+    short_integer(number).or_else(|| number.parse().ok()).and_then(Time::from_millis)
+}
+
+/// An integer without a sign of so few digits that it is none that is too large.
+fn short_integer(number: &str) -> Option<i64> {
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| i64::from(byte - b'0'));
+    let short = number.len() <= 18;
+    short.then(|| number.bytes().try_fold(0, |value, byte| Some(value * 10 + digit(byte)?))).flatten()
 }
 
 impl<'a> Given<'_, 'a> {
@@ -141,7 +193,7 @@ impl<'a> Given<'_, 'a> {
     /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
     pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
-            Scalar::Number(number) if number.parse::<u64>().is_ok() => Ok(number.into()),
+            Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
             Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
                 self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
             }
@@ -172,10 +224,9 @@ impl<'a> Given<'_, 'a> {
                 Time::from_rfc3339(text),
                 "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
             ),
-            Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => (
-                number.parse().ok().and_then(Time::from_millis),
-                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
-            ),
+            Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
+                (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
+            }
             Scalar::Number(_) | Scalar::Other(_) => {
                 return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
             }
@@ -195,7 +246,7 @@ impl<'a> Given<'_, 'a> {
     /// A string as long as an id may be.
     fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
-            Scalar::Text(text) if (1..=MAX_ID_BYTES).contains(&text.len()) => Ok(text),
+            Scalar::Text(text) if is_sized(&text) => Ok(text),
             Scalar::Text(ref text) => {
                 let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
                 Err(DeadLetter::new(WrongType, message))

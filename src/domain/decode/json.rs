@@ -1,4 +1,6 @@
-//! Whether a text is JSON that weir reads: not too deep, every string in Unicode, the grammar kept to.
+//! What is wrong with a text that is not JSON that weir reads: not too deep, every string in Unicode, the grammar kept to.
+//!
+//! Slow and exact: only what a scan has refused comes here.
 
 use memchr::{memchr, memchr_iter, memchr2, memchr2_iter};
 use serde::de::IgnoredAny;
@@ -6,10 +8,11 @@ use serde::de::IgnoredAny;
 use super::super::{
     dead_letter::{
         DeadLetter,
-        DeadLetterReason::{NotJson, TooDeep},
+        DeadLetterReason::{NotJson, TooDeep, WrongType},
     },
     intent::MAX_DEPTH,
 };
+use super::scan::utf16_escape;
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +52,23 @@ impl std::fmt::Display for JsonKind {
     }
 }
 
+/// What is wrong with a text that a scan refused.
+pub(super) fn refusal(text: &str) -> DeadLetter {
+    let wrong = precheck(text).and_then(|()| validate(text)).and_then(|()| object(JsonKind::of(text), "the value"));
+    wrong.err().unwrap_or_else(|| DeadLetter::new(NotJson, "the value is not JSON"))
+}
+
+/// Refuses what should be an object and is not.
+pub(super) fn object(kind: JsonKind, what: &str) -> Result<(), DeadLetter> {
+    match kind {
+        JsonKind::Object => Ok(()),
+        JsonKind::Array | JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => {
+            Err(DeadLetter::new(WrongType, format!("{what} is {kind}, an intent is an object")))
+        }
+    }
+}
+
 /// Refuses what a parser would let pass: too many levels, and escapes of half a surrogate pair.
-///
-/// Both are looked for without parsing, as nearly no value comes near them.
 pub(super) fn precheck(text: &str) -> Result<(), DeadLetter> {
     if let Some(at) = first_level_too_many(text) {
         // Up to there it may have been something else than JSON; with the bracket it has to be the start of some.
@@ -73,7 +90,7 @@ pub(super) fn validate(text: &str) -> Result<(), DeadLetter> {
 }
 
 /// The dead letter for a parser's error in a text.
-pub(super) fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
+fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
     let message = error.to_string();
     let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);
     let ends = memchr_iter(b'\n', text.as_bytes());
@@ -133,13 +150,4 @@ fn surrogates(text: &str) -> Result<(), DeadLetter> {
         };
     }
     Ok(())
-}
-
-/// The number in the escape `\uXXXX` that stands at `at`, if one does.
-fn utf16_escape(bytes: &[u8], at: usize) -> Option<u16> {
-    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-    digits.iter().try_fold(0_u16, |number, &digit| {
-        let digit = char::from(digit).to_digit(16)?;
-        Some(number << 4 | u16::try_from(digit).ok()?)
-    })
 }

@@ -1,7 +1,8 @@
 //! From a record to an intent, or to the reason why it is none.
 //!
 //! Only the fields that weir needs are read, in place; the rest of the value is passed over, but has to be JSON.
-//! The value is never copied, and no tree of it is built.
+//! The value is walked once, never copied, and no tree of it is built; only a value that is refused is looked at again, to
+//! say what is wrong with it.
 //!
 //! # What is wrong first
 //!
@@ -34,16 +35,20 @@
 mod cloud_events;
 mod given;
 mod json;
+mod scan;
 mod walk;
 
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 pub use self::cloud_events::Header;
 use self::{
     cloud_events::Mode,
-    given::{Given, Source},
-    json::JsonKind,
+    given::{Given, Source, Usual},
+    scan::Refused,
+    walk::Found,
 };
 use super::{
     dead_letter::{
@@ -67,20 +72,18 @@ pub fn decode<'a>(
     fields: &FieldMap,
 ) -> Result<Intent<'a>, DeadLetter> {
     let text = text(value)?;
-    json::precheck(text)?;
-    object(JsonKind::of(text), "the value").or_else(|wrong| json::validate(text).and(Err(wrong)))?;
-
     let mode = Mode::of(headers);
     let trie = match mode {
         Mode::Structured => &fields.event,
         Mode::Plain(_) => &fields.plain,
     };
-    let found = walk::walk(trie, text)?;
+    let mut found = Found::nothing(text);
+    walk::walk(trie, &mut found).map_err(|Refused| json::refusal(text))?;
     if let Some(pointer) = found.twice() {
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
-    check_data(found.raw(Slot::Event(EventMember::Data)), found.raw(Slot::Event(EventMember::DataBase64)))?;
-    intent(text, &Source { trie, found, mode })
+    check_event(&found)?;
+    intent(text, &Source { trie, found: &found, mode })
 }
 
 /// The value as text, if it has a size and an encoding that are read.
@@ -100,34 +103,39 @@ fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
     })
 }
 
-/// Refuses what should be an object and is not.
-fn object(kind: JsonKind, what: &str) -> Result<(), DeadLetter> {
-    match kind {
-        JsonKind::Object => Ok(()),
-        JsonKind::Array | JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => {
-            Err(DeadLetter::new(WrongType, format!("{what} is {kind}, an intent is an object")))
-        }
-    }
-}
-
 /// Refuses the data of a structured CloudEvent that cannot hold fields.
-fn check_data(data: Option<&str>, base64: Option<&str>) -> Result<(), DeadLetter> {
-    if base64.is_some() {
+fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
+    if found.piece(Slot::Event(EventMember::DataBase64)).is_some() {
         return Err(DeadLetter::new(WrongType, "the event has data_base64, an intent is JSON in data"));
     }
-    data.map_or(Ok(()), |data| object(JsonKind::of(data), "the event's data"))
+    let data = found.piece(Slot::Event(EventMember::Data));
+    data.map_or(Ok(()), |data| json::object(data.kind, "the event's data"))
 }
 
 /// Judges the fields, in the order of the contract's table.
 fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
     Ok(Intent {
-        id: required(source, Field::Id)?.id()?,
-        user_id: required(source, Field::UserId)?.user_id()?,
-        channel: optional(source, Field::Channel, Given::text)?,
-        category: optional(source, Field::Category, Given::text)?,
-        campaign: optional(source, Field::Campaign, Given::text)?,
+        id: match source.usual(Field::Id) {
+            Usual::Text(id) if given::is_sized(id) => id.into(),
+            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => required(source, Field::Id)?.id()?,
+        },
+        user_id: match source.usual(Field::UserId) {
+            Usual::Text(id) if given::is_sized(id) => id.into(),
+            Usual::Number(id) if given::is_user_number(id) => id.into(),
+            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => {
+                required(source, Field::UserId)?.user_id()?
+            }
+        },
+        channel: text_of(source, Field::Channel)?,
+        category: text_of(source, Field::Category)?,
+        campaign: text_of(source, Field::Campaign)?,
         cost: optional(source, Field::Cost, Given::cost)?.unwrap_or(1),
-        created_at: optional(source, Field::CreatedAt, Given::time)?,
+        created_at: match source.usual(Field::CreatedAt) {
+            Usual::Number(number) if let Some(time) = given::millis(number) => Some(time),
+            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => {
+                source.given(Field::CreatedAt)?.map(Given::time).transpose()?
+            }
+        },
         expires_at: optional(source, Field::ExpiresAt, Given::time)?,
         not_before: optional(source, Field::NotBefore, Given::time)?,
         timezone: optional(source, Field::Timezone, Given::zone)?,
@@ -142,10 +150,25 @@ fn required<'s, 'a>(source: &'s Source<'_, 'a>, field: Field) -> Result<Given<'s
     })
 }
 
+/// A field that is any string. No event stands in for it.
+#[inline(always)]
+fn text_of<'a>(source: &Source<'_, 'a>, field: Field) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+    match source.usual(field) {
+        Usual::Absent => Ok(None),
+        Usual::Text(text) => Ok(Some(text.into())),
+        Usual::Number(_) | Usual::Other => source.given(field)?.map(Given::text).transpose(),
+    }
+}
+
+/// A field that few intents have. No event stands in for it.
+#[inline(always)]
 fn optional<'s, 'a, T>(
     source: &'s Source<'_, 'a>,
     field: Field,
     read: impl FnOnce(Given<'s, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<Option<T>, DeadLetter> {
-    source.given(field)?.map(read).transpose()
+    match source.usual(field) {
+        Usual::Absent => Ok(None),
+        Usual::Text(_) | Usual::Number(_) | Usual::Other => source.given(field)?.map(read).transpose(),
+    }
 }

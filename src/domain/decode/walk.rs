@@ -1,30 +1,34 @@
 //! One walk through a value, picking up what stands at the places that are read.
 
-use serde::{
-    Deserializer as _,
-    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
-use serde_json::{Deserializer, value::RawValue};
-
 use super::{
-    super::{
-        dead_letter::DeadLetter,
-        fields::trie::{Child, Slot, Trie},
-    },
-    json::{self, JsonKind},
+    super::fields::trie::{Child, Node, Slot, Trie},
+    json::JsonKind,
+    scan::{Escapes, Piece, Refused, Scan},
 };
 
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
 pub(super) struct Found<'t, 'a> {
-    raws: [Option<&'a str>; Slot::COUNT],
+    text: &'a str,
+    pieces: [Option<Piece>; Slot::COUNT],
     twice: Option<&'t str>,
 }
 
 impl<'t, 'a> Found<'t, 'a> {
-    /// The JSON at a place; `None` where it is absent or null.
-    pub(super) fn raw(&self, slot: Slot) -> Option<&'a str> {
-        self.raws[slot.index()].filter(|raw| JsonKind::of(raw) != JsonKind::Null)
+    /// Nothing, so far.
+    pub(super) const fn nothing(text: &'a str) -> Self {
+        Self { text, pieces: [None; Slot::COUNT], twice: None }
+    }
+
+    /// What stands at a place; `None` where it is absent or null.
+    #[inline]
+    pub(super) fn piece(&self, slot: Slot) -> Option<Piece> {
+        self.pieces[slot.index()].filter(|piece| piece.kind != JsonKind::Null)
+    }
+
+    /// What was walked through, and pieces stand in.
+    pub(super) const fn text(&self) -> &'a str {
+        self.text
     }
 
     /// The first place that is given twice, as a pointer.
@@ -33,117 +37,101 @@ impl<'t, 'a> Found<'t, 'a> {
     }
 }
 
-/// Walks through an object.
+/// Walks through an object, and puts what it finds into `found`, which is of the same text.
 ///
 /// # Errors
-/// The text is not JSON.
-pub(super) fn walk<'t, 'a>(trie: &'t Trie, text: &'a str) -> Result<Found<'t, 'a>, DeadLetter> {
-    let mut found = Found { raws: [None; Slot::COUNT], twice: None };
-    let mut json = Deserializer::from_str(text);
-    json.deserialize_map(Inside { trie, node: 0, found: &mut found })
-        .and_then(|()| json.end())
-        .map_err(|error| json::not_json(text, &error))?;
-    Ok(found)
+/// The text is no object, or not JSON.
+pub(super) fn walk<'t>(trie: &'t Trie, found: &mut Found<'t, '_>) -> Result<(), Refused> {
+    let mut walk = Walk { trie, scan: Scan::new(found.text), found };
+    if walk.scan.next() != Some(b'{') {
+        return Err(Refused);
+    }
+    walk.object(0, 1)?;
+    walk.scan.end()
 }
 
-/// An object or array that places lie in.
-struct Inside<'t, 'f, 'a> {
+struct Walk<'t, 'f, 'a> {
     trie: &'t Trie,
-    node: usize,
+    scan: Scan<'a>,
     found: &'f mut Found<'t, 'a>,
 }
 
-impl<'t, 'a> Inside<'t, '_, 'a> {
-    fn children(&self) -> &'t [Child] {
-        &self.trie.node(self.node).children
-    }
-
-    /// Takes what a child leads to, and walks on into it where places lie further in.
-    ///
-    /// The piece was parsed once to find its end; pieces with places in them are walked a second time.
-    fn take(&mut self, child: &'t Child, raw: &'a RawValue) -> Result<(), serde_json::Error> {
-        let node = self.trie.node(child.node);
-        for slot in &node.slots {
-            self.found.raws[slot.index()] = Some(raw.get());
-        }
-        if node.children.is_empty() {
-            return Ok(());
-        }
-        let inside = Inside { trie: self.trie, node: child.node, found: self.found };
-        let mut json = Deserializer::from_str(raw.get());
-        match JsonKind::of(raw.get()) {
-            JsonKind::Object => json.deserialize_map(inside),
-            JsonKind::Array => json.deserialize_seq(inside),
-            JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => Ok(()),
-        }
-    }
-}
-
-impl<'a> Visitor<'a> for Inside<'_, '_, 'a> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object or an array")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(mut self, mut members: M) -> Result<(), M::Error> {
-        let children = self.children();
+impl<'t> Walk<'t, '_, '_> {
+    /// An object that places lie in. `level` is its own.
+    fn object(&mut self, node: usize, level: usize) -> Result<(), Refused> {
+        let node = self.trie.node(node);
         let mut seen = 0_u64;
-        while let Some(place) = members.next_key_seed(Name(children))? {
-            let Some(place) = place else {
-                members.next_value::<IgnoredAny>()?;
-                continue;
-            };
-            let child = &children[place];
-            if seen & (1 << place) != 0 {
-                self.found.twice.get_or_insert(self.trie.node(child.node).pointer.as_str());
-            }
-            seen |= 1 << place;
-            self.take(child, members.next_value()?).map_err(M::Error::custom)?;
-        }
-        Ok(())
-    }
-
-    fn visit_seq<S: SeqAccess<'a>>(mut self, mut elements: S) -> Result<(), S::Error> {
-        for number in 0.. {
-            let child = self.children().iter().find(|child| child.element == Some(number));
-            let more = match child {
-                None => elements.next_element::<IgnoredAny>()?.is_some(),
-                Some(child) => match elements.next_element::<&RawValue>()? {
-                    None => false,
-                    Some(raw) => {
-                        self.take(child, raw).map_err(S::Error::custom)?;
-                        true
+        let mut next = 0;
+        let mut more = self.scan.enter(level, b'}')?;
+        while more {
+            match self.name(node, next)? {
+                None => drop(self.scan.value(level)?),
+                Some(place) => {
+                    let child = &node.children[place];
+                    if seen & (1 << place) != 0 {
+                        self.found.twice.get_or_insert(self.trie.node(child.node).pointer.as_str());
                     }
-                },
-            };
-            if !more {
-                break;
+                    seen |= 1 << place;
+                    next = place + 1;
+                    self.take(child, level)?;
+                }
             }
+            more = self.scan.more(b'}')?;
         }
         Ok(())
     }
-}
 
-/// A member's name: which of these children it leads to.
-struct Name<'t>(&'t [Child]);
-
-impl<'a> DeserializeSeed<'a> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: serde::Deserializer<'a>>(self, name: D) -> Result<Self::Value, D::Error> {
-        name.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a name")
+    /// A member's name: which child of the node it leads to, the one at `next` as a rule. Names are compared as text.
+    #[inline(always)]
+    fn name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Refused> {
+        self.scan.next();
+        for (place, child) in node.behind(next) {
+            if self.scan.skip_name(child.member.as_bytes()) {
+                return Ok(Some(place));
+            }
+        }
+        let name = self.scan.name()?;
+        Ok(match name.escapes {
+            Escapes::None => node.child(self.scan.bytes_of(&name)),
+            Escapes::Some => name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())),
+        })
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|child| child.name == name))
+    /// An array that places lie in.
+    fn array(&mut self, node: usize, level: usize) -> Result<(), Refused> {
+        let node = self.trie.node(node);
+        let mut number = 0;
+        let mut more = self.scan.enter(level, b']')?;
+        while more {
+            match node.children.iter().find(|child| child.element == Some(number)) {
+                None => drop(self.scan.value(level)?),
+                Some(child) => self.take(child, level)?,
+            }
+            number += 1;
+            more = self.scan.more(b']')?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a child leads to, and walks on into it where places lie further in. `level` is what it lies in.
+    fn take(&mut self, child: &'t Child, level: usize) -> Result<(), Refused> {
+        let node = self.trie.node(child.node);
+        let next = if node.children.is_empty() { None } else { self.scan.next() };
+        let start = self.scan.at();
+        let piece = match next {
+            Some(b'{') => {
+                self.object(child.node, level + 1)?;
+                self.scan.since(start, JsonKind::Object)
+            }
+            Some(b'[') => {
+                self.array(child.node, level + 1)?;
+                self.scan.since(start, JsonKind::Array)
+            }
+            Some(_) | None => self.scan.value(level)?,
+        };
+        for slot in &node.slots {
+            self.found.pieces[slot.index()] = Some(piece);
+        }
+        Ok(())
     }
 }

@@ -49,6 +49,8 @@ impl Slot {
     }
 }
 
+const _: () = assert!(Slot::COUNT <= u16::BITS as usize, "a node's children fit into a set of 16 bits");
+
 /// One place of the tree.
 #[derive(Debug, Clone, Default)]
 pub(in crate::domain) struct Node {
@@ -56,8 +58,47 @@ pub(in crate::domain) struct Node {
     pub(in crate::domain) pointer: String,
     /// What is read here.
     pub(in crate::domain) slots: Vec<Slot>,
-    /// The steps that lead on. At most one a slot, so a 64-bit set of them has room.
+    /// The steps that lead on. At most one a slot, so a 16-bit set of them has room.
     pub(in crate::domain) children: Vec<Child>,
+    /// Which children have a name of this [`kind_of_name`], as a set of places: most names lead nowhere, or are one's own.
+    by_kind: [u16; NAME_KINDS],
+}
+
+/// How many kinds of names are told apart.
+const NAME_KINDS: usize = 32;
+
+/// A few bits of a name that tell most names apart.
+fn kind_of_name(name: &[u8]) -> usize {
+    let byte = |byte: Option<&u8>| byte.map_or(0, |&byte| usize::from(byte));
+    (name.len() + byte(name.first()) + byte(name.last())) % NAME_KINDS
+}
+
+impl Node {
+    /// The place of the child that a member of this name leads to.
+    #[inline]
+    pub(in crate::domain) fn child(&self, name: &[u8]) -> Option<usize> {
+        let mut like = self.by_kind[kind_of_name(name)];
+        while like != 0 {
+            let place = like.trailing_zeros() as usize;
+            if self.children[place].name.as_bytes() == name {
+                return Some(place);
+            }
+            like &= like - 1;
+        }
+        None
+    }
+
+    /// The children that are looked for behind this one before others: members come in the order of fields, as a rule,
+    /// and one or the other is left out.
+    #[inline]
+    pub(in crate::domain) fn behind(&self, place: usize) -> impl Iterator<Item = (usize, &Child)> {
+        self.children.iter().enumerate().skip(place).take(2)
+    }
+
+    fn add(&mut self, child: Child) {
+        self.by_kind[kind_of_name(child.name.as_bytes())] |= 1 << self.children.len();
+        self.children.push(child);
+    }
 }
 
 /// A step.
@@ -65,7 +106,9 @@ pub(in crate::domain) struct Node {
 pub(in crate::domain) struct Child {
     /// The member's name.
     pub(in crate::domain) name: String,
-    /// The same as an element's number, where it is one (RFC 6901: no leading zeros).
+    /// The name in quotes and a colon: how a member of this name begins, as nearly all write it.
+    pub(in crate::domain) member: String,
+    /// The name as an element's number, where it is one (RFC 6901: no leading zeros).
     pub(in crate::domain) element: Option<usize>,
     /// Where it leads: an index into the tree's nodes.
     pub(in crate::domain) node: usize,
@@ -123,7 +166,8 @@ impl Trie {
         let node = self.nodes.len();
         let pointer = format!("{}/{}", self.nodes[from].pointer, name.replace('~', "~0").replace('/', "~1"));
         let element = name.parse().ok().filter(|number: &usize| number.to_string() == name);
-        self.nodes[from].children.push(Child { name: name.to_owned(), element, node });
+        let member = format!("{}:", serde_json::Value::from(name));
+        self.nodes[from].add(Child { name: name.to_owned(), member, element, node });
         self.nodes.push(Node { pointer, ..Node::default() });
         node
     }

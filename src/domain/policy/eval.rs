@@ -80,6 +80,23 @@ struct SetKey {
     zone: usize,
 }
 
+/// The caps of one segment, or the default's.
+#[derive(Debug)]
+struct CapList {
+    caps: Arc<Caps>,
+    /// Whether each of them asks for all intents, and looks back the same in all zones: then there is one set for all.
+    uniform: bool,
+    /// The sets that have been made of it and have no zone, by the caps in them: one for each kind of class at most.
+    made: Vec<(Mask, usize)>,
+}
+
+impl CapList {
+    fn new(caps: &Arc<Caps>) -> Self {
+        let everywhere = |cap: &Cap| cap.filter.is_everything() && !matches!(cap.window, CapWindow::Per(_));
+        Self { caps: Arc::clone(caps), uniform: caps.list().iter().all(everywhere), made: Vec::new() }
+    }
+}
+
 /// What is known of a zone at the clock.
 #[derive(Debug)]
 struct ZoneNow {
@@ -118,7 +135,7 @@ pub struct PolicyEval {
     policy: Arc<Policy>,
     now: Time,
     /// The default's caps, then those of the set's segments, in their order.
-    lists: Vec<Arc<Caps>>,
+    lists: Vec<CapList>,
     zones: Vec<ZoneNow>,
     zone_numbers: HashMap<Zone, usize>,
     sets: Vec<SetKey>,
@@ -129,8 +146,8 @@ pub struct PolicyEval {
 impl PolicyEval {
     /// The policy at the batch's clock, for the segments of the set in use.
     pub fn new<S: AsRef<str>>(policy: Arc<Policy>, segments: &[S], now: Time) -> Self {
-        let named = segments.iter().map(|name| Arc::clone(policy.caps_of(Some(name.as_ref()))));
-        let lists = std::iter::once(Arc::clone(&policy.default)).chain(named).collect();
+        let named = segments.iter().map(|name| policy.caps_of(Some(name.as_ref())));
+        let lists = std::iter::once(&policy.default).chain(named).map(CapList::new).collect();
         let mut eval = Self {
             policy,
             now,
@@ -202,7 +219,7 @@ impl PolicyEval {
     #[must_use]
     pub fn denied(&self, cap_set: usize, cap: u8, blocking: Option<Time>) -> Option<DeniedCap<'_>> {
         let key = self.sets.get(cap_set)?;
-        let list = self.lists[key.list].list();
+        let list = self.lists[key.list].caps.list();
         let cap = list.get(members(&key.mask, list.len()).nth(usize::from(cap))?)?;
         let zone = &self.zones[key.zone].zone;
         let eligible_at = blocking.map(|entry| cap.window.freed(zone, entry));
@@ -232,9 +249,13 @@ impl PolicyEval {
     fn cap_set(&mut self, intent: &IntentFacts<'_>) -> usize {
         let list = intent.segment.map_or(0, |segment| segment + 1);
         let list = if list < self.lists.len() { list } else { 0 };
+        let CapList { caps, uniform, made } = &self.lists[list];
+        if let (true, [(_, number), ..]) = (*uniform, made.as_slice()) {
+            return *number;
+        }
         let mut mask = Mask::default();
         let mut calendar = false;
-        for (index, cap) in self.lists[list].list().iter().enumerate() {
+        for (index, cap) in caps.list().iter().enumerate() {
             if cap.filter.matches(intent.class.channel, intent.class.category) {
                 mask[index / 64] |= 1 << (index % 64);
                 calendar |= matches!(cap.window, CapWindow::Per(_));
@@ -243,8 +264,16 @@ impl PolicyEval {
         if mask == Mask::default() {
             return Self::NO_CAPS;
         }
-        let zone = if calendar { self.zone_number(intent.zone) } else { 0 };
-        self.set_number(SetKey { list, mask, zone })
+        if calendar {
+            let zone = self.zone_number(intent.zone);
+            return self.set_number(SetKey { list, mask, zone });
+        }
+        if let Some(&(_, number)) = made.iter().find(|(caps, _)| *caps == mask) {
+            return number;
+        }
+        let number = self.set_number(SetKey { list, mask, zone: 0 });
+        self.lists[list].made.push((mask, number));
+        number
     }
 
     fn set_number(&mut self, key: SetKey) -> usize {
@@ -252,7 +281,7 @@ impl PolicyEval {
             return number;
         }
         let zone = self.zones[key.zone].zone.clone();
-        let list = Arc::clone(&self.lists[key.list]);
+        let list = Arc::clone(&self.lists[key.list].caps);
         let caps = members(&key.mask, list.list().len()).map(|index| self.query(&list.list()[index], &zone));
         let caps = caps.collect();
         let number = self.sets.len();

@@ -4,6 +4,47 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::domain::dead_letter::DeadLetterReason::{NotJson, TooDeep};
+
+/// What makes JSON of something else, and the other way round.
+const PIECES: &[&str] = &[
+    "\"",
+    "\\",
+    "\\\"",
+    "\\u",
+    "\\u0041",
+    "\\ud83d",
+    "\\ude00",
+    "\\ud83d\\ude00",
+    "\\/",
+    "\\x",
+    "\n",
+    "\u{1f}",
+    "\u{7f}",
+    "\t",
+    " ",
+    ",",
+    ":",
+    "{",
+    "}",
+    "[",
+    "]",
+    "0",
+    "-",
+    "1.",
+    ".5",
+    "e",
+    "E+1",
+    "true",
+    "nul",
+    "null",
+    "é",
+    "😀",
+    "\"id\":",
+    "\"a\" : 1 ,",
+    "{}",
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+];
 
 /// What is compared: the fields, or the reason.
 type Outcome = Result<Value, &'static str>;
@@ -192,6 +233,25 @@ proptest! {
             Ok(value) => prop_assert_eq!(reason.map(|_| Value::Null), model(&value, &FieldMap::default(), SentAs::Plain)),
             Err(_) if levels > 64 => prop_assert_eq!(reason, Err("too_deep")),
             Err(_) => prop_assert!(matches!(reason, Err("not_json" | "too_deep" | "empty")), "{:?}", reason),
+        }
+    }
+
+    #[test]
+    fn what_a_scan_refuses_is_what_the_slow_readers_refuse(
+        value in likely(),
+        pretty in any::<bool>(),
+        mutations in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(PIECES)), 0..3),
+    ) {
+        let mut text = if pretty { format!("{value:#}") } else { value.to_string() };
+        for (place, piece) in mutations {
+            let at = text.floor_char_boundary(place.index(text.len() + 1));
+            text.insert_str(at, piece);
+        }
+        let slow = json::precheck(&text).and_then(|()| json::validate(&text));
+        let whole = decode(Some(text.as_bytes()), [], &FieldMap::default()).map_err(|letter| letter.reason);
+        match (slow, whole) {
+            (Ok(()), whole) => prop_assert!(!matches!(whole, Err(NotJson | TooDeep)), "{:?}: {}", whole, text),
+            (Err(slow), whole) => prop_assert_eq!(whole.map(drop), Err(slow.reason), "{}", text),
         }
     }
 
