@@ -58,6 +58,12 @@ struct World {
     /// Recovery never comes to an end.
     recovery_hangs: bool,
     trace: Vec<&'static str>,
+    /// Each poll finds one record, and a commit is waited for this often until it is done.
+    trickle: Option<usize>,
+    /// How often the commit in flight has been waited for.
+    waits: usize,
+    /// How large the committed batches are.
+    sizes: Vec<usize>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
@@ -137,6 +143,7 @@ impl Source for FakeSource {
         if world.pending.is_some() {
             return Ok(world.pending);
         }
+        let max = if world.trickle.is_some() { max.min(batch.len() + 1) } else { max };
         while batch.len() < max && world.position < RECORDS {
             let offset = world.position;
             let channel = offset % 3;
@@ -199,9 +206,15 @@ impl Sink<Batch, ()> for FakeSink {
             SystemClock.sleep(wait.min(Duration::from_millis(10))).await;
             return Settled::Busy;
         }
-        let Some(job) = self.1.take() else { return Settled::Idle };
         let mut world = self.0.borrow_mut();
+        if self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits) {
+            world.waits += 1;
+            return Settled::Busy;
+        }
+        world.waits = 0;
+        let Some(job) = self.1.take() else { return Settled::Idle };
         world.in_flight = false;
+        world.sizes.push(job.records.len());
         let fate = world.commits.pop_front();
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             assert_eq!(job.records.0[0].0, world.committed, "batches follow each other without a gap");
@@ -385,6 +398,14 @@ fn failed_commits_and_given_up_partitions_together_lose_nothing() {
         end.unwrap();
         each_once(&world);
     }
+}
+
+#[test]
+fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
+    let (end, world) = run(World { trickle: Some(3), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    assert!(world.sizes[1..].iter().all(|size| *size > 1), "{:?}", world.sizes);
 }
 
 #[test]
