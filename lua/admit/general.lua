@@ -179,7 +179,7 @@ local function make_general()
 
   local function reply(send, code, cap, used, at, blocking)
     replied = replied + 1
-    replies[replied] = pack('>HBBI4I5I5', send, code, cap, used, at, blocking)
+    replies[replied] = pack('>I2BBI4I5I5', send, code, cap, used, at, blocking)
   end
 
   -- Decides the send at `s` of the sends. Returns whether the history has changed, and whether the key's time to

@@ -49,7 +49,7 @@ for k = 1, #KEYS - before_keys do
                   break
                 end
                 if time > first and not (freed and time - first <= freed) then
-                  freed, denied = time - first, pack('>HBBI4I5I5', s / 3, DENIED_BEHIND, c / 2 - 1, limit, now, time)
+                  freed, denied = time - first, pack('>I2BBI4I5I5', s / 3, DENIED_BEHIND, c / 2 - 1, limit, now, time)
                 end
               end
             end
