@@ -4,7 +4,8 @@
 -- An entry of the same id and time as one that is there is that one; so to do it again changes nothing.
 --
 -- KEYS  [1]     the shard's epoch
---       [2..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time
+--       [2..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time; one more byte, 0,
+--               ends a history in which a cost is not 1
 -- ARGV  [1]     what the epoch has to be: the mark of this rebuild
 --       [2]     entries of this time (ms since 2020-01-01, decimal) or before are too old, and left out
 --       [3]     the time to live of the keys, ms, decimal
@@ -17,7 +18,7 @@
 --            "\0\1" <field> "\0\1" <entry>  ->  1
 
 local byte, sub, unpack_struct = string.byte, string.sub, struct.unpack
-local ENTRY_BYTES, FIELD_BYTES = 20, 8
+local ENTRY_BYTES, FIELD_BYTES, FLAG = 20, 8, '\0'
 
 if #ARGV ~= 4 then
   return redis.error_reply('ERR rebuild takes 4 arguments, not ' .. #ARGV)
@@ -65,6 +66,8 @@ for k = 2, #KEYS do
   local histories = redis.call('HMGET', KEYS[k], unpack(fields))
   for u = 1, users do
     local history, dirty = histories[u] or '', false
+    local flag = #history % ENTRY_BYTES == 1 and sub(history, -1) == FLAG and FLAG or ''
+    history = sub(history, 1, #history - #flag)
     if #history % ENTRY_BYTES ~= 0 then
       return redis.error_reply('ERR ' .. KEYS[k] .. ' holds a history that is not whole entries')
     end
@@ -75,10 +78,11 @@ for k = 2, #KEYS do
       local longer = time > too_old and insert(history, entry, time)
       if longer then
         history, dirty, added = longer, true, added + 1
+        flag = byte(entry, ENTRY_BYTES) ~= 1 and FLAG or flag
       end
     end
     if dirty then
-      changed[#changed + 1], changed[#changed + 2] = fields[u], history
+      changed[#changed + 1], changed[#changed + 2] = fields[u], history .. flag
     end
   end
   writes[k] = changed

@@ -7,7 +7,8 @@
 --
 -- KEYS  [1]     the shard's epoch
 --       [2]     the shard's marks, a hash: partition of the refunds -> next offset
---       [3..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time
+--       [3..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time; one more byte,
+--               0, ends a history in which a cost is not 1 (or was not)
 -- ARGV  [1]     what the epoch has to be
 --       [2]     the mark's field: topic and partition of the refunds
 --       [3]     refunds, big-endian, ascending by offset, each 27 bytes: key u16 (0 is KEYS[3]), field 8, id 6,
@@ -22,7 +23,7 @@
 -- All that is read and decided comes before the first write, so an error leaves the shard as it was.
 
 local find, sub, unpack_struct = string.find, string.sub, struct.unpack
-local ENTRY_BYTES, REFUND_BYTES = 20, 27
+local ENTRY_BYTES, REFUND_BYTES, FLAG = 20, 27, '\0'
 local TAKEN, UNKNOWN, EARLY, BEFORE, TORN = '\0', '\1', '\2', '\3', '\4'
 
 if #ARGV ~= 3 or #ARGV[3] % REFUND_BYTES ~= 0 then
@@ -49,7 +50,8 @@ end
 
 -- The reply to one refund, and the history without what it takes back.
 local function take_back(history, id, time)
-  if #history % ENTRY_BYTES ~= 0 then
+  local more = #history % ENTRY_BYTES
+  if more > 1 or (more == 1 and sub(history, -1) ~= FLAG) then
     return TORN
   end
   local place = find(history, id, 1, true)
@@ -85,7 +87,7 @@ end
 for _, place in ipairs(changed) do
   local key, field = place[1], place[2]
   local history = histories[key][field]
-  if history == '' then
+  if #history < ENTRY_BYTES then
     redis.call('HDEL', key, field)
   else
     redis.call('HSET', key, field, history)

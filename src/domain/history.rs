@@ -1,7 +1,8 @@
 //! The history of a user: what was sent, oldest first, as it lies in the store.
 //!
 //! An entry is 20 bytes, big-endian: time 5 (ms since 2020-01-01, good until 2054), id 6, origin 3, kind 2,
-//! campaign 3, cost 1. `lua/admit.lua` reads and writes the same bytes.
+//! campaign 3, cost 1. One more byte, 0, ends a history in which a cost is not 1 (or was not, before a refund): where it
+//! is not there, entries need not be walked to know what they cost. `lua/admit.lua` reads and writes the same bytes.
 
 use super::{
     class::{Campaign, Kind},
@@ -11,6 +12,8 @@ use super::{
 
 /// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 20;
+/// What ends a history in which a cost is not 1.
+const OTHER_COSTS: u8 = 0;
 /// 2020-01-01T00:00:00Z in milliseconds since 1970: the zero of an entry's time.
 pub const EPOCH_MS: i64 = 1_577_836_800_000;
 /// The highest time an entry can hold, in milliseconds since [`EPOCH_MS`].
@@ -81,7 +84,7 @@ pub struct TornHistory {
 /// [`TornHistory`] where the bytes are not a whole number of entries.
 pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
-    if !rest.is_empty() {
+    if !rest.is_empty() && rest != [OTHER_COSTS] {
         return Err(TornHistory { bytes: bytes.len() });
     }
     Ok(entries.iter().map(Entry::from_bytes).collect())
@@ -90,5 +93,6 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
 /// Packs a history.
 #[must_use]
 pub fn pack(entries: &[Entry]) -> Vec<u8> {
-    entries.iter().flat_map(Entry::to_bytes).collect()
+    let costs = entries.iter().any(|entry| entry.cost != 1).then_some(OTHER_COSTS);
+    entries.iter().flat_map(Entry::to_bytes).chain(costs).collect()
 }

@@ -324,8 +324,10 @@ impl Cluster {
                                 return (field, packed);
                             }
                             let is_kept = |entry: &&[u8]| sent.contains(&(field.clone(), entry.to_vec()));
-                            let packed = packed.chunks_exact(ENTRY).filter(is_kept).flatten().copied().collect();
-                            (field, packed)
+                            let entries = packed.chunks_exact(ENTRY);
+                            let other_costs = entries.remainder();
+                            let kept = entries.filter(is_kept).flatten().chain(other_costs).copied().collect();
+                            (field, kept)
                         })
                         .collect(),
                 ),

@@ -129,17 +129,35 @@ fn ok(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// The widths in a format of `struct`: big-endian unsigned numbers are all that the scripts use.
-fn widths(format: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    assert_eq!(format.first(), Some(&b'>'), "only big-endian formats");
-    let mut rest = format[1..].iter().peekable();
-    std::iter::from_fn(move || match rest.next()? {
-        b'B' => Some(1),
-        b'I' => {
-            let digit = rest.next().expect("a width");
-            Some(usize::from(digit - b'0'))
+/// One piece of a format of `struct`.
+enum Piece {
+    /// A big-endian unsigned number of so many bytes.
+    Number(usize),
+    /// So many bytes as they are.
+    Bytes(usize),
+}
+
+impl Piece {
+    fn width(&self) -> usize {
+        match self {
+            Self::Number(width) | Self::Bytes(width) => *width,
         }
-        other => panic!("struct: {}", char::from(*other)),
+    }
+}
+
+/// The pieces of a format of `struct`: big-endian unsigned numbers and strings are all that the scripts use.
+fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
+    let mut rest = format.strip_prefix(b">").unwrap_or(format).iter();
+    let big_endian = format.first() == Some(&b'>');
+    std::iter::from_fn(move || {
+        let kind = rest.next()?;
+        let mut width = || usize::from(rest.next().expect("a width") - b'0');
+        Some(match kind {
+            b'B' => Piece::Number(1),
+            b'I' if big_endian => Piece::Number(width()),
+            b'c' => Piece::Bytes(width()),
+            other => panic!("struct: {} in {}", char::from(*other), String::from_utf8_lossy(format)),
+        })
     })
 }
 
@@ -148,25 +166,31 @@ fn pack(lua: &Lua, args: MultiValue) -> mlua::Result<Bytes> {
     let mut args = args.into_iter();
     let Some(LuaValue::String(format)) = args.next() else { return Err(mlua::Error::runtime("a format")) };
     let mut out = Vec::with_capacity(16);
-    for (width, number) in widths(&format.as_bytes()).zip(args) {
+    for (piece, number) in pieces(&format.as_bytes()).zip(args) {
         let number = match number {
             LuaValue::Integer(number) => number,
             LuaValue::Number(number) => number as i64,
             other => return Err(mlua::Error::runtime(format!("struct.pack of {other:?}"))),
         };
-        out.extend_from_slice(&number.to_be_bytes()[8 - width..]);
+        out.extend_from_slice(&number.to_be_bytes()[8 - piece.width()..]);
     }
     lua.create_string(out)
 }
 
-fn unpack(_: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> mlua::Result<Variadic<LuaValue>> {
+fn unpack(lua: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> mlua::Result<Variadic<LuaValue>> {
     let bytes = bytes.as_bytes();
     let mut at = place.unwrap_or(1) - 1;
     let mut out = Variadic::new();
-    for width in widths(&format.as_bytes()) {
-        let part = bytes.get(at..at + width).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
-        out.push(LuaValue::Number(part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64));
-        at += width;
+    for piece in pieces(&format.as_bytes()) {
+        let end = at + piece.width();
+        let part = bytes.get(at..end).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
+        out.push(match piece {
+            Piece::Bytes(_) => LuaValue::String(lua.create_string(part)?),
+            Piece::Number(_) => {
+                LuaValue::Number(part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64)
+            }
+        });
+        at = end;
     }
     out.push(LuaValue::Integer(i64::try_from(at + 1).unwrap()));
     Ok(out)

@@ -8,7 +8,7 @@ use crate::domain::{
 };
 
 /// The format of keys and entries that this version reads and writes.
-pub const FORMAT: &str = "weir/2";
+pub const FORMAT: &str = "weir/3";
 
 /// One keyspace, as every lane needs it; made by [`super::open`].
 #[derive(Debug, Clone, PartialEq, Eq)]

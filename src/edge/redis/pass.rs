@@ -180,9 +180,14 @@ impl<'a> Pass<'a> {
     }
 
     fn calls(&self) -> Vec<Call> {
-        let active = self.pending.iter().filter(|send| !self.resting.contains(&send.place.shard));
-        let mut calls = Vec::new();
-        for sends in plan::calls(active.copied().collect()) {
+        let active = |send: &&Planned| !self.resting.contains(&send.place.shard);
+        let sends = if self.resting.is_empty() {
+            plan::calls(&self.pending)
+        } else {
+            plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>())
+        };
+        let mut calls = Vec::with_capacity(sends.len());
+        for sends in sends {
             if self.moving.contains(&sends[0].place.shard) {
                 calls.extend(plan::by_bucket(&sends).map(|sends| Call { sends, kind: CallKind::OneKey }));
             } else {
@@ -204,16 +209,14 @@ impl<'a> Pass<'a> {
             }
             CallKind::OneKey => "",
         };
-        let (sets, items) = pack_call(sets, &call.sends, &self.batch.asks, &self.numbers);
         let touch = if cluster.options().wait_replicas > 0 { "1" } else { "0" };
-        let args = vec![
+        let mut args = vec![
             epoch.as_bytes().to_vec(),
             script_time(self.batch.now).to_string().into_bytes(),
             self.keyspace.meta().history_ms.to_string().into_bytes(),
             touch.as_bytes().to_vec(),
-            sets,
-            items,
         ];
+        args.extend(pack_call(sets, &call.sends, &self.batch.asks, &self.numbers));
         cluster.stats().call(call.sends.len());
         let detour = self.detours.get(&(shard, bucket)).filter(|_| call.kind == CallKind::OneKey).cloned();
         Routed { slot: self.keyspace.slot(shard), detour, request: Request::Call { script: Script::Admit, keys, args } }
@@ -252,7 +255,7 @@ impl<'a> Pass<'a> {
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
         let Value::BulkString(bytes) = value else { return None };
-        let outcomes = read_reply(bytes, call.sends.len())?;
+        let outcomes = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
         self.answered.insert(call.sends[0].place.shard);
         for (send, outcome) in call.sends.iter().zip(outcomes) {
             match outcome {

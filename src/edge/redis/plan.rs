@@ -20,8 +20,8 @@ pub(super) struct Planned {
 
 /// Cuts the sends of a round into calls: each of one shard, all sends of a user in one call and in the order of
 /// the batch. Returns the calls; sends that are in none wait for the next round.
-pub(super) fn calls(mut pending: Vec<Planned>) -> Vec<Vec<Planned>> {
-    pending.sort_unstable();
+pub(super) fn calls(pending: &[Planned]) -> Vec<Vec<Planned>> {
+    let pending = in_order(pending);
     let mut calls: Vec<Vec<Planned>> = Vec::new();
     for shard in pending.chunk_by(|a, b| a.place.shard == b.place.shard) {
         let (mut call, mut users) = (Vec::new(), 0);
@@ -37,6 +37,31 @@ pub(super) fn calls(mut pending: Vec<Planned>) -> Vec<Vec<Planned>> {
         calls.push(call);
     }
     calls
+}
+
+/// The sends by shard, bucket, user and batch. By shard they are counted into their places; what is left to sort then is
+/// short.
+fn in_order(pending: &[Planned]) -> Vec<Planned> {
+    let shards = pending.iter().map(|send| usize::from(send.place.shard) + 1).max().unwrap_or(0);
+    let mut ends = vec![0_usize; shards + 1];
+    for send in pending {
+        ends[usize::from(send.place.shard) + 1] += 1;
+    }
+    for shard in 1..ends.len() {
+        ends[shard] += ends[shard - 1];
+    }
+    let mut sorted = pending.to_vec();
+    for send in pending {
+        let end = &mut ends[usize::from(send.place.shard)];
+        sorted[*end] = *send;
+        *end += 1;
+    }
+    let mut start = 0;
+    for end in ends {
+        sorted[start..end].sort_unstable();
+        start = end;
+    }
+    sorted
 }
 
 /// Cuts a call into one a bucket.
@@ -57,7 +82,7 @@ mod tests {
         let pending: Vec<Planned> = (0..10_000)
             .map(|n| send(u16::try_from(n % 2).unwrap(), if n < 200 { 0 } else { u8::try_from(n % 251).unwrap() }, n))
             .collect();
-        let calls = calls(pending.clone());
+        let calls = calls(&pending);
         let mut seen = std::collections::BTreeMap::<Place, Vec<usize>>::new();
         for call in &calls {
             assert!((1..=MAX_SENDS_A_CALL).contains(&call.len()));

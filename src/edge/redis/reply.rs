@@ -6,8 +6,10 @@ use crate::domain::{
     time::Time,
 };
 
-/// Bytes of one send in the reply.
-pub(super) const REPLY_BYTES: usize = 16;
+/// Bytes of the count that leads a reply.
+const COUNT_BYTES: usize = 2;
+/// Bytes of one send that the reply speaks of: its place, and what became of it.
+const RECORD_BYTES: usize = 18;
 
 /// What the script made of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,16 +24,31 @@ pub(super) enum Outcome {
     PutOff,
 }
 
-/// Reads a reply for so many sends. `None` where it is not one.
-pub(super) fn read_reply(reply: &[u8], sends: usize) -> Option<Vec<Outcome>> {
-    let (records, rest) = reply.as_chunks::<REPLY_BYTES>();
-    if !rest.is_empty() || records.len() != sends {
+/// Reads a reply for so many sends, asked for at `now` as the script knows it (ms since [`EPOCH_MS`]). Sends that it does
+/// not speak of were let through. `None` where it is not a reply to them.
+pub(super) fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Vec<Outcome>> {
+    let (count, rest) = reply.split_first_chunk::<COUNT_BYTES>()?;
+    let (records, rest) = rest.as_chunks::<RECORD_BYTES>();
+    if !rest.is_empty() || usize::from(u16::from_be_bytes(*count)) != sends {
         return None;
     }
-    records.iter().map(read_record).collect()
+    let at = Time::default().plus(EPOCH_MS + i64::try_from(now).ok()?);
+    let allowed = Answer { verdict: Verdict::Allowed, at, ahead: false };
+    let mut outcomes = vec![Outcome::Answered(allowed); sends];
+    let mut next = 0;
+    for record in records {
+        let (place, record) = record.split_first_chunk::<COUNT_BYTES>()?;
+        let place = usize::from(u16::from_be_bytes(*place));
+        if place < next {
+            return None;
+        }
+        *outcomes.get_mut(place)? = read_record(record.first_chunk()?)?;
+        next = place + 1;
+    }
+    Some(outcomes)
 }
 
-fn read_record(record: &[u8; REPLY_BYTES]) -> Option<Outcome> {
+fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
     let number = |range: std::ops::Range<usize>| record[range].iter().fold(0_i64, |n, &b| n << 8 | i64::from(b));
     let time = |range| Time::default().plus(EPOCH_MS + number(range));
     let flags = record[0] >> 4;
@@ -59,17 +76,40 @@ fn read_record(record: &[u8; REPLY_BYTES]) -> Option<Outcome> {
 mod tests {
     use super::*;
 
+    fn reply(sends: u16, records: &[(u16, u8)]) -> Vec<u8> {
+        let record = |&(place, code): &(u16, u8)| {
+            let [high, low] = place.to_be_bytes();
+            let mut record = [0; RECORD_BYTES];
+            record[..3].copy_from_slice(&[high, low, code]);
+            record
+        };
+        sends.to_be_bytes().into_iter().chain(records.iter().flat_map(record)).collect()
+    }
+
     #[test]
-    fn a_reply_of_another_length_or_code_is_not_read() {
-        let record = [0_u8; REPLY_BYTES];
-        assert!(read_reply(&record, 1).is_some());
-        assert_eq!(read_reply(&record, 2), None);
-        assert_eq!(read_reply(&record[1..], 1), None);
-        assert_eq!(read_reply(&[], 1), None);
+    fn sends_that_a_reply_does_not_speak_of_were_let_through_at_the_clock() {
+        let outcomes = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
+        let at = Time::default().plus(EPOCH_MS + 7);
+        let allowed = Outcome::Answered(Answer { verdict: Verdict::Allowed, at, ahead: false });
+        assert_eq!(outcomes, [allowed, Outcome::PutOff, allowed]);
+    }
+
+    #[test]
+    fn a_reply_of_another_length_code_or_order_is_not_read() {
+        assert!(read_reply(&reply(2, &[(0, 1), (1, 2)]), 2, 0).is_some());
+        for (wrong, sends) in [
+            (reply(2, &[(0, 1), (1, 2)]), 1),
+            (reply(1, &[]), 2),
+            (reply(2, &[(2, 1)]), 2),
+            (reply(2, &[(1, 1), (0, 1)]), 2),
+            (reply(2, &[(1, 1), (1, 1)]), 2),
+            (reply(2, &[(1, 1)])[..19].to_vec(), 2),
+            (Vec::new(), 0),
+        ] {
+            assert_eq!(read_reply(&wrong, sends, 0), None, "{wrong:?}");
+        }
         for code in [7, 15, 0x40, 0xFF] {
-            let mut record = record;
-            record[0] = code;
-            assert_eq!(read_reply(&record, 1), None, "{code}");
+            assert_eq!(read_reply(&reply(1, &[(0, code)]), 1, 0), None, "{code}");
         }
     }
 }

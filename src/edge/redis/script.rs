@@ -3,7 +3,7 @@
 /// A script; one a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
-    /// `lua/admit.lua`
+    /// `lua/admit.lua` and the files beside it that it names
     Admit,
     /// `lua/intern.lua`
     Intern,
@@ -27,7 +27,11 @@ impl Script {
     /// the call before it starts where it is out of memory, a replica, or short of replicas.
     pub(super) fn source(self) -> &'static str {
         match self {
-            Self::Admit => include_str!("../../../lua/admit.lua"),
+            Self::Admit => concat!(
+                include_str!("../../../lua/admit.lua"),
+                include_str!("../../../lua/admit/general.lua"),
+                include_str!("../../../lua/admit/users.lua"),
+            ),
             Self::Intern => include_str!("../../../lua/intern.lua"),
             Self::Create => include_str!("../../../lua/create.lua"),
             Self::History => include_str!("../../../lua/history.lua"),

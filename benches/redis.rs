@@ -1,0 +1,244 @@
+//! The store beside the published way, on one Redis of its own: `cargo bench --bench redis -- 300000`.
+//!
+//! CPU of the server and redis.calls a decision, bytes a user, and the longest script calls where they are worst. The
+//! server's own clock times the calls (SLOWLOG), so what else the machine does is in the longest of them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench that cannot be set up should say so and end; it prints figures"
+)]
+
+use std::{collections::HashSet, sync::Arc};
+
+use testkit::{redis::RedisServer, unique};
+use weir::{
+    domain::{
+        admit::{AdmitBatch, Ask, CapQuery},
+        class::{ClassNames, Filter},
+        decide::{Record, Scope},
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open},
+    worker::ports::Store,
+};
+
+const DECISIONS: u32 = 300_000;
+/// Intents a user, in the mean: with the caps below a quarter is suppressed.
+const INTENTS_A_USER: u32 = 5;
+const BATCH: usize = 10_000;
+/// Calls of the published way that are sent together.
+const PIPELINE: usize = 200;
+/// Caps in 24 hours and in 7 days, by the user's number modulo 4.
+const CAPS: [(u32, u32); 4] = [(3, 10), (4, 12), (5, 14), (6, 16)];
+const DAY_MS: i64 = 86_400_000;
+/// 2026-11-20T00:00:00Z.
+const START_MS: i64 = 1_795_132_800_000;
+
+fn main() {
+    let decisions = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(DECISIONS);
+    let users = decisions / INTENTS_A_USER;
+    let mut random = fastrand::Rng::with_seed(1);
+    let any: Vec<u32> = (0..decisions).map(|_| random.u32(..users)).collect();
+    let ordered: Vec<u32> = (0..decisions).map(|number| number % users).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    println!("{decisions} decisions, {users} users, batches of {BATCH}");
+    let baseline = Spent::of("a ZSET a user, in no order", &any, published_way);
+    for shards in [1024, 256, 64] {
+        for (order, picked) in [("in no order", &any), ("in the order of ids", &ordered)] {
+            let name = format!("weir, {shards} shards, {order}");
+            let spent = Spent::of(&name, picked, |server, picked| runtime.block_on(weir(server, picked, shards)));
+            println!("    {:.2} of its CPU, {:.2} of its bytes", spent.0 / baseline.0, spent.1 / baseline.1);
+        }
+    }
+    for case in [Case::Usual, Case::LargestCall, Case::LongestHistory, Case::HundredCaps, Case::FullestKey] {
+        runtime.block_on(worst(case));
+    }
+}
+
+fn server() -> RedisServer {
+    RedisServer::start(&["--hash-max-listpack-value", "1024"]).unwrap()
+}
+
+/// CPU in microseconds a decision, and bytes a user.
+struct Spent(f64, f64);
+
+impl Spent {
+    fn of(name: &str, picked: &[u32], decide: impl FnOnce(&RedisServer, &[u32])) -> Self {
+        let server = server();
+        let before = figures(&server);
+        decide(&server, picked);
+        let after = figures(&server);
+        let users = picked.iter().collect::<HashSet<_>>().len() as f64;
+        let decided = picked.len() as f64;
+        let spent = Self((after.cpu_us - before.cpu_us) / decided, (after.bytes - before.bytes) / users);
+        let (calls, scripts) = (after.calls - before.calls, after.scripts - before.scripts);
+        println!(
+            "{name}: {:.2} us of Redis CPU, {:.3} script calls, {:.3} redis.calls a decision; {:.0} bytes a user",
+            spent.0,
+            scripts / decided,
+            calls / decided,
+            spent.1
+        );
+        spent
+    }
+}
+
+struct Figures {
+    cpu_us: f64,
+    bytes: f64,
+    calls: f64,
+    scripts: f64,
+}
+
+fn figures(server: &RedisServer) -> Figures {
+    let info: String = server.query(&["INFO", "everything"]).unwrap();
+    let number = |name: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or(0.0, |line| line.split([',', '\r']).next().unwrap().trim().parse().unwrap())
+    };
+    let called = ["get", "hmget", "hset", "pexpire", "zadd", "zcount", "zremrangebyscore"];
+    Figures {
+        cpu_us: (number("used_cpu_user:") + number("used_cpu_sys:")) * 1e6,
+        bytes: number("used_memory:"),
+        calls: called.iter().map(|name| number(&format!("cmdstat_{name}:calls="))).sum(),
+        scripts: number("cmdstat_evalsha:calls="),
+    }
+}
+
+/// The published way, pipelined.
+fn published_way(server: &RedisServer, picked: &[u32]) {
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let load = |connection: &mut redis::Connection| {
+        redis::cmd("SCRIPT").arg("LOAD").arg(include_str!("zset_baseline.lua")).query::<String>(connection)
+    };
+    let sha = load(&mut connection).unwrap();
+    for (some, first) in picked.chunks(PIPELINE).zip((0..).step_by(PIPELINE)) {
+        let mut pipeline = redis::Pipeline::with_capacity(PIPELINE);
+        for (&user, number) in some.iter().zip(first..) {
+            let (daily, weekly) = CAPS[user as usize % CAPS.len()];
+            let now = START_MS + i64::try_from(number / BATCH).unwrap();
+            pipeline.cmd("EVALSHA").arg(&sha).arg(1).arg(format!("z:{user}")).arg(now).arg(uuid(number));
+            pipeline.arg(DAY_MS).arg(daily).arg(7 * DAY_MS).arg(weekly);
+        }
+        pipeline.exec(&mut connection).unwrap();
+    }
+}
+
+fn uuid(number: usize) -> String {
+    format!("0195c0de-0000-7000-8000-{number:012}")
+}
+
+async fn store(server: &RedisServer, shards: u16, users: u64) -> RedisStore {
+    let mut options = RedisOptions::for_urls(&[server.url()]).unwrap();
+    (options.shards, options.users, options.tuning) = (shards, users, Tuning::Set);
+    let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
+    let birth = Birth { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
+    let opened = open(&options, &stats, WhenMissing::Create, birth).await.unwrap();
+    RedisStore::new(&options, &stats, &opened)
+}
+
+fn sliding(limit: u32, length_ms: i64) -> CapQuery {
+    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
+}
+
+fn ask(user: u32, number: usize, cap_set: usize) -> Ask<'static> {
+    Ask {
+        user: UserHash::of(&user.to_string()),
+        id: IdHash::of(&uuid(number)),
+        origin: OriginMark(u32::try_from(number).unwrap()),
+        class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
+        cost: 1,
+        cap_set,
+        record: Record::IfAllowed,
+    }
+}
+
+async fn decide(store: &mut RedisStore, now: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'_>>) {
+    let mut answers = vec![None; asks.len()];
+    let batch = AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), asks };
+    store.admit(&batch, &mut answers).await.unwrap();
+}
+
+async fn weir(server: &RedisServer, picked: &[u32], shards: u16) {
+    let users = picked.iter().max().map_or(1, |most| u64::from(*most) + 1);
+    let mut store = store(server, shards, users).await;
+    let sets = CAPS.map(|(daily, weekly)| vec![sliding(daily, DAY_MS), sliding(weekly, 7 * DAY_MS)]);
+    for (some, now) in picked.chunks(BATCH).zip(0..) {
+        let first = usize::try_from(now).unwrap() * BATCH;
+        let asks = some.iter().zip(first..).map(|(&user, number)| ask(user, number, user as usize % CAPS.len()));
+        decide(&mut store, now, &sets, asks.collect()).await;
+    }
+}
+
+/// Where a script call may be long.
+#[derive(Debug, Clone, Copy)]
+enum Case {
+    /// Two caps, batches of 10,000, 256 shards.
+    Usual,
+    /// As many users and sends as a call may carry.
+    LargestCall,
+    /// A user of 3,000 sends (60 KB), in batches of 32 sends, under a cap with a filter.
+    LongestHistory,
+    /// 100 caps, half of them with filters, users of 24 sends.
+    HundredCaps,
+    /// 128 users of 24 sends in one key (63 KB), all asked for.
+    FullestKey,
+}
+
+async fn worst(case: Case) {
+    let server = server();
+    let (shards, keyed) = match case {
+        Case::Usual => (256, 60_000),
+        Case::LargestCall => (1, 4_096),
+        Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
+    };
+    let mut store = store(&server, shards, keyed).await;
+    let mut filtered = sliding(1_000_000, DAY_MS);
+    filtered.filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
+    let two = vec![sliding(1_000_000, DAY_MS), sliding(1_000_000, 7 * DAY_MS)];
+    let (caps, users, sends, rounds) = match case {
+        Case::Usual => (two, 10_000, 1, 6),
+        Case::LargestCall => (two, 128, 2, 24),
+        Case::LongestHistory => (vec![filtered], 1, 32, 94),
+        Case::HundredCaps => {
+            ((0..100).map(|cap| if cap % 2 == 0 { two[0].clone() } else { filtered.clone() }).collect(), 32, 1, 24)
+        }
+        Case::FullestKey => (two, 128, 1, 24),
+    };
+    let mut number = 0;
+    for round in 0..rounds {
+        if round == rounds / 2 {
+            let _: String = server.query(&["CONFIG", "SET", "slowlog-max-len", "1000000"]).unwrap();
+            let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]).unwrap();
+        }
+        let mut asks = Vec::new();
+        for user in 0..users {
+            for _ in 0..sends {
+                asks.push(ask(user, number, 0));
+                number += 1;
+            }
+        }
+        decide(&mut store, round, std::slice::from_ref(&caps), asks).await;
+    }
+    let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]).unwrap();
+    let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"]).unwrap();
+    let call = |entry: &Vec<redis::Value>| {
+        let words: Vec<String> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
+        let micros: u64 = redis::from_redis_value_ref(entry.get(2)?).ok()?;
+        (words.first().map(String::as_str) == Some("EVALSHA")).then_some(micros)
+    };
+    let mut micros: Vec<u64> = log.iter().filter_map(call).collect();
+    micros.sort_unstable();
+    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
+    println!(
+        "{case:?}: {} script calls, p50 {} us, p99 {} us, p99.9 {} us, longest {} us",
+        micros.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+}

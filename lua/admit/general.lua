@@ -1,0 +1,272 @@
+-- The part of admit that can decide everything, at the price of a walk.
+
+-- What makes the rest of the script: gives decide_user.
+local function make_general()
+  local sub, band, NEVER = string.sub, bit.band, math.huge
+  local ENTRY_BYTES, FLAG = 20, '\0'
+  local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, '\255\255\255'
+  local horizon, touch = now + MAX_AHEAD_MS, ARGV[4] == '1'
+
+  local known, sets = 0, {}
+  do
+    local packed = ARGV[5]
+    local filters, count, length, place = {}, 0, 0, 1
+    known, count, place = unpack_struct('>I2I2', packed)
+    for f = 1, count do
+      length, place = unpack_struct('>I2', packed, place)
+      filters[f] = { bits = sub(packed, place, place + length - 1) }
+      place = place + length
+    end
+    count, place = unpack_struct('>I2', packed, place)
+    for s = 1, count do
+      local caps = {}
+      length, place = unpack_struct('>B', packed, place)
+      for c = 1, length do
+        local shape, filter, limit, start, next, after
+        shape, filter, limit, start, next, after, place = unpack_struct('>BI2I4I6I6I6', packed, place)
+        local calendar, same = shape % 2 == 1, shape >= 2
+        caps[c] = {
+          limit = limit, length = not calendar and start, start = start, next = next, after = after,
+          kinds = filters[filter], filter = filter, same = same, plain = filter == 0 and not same,
+        }
+      end
+      sets[s] = caps
+    end
+  end
+
+  local work = 0
+  -- The user at hand: history, how many entries, their times, the sum of the costs up to each, the same sums over
+  -- what a filter or campaign counts, and whether the history names a kind that the caller does not know.
+  local history, count, times, totals, partial, stale = '', 0, {}, { [0] = 0 }, {}, false
+
+  local function load_history(packed)
+    history, count = packed, #packed / ENTRY_BYTES
+    local p, total = 1, 0
+    for i = 1, count do
+      times[i] = unpack_struct('>I5', packed, p)
+      total = total + byte(packed, p + 19)
+      totals[i] = total
+      p = p + ENTRY_BYTES
+    end
+    if next(partial) then
+      partial = {}
+    end
+    work = work + count
+  end
+
+  local function counts_entry(cap, i, campaign)
+    local p = (i - 1) * ENTRY_BYTES
+    if cap.same then
+      local theirs = sub(history, p + 17, p + 19)
+      if theirs ~= campaign and theirs ~= CAMPAIGN_OVERFLOW then
+        return false
+      end
+    end
+    if not cap.kinds then
+      return true
+    end
+    local high, low = byte(history, p + 15, p + 16)
+    local kind = high * 256 + low
+    if kind == KIND_OVERFLOW then
+      return true
+    end
+    if kind > known then
+      stale = true
+      return false
+    end
+    -- Kinds that were looked up are remembered beside the bits.
+    local counted = cap.kinds[kind]
+    if counted == nil then
+      local bits = byte(cap.kinds.bits, floor(kind / 8) + 1)
+      counted = bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
+      cap.kinds[kind] = counted
+    end
+    return counted
+  end
+
+  -- For each entry, the sum of the costs up to it that the cap counts.
+  local function sums_of(cap, campaign)
+    if cap.plain then
+      return totals
+    end
+    local key = cap.same and cap.filter .. campaign or cap.filter
+    local sums = partial[key]
+    if not sums then
+      sums = { [0] = 0, upto = 0 }
+      partial[key] = sums
+    end
+    for i = sums.upto + 1, count do
+      sums[i] = sums[i - 1] + (counts_entry(cap, i, campaign) and totals[i] - totals[i - 1] or 0)
+    end
+    work = work + 2 * (count - sums.upto)
+    sums.upto = count
+    return sums
+  end
+
+  -- The first of the ascending numbers list[from..upto] that is at least `least`; upto + 1 where none is.
+  local function first_at_least(list, least, from, upto)
+    while upto - from > 8 do
+      local middle = floor((from + upto) / 2)
+      if list[middle] < least then
+        from = middle + 1
+      else
+        upto = middle
+      end
+    end
+    while from <= upto and list[from] < least do
+      from = from + 1
+    end
+    return from
+  end
+
+  -- The first moment at which an entry of this time has left the window.
+  local function freed_at(cap, time)
+    if cap.length then
+      return time + cap.length
+    elseif time < cap.next then
+      return cap.next
+    elseif time < cap.after then
+      return cap.after
+    end
+    return time
+  end
+
+  -- The caps alone: code, cap, used, blocking. Of the caps that deny, the one that frees last; of equals the first.
+  local function judge(caps, cost, campaign, at, from)
+    local code, worst, worst_used, worst_blocking, worst_freed = ALLOWED, 0, 0, nil, nil
+    for c = 1, #caps do
+      local cap = caps[c]
+      local first
+      if cap.length then
+        first = at - cap.length + 1
+      else
+        first = at < cap.next and cap.start or cap.next
+      end
+      local sums = sums_of(cap, campaign)
+      local i = first_at_least(times, first, from, count)
+      local used, limit = sums[count] - sums[i - 1], cap.limit
+      if used + cost > limit then
+        local blocking, freed = nil, NEVER
+        if cost <= limit then
+          blocking = times[first_at_least(sums, sums[count] + cost - limit, i, count)]
+          freed = freed_at(cap, blocking)
+        end
+        if not worst_freed or freed > worst_freed then
+          code, worst, worst_used, worst_blocking, worst_freed = DENIED, c - 1, used, blocking, freed
+        end
+      end
+    end
+    work = work + #caps
+    return code, worst, worst_used, worst_blocking
+  end
+
+  -- REPLAYED and when it was let through, DUPLICATE, or nothing.
+  local function seen(id, origin, from)
+    local code
+    local place = find(history, id, (from - 1) * ENTRY_BYTES + 1, true)
+    while place do
+      if place % ENTRY_BYTES == 6 then
+        if sub(history, place + 6, place + 8) == origin then
+          return REPLAYED, times[(place - 6) / ENTRY_BYTES + 1]
+        end
+        code = DUPLICATE
+      end
+      place = find(history, id, place + 1, true)
+    end
+    work = work + floor(count / 32)
+    return code
+  end
+
+  local function reply(send, code, cap, used, at, blocking)
+    replied = replied + 1
+    replies[replied] = pack('>I2BBI4I5I5', send, code, cap, used, at, blocking)
+  end
+
+  -- Decides the send at `s` of the sends. Returns whether the history has changed, and whether the key's time to
+  -- live must be renewed.
+  local function decide(s)
+    local way, id, rest = ways[sends[s + 1]], sends[s + 2], sends[s + 3]
+    local newest = count
+    while newest > 0 and times[newest] > horizon do
+      newest = newest - 1
+    end
+    work = work + count - newest
+    local at = newest > 0 and times[newest] > now and times[newest] or now
+    local ahead = newest < count and 16 or 0
+    local from = first_at_least(times, at + 1 - retention, 1, count)
+
+    local code, replayed_at = seen(id, sub(rest, 1, 3), from)
+    if code == REPLAYED then
+      reply(s / 3, REPLAYED + ahead, 0, 0, replayed_at, 0)
+      return touch, false
+    end
+    local cap, used, blocking = 0, 0, nil
+    if not code then
+      code, cap, used, blocking = judge(sets[way.set], byte(rest, 9), sub(rest, 6, 8), at, from)
+    end
+    if code ~= ALLOWED or ahead > 0 or at > now then
+      reply(s / 3, code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
+    end
+    if stale or (code ~= ALLOWED and way.record ~= 1) then
+      return false, false
+    end
+
+    -- A user's first send in a block of `retention` renews the key's time to live; it then outlasts the block.
+    local renew = newest < from or times[newest] < at - at % retention
+    local entry = (at == now and packed_now or pack('>I5', at)) .. id .. rest
+    work = work + floor(count / 32)
+    if from == 1 and newest == count then
+      count = count + 1
+      history, times[count], totals[count] = history .. entry, at, totals[count - 1] + byte(rest, 9)
+    else
+      -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
+      local cut = newest * ENTRY_BYTES
+      load_history(sub(history, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(history, cut + 1))
+    end
+    return true, renew
+  end
+
+  local function refuse(code, s, upto)
+    for send = s / 3, upto / 3 - 1 do
+      reply(send, code, 0, 0, 0, 0)
+    end
+  end
+
+  -- Decides the sends of one user between `s` and `upto`. Returns the history to write, if any, and renewal.
+  return function(packed, s, upto)
+    if s > 0 and work > MAX_WORK then
+      refuse(LATER, s, upto)
+      return nil, false
+    end
+    if #packed % ENTRY_BYTES == 1 and sub(packed, -1) == FLAG then
+      packed = sub(packed, 1, -2)
+    end
+    if #packed % ENTRY_BYTES ~= 0 then
+      refuse(TORN, s, upto)
+      return nil, false
+    end
+    stale = false
+    load_history(packed)
+    local answered, begun, dirty, renew, spent = replied, s, false, false, nil
+    while s < upto do
+      -- What the first send of a user costs cannot be divided, so it is not held against the others.
+      spent = spent or s > begun and work
+      if spent and work - spent > MAX_WORK then
+        refuse(LATER, s, upto)
+        break
+      end
+      local changed, renewed = decide(s)
+      dirty, renew = dirty or changed, renew or renewed
+      s = s + 3
+    end
+    if stale then
+      replied = answered
+      refuse(STALE, begun, upto)
+      return nil, false
+    end
+    if totals[count] ~= count then
+      history = history .. FLAG
+    end
+    return dirty and history, renew
+  end
+end

@@ -1,0 +1,101 @@
+use std::collections::HashMap;
+
+use super::*;
+
+const USERS: u64 = 200_000;
+
+fn layout() -> Layout {
+    Layout::for_users(64, USERS)
+}
+
+/// Ids as publishers have them, in their order.
+fn populations() -> Vec<(&'static str, Vec<String>)> {
+    let ids = |id: fn(u64) -> String| (0..USERS).map(id).collect();
+    // A bijection of 64 bits: numbers without an order.
+    fn scattered(n: u64) -> u64 {
+        let n = (n ^ n >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (n ^ n >> 27).wrapping_mul(0x94D0_49BB_1331_11EB)
+    }
+    vec![
+        ("dense", ids(|n| n.to_string())),
+        ("dense from a million on", ids(|n| (1_000_000 + n).to_string())),
+        ("every third", ids(|n| (3 * n).to_string())),
+        ("every tenth", ids(|n| (10 * n).to_string())),
+        ("every thousandth", ids(|n| (1000 * n).to_string())),
+        ("every 2^10th", ids(|n| (n << 10).to_string())),
+        ("every 2^22th", ids(|n| (n << 22).to_string())),
+        ("every 2^32th", ids(|n| (n << 32).to_string())),
+        ("snowflakes, 7 ms apart, of 4 machines", ids(|n| (n * 7 << 22 | n % 4 << 12 | n % 3).to_string())),
+        ("scattered over 2^32", ids(|n| (scattered(n) >> 32).to_string())),
+        ("scattered over 2^64", ids(|n| scattered(n).to_string())),
+        ("names", ids(|n| format!("user-{n}"))),
+    ]
+}
+
+fn counts<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Vec<f64> {
+    let mut counts = HashMap::<K, u32>::new();
+    keys.for_each(|key| *counts.entry(key).or_default() += 1);
+    counts.into_values().map(f64::from).collect()
+}
+
+#[test]
+fn users_of_any_kind_of_id_fill_shards_and_keys_evenly() {
+    for (kind, ids) in populations() {
+        let places: Vec<Place> = ids.iter().map(|id| layout().place(UserHash::of(id))).collect();
+        let shards = counts(places.iter().map(|place| place.shard));
+        let mean = USERS as f64 / 64.0;
+        let worst = shards.iter().map(|count| (count / mean - 1.0).abs()).fold(0.0, f64::max);
+        assert!(shards.len() == 64 && worst < 0.1, "{kind}: {} shards, the worst is {worst} off", shards.len());
+
+        let keys = counts(places.iter().map(|place| (place.shard, place.bucket)));
+        let fullest = keys.iter().copied().fold(0.0, f64::max);
+        // The key of the mean user: 32 for keys that are all alike, 33 where a hash spreads users one by one, more where
+        // neighbours come together.
+        let company = keys.iter().map(|count| count * count).sum::<f64>() / USERS as f64;
+        assert!(fullest <= 128.0 && company < 56.0, "{kind}: a key of {fullest} users, {company} for the mean user");
+    }
+}
+
+#[test]
+fn neighbours_share_a_key_and_no_two_users_a_place() {
+    for (kind, ids) in populations() {
+        let places: Vec<Place> = ids.iter().map(|id| layout().place(UserHash::of(id))).collect();
+        assert!(counts(places.iter()).iter().all(|count| *count == 1.0), "{kind}");
+        if kind.starts_with("dense") {
+            for neighbours in places.chunks(32) {
+                assert!(neighbours.iter().all(|place| place.bucket == neighbours[0].bucket), "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_canonical_numbers_are_numbers() {
+    for (id, expected) in [
+        ("0", Some(0)),
+        ("42", Some(42)),
+        ("18446744073709551615", Some(u64::MAX)),
+        ("18446744073709551616", None),
+        ("042", None),
+        ("00", None),
+        ("", None),
+        ("+1", None),
+        ("-1", None),
+        ("4 2", None),
+        ("u42", None),
+    ] {
+        assert_eq!(number(id), expected, "{id}");
+    }
+    assert_ne!(UserHash::of("042"), UserHash::of("42"));
+}
+
+#[test]
+fn tags_are_the_first_numbers_in_their_slots() {
+    for shards in [1, 3, 256, 1024, SLOTS] {
+        for (shard, tag) in (0..shards).zip(shard_tags(shards)) {
+            let slot = |text: &str| crc16::State::<crc16::XMODEM>::calculate(text.as_bytes()) % SLOTS;
+            assert_eq!(slot(&tag), slot_of_shard(shard, shards));
+        }
+    }
+    assert_eq!(shard_tags(1024)[..4], ["3560", "8585", "1385", "4452"]);
+}
