@@ -58,7 +58,7 @@ impl Spread {
         match self {
             Self::Scattered => Some(drawn as usize % SEGMENTS),
             Self::InRuns => {
-                Some((user + version) as usize / 100_000 % 5).filter(|&run| run < SEGMENTS && user % 7 != 0)
+                Some((user + version) as usize / 100_000 % 5).filter(|&run| run < SEGMENTS && !user.is_multiple_of(7))
             }
             Self::Mixed => match (user, drawn % 2000) {
                 (_, 0) => Some(3),

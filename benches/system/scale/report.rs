@@ -1,0 +1,92 @@
+//! What is printed, and drawn.
+
+use std::fmt;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+
+use super::{
+    Figure, Measured, Report, Scale,
+    points::{Point, grouped},
+};
+use crate::{
+    machine::Machine,
+    plot::{self, Plot},
+    report::median,
+    rounds::Capped,
+};
+
+/// What is flat: within a tenth.
+const FLAT: (f64, f64) = (0.9, 1.1);
+
+impl Measured {
+    /// Writes the plot.
+    pub(super) fn plot(&self, scale: &Scale) -> Result<()> {
+        let labels: Vec<String> = self.points.iter().map(|point| point.label.clone()).collect();
+        let count = self.points.first().map_or(0, |point| point.ratios.len());
+        let lines: Vec<(&'static str, Vec<f64>)> = (0..count)
+            .map(|at| {
+                let values = self.points.iter().map(|point| point.ratios[at].ratio.median);
+                (self.points[0].ratios[at].name, values.collect())
+            })
+            .collect();
+        let title = format!("Cost an intent by {}, over the base case beside it", self.dimension.what());
+        let plot = Plot { title: &title, labels: &labels, lines: &lines, band: FLAT };
+        plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        let mut head = vec![self.dimension.what(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
+        head.extend(["suppressed", "worker CPU : base", "Redis CPU : base", "redis.calls : base", "intents/s : base"]);
+        head.push("within 10%");
+        table.set_header(head);
+        for point in &self.points {
+            let middle = |of: fn(&Capped) -> f64| median(&point.drains.iter().map(of).collect::<Vec<_>>());
+            let mut row = vec![point.label.clone(), grouped(point.setup.workload.intents)];
+            row.push(format!("{:.2}", middle(|drain| drain.drained.cpu_us)));
+            row.push(format!("{:.2}", middle(|drain| drain.redis.cpu_us)));
+            row.push(format!("{:.3}", middle(|drain| drain.redis.redis_calls)));
+            row.push(format!("{:.2}", middle(|drain| drain.redis.suppressed)));
+            row.extend(point.ratios.iter().map(|figure| format!("{:.2}", figure.ratio.median)));
+            row.push(point.verdict());
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+impl Point {
+    /// Whether its costs (the rate is none) are within a tenth of the base case's.
+    fn verdict(&self) -> String {
+        let costs = self.ratios.iter().filter(|figure| figure.name != "intents/s");
+        let said = costs.filter_map(|Figure { name, ratio }| {
+            let place = match ratio.median {
+                above if above > FLAT.1 => "above",
+                below if below < FLAT.0 => "below",
+                _ => return None,
+            };
+            Some(format!("{name} {place}"))
+        });
+        let said = said.collect::<Vec<_>>().join(", ");
+        if said.is_empty() { "yes".to_owned() } else { format!("no: {said}") }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, scale, dimensions } = self;
+        let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = machine;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
+        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(f, "{} round(s); five intents a user and two caps, unless the row says otherwise", scale.rounds)?;
+        for measured in dimensions {
+            writeln!(f, "\n{}", measured.table())?;
+        }
+        Ok(())
+    }
+}
