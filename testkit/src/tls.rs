@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use anyhow::{Result, ensure};
@@ -17,6 +18,8 @@ use crate::{process::program, scratch::Scratch};
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     scratch: Scratch,
+    /// Whom it has vouched for, so that nobody's files are written over while they are read.
+    vouched: AtomicU64,
 }
 
 /// The files of somebody that an authority vouches for, in PEM.
@@ -43,7 +46,7 @@ impl Authority {
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let scratch = Scratch::new("tls")?;
         std::fs::write(scratch.join("ca.pem"), issuer.pem())?;
-        Ok(Self { issuer, scratch })
+        Ok(Self { issuer, scratch, vouched: AtomicU64::new(0) })
     }
 
     /// The authority's certificate.
@@ -78,8 +81,9 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let (certificate, key) = (certificate.pem(), key.serialize_pem());
+        let number = self.vouched.fetch_add(1, Ordering::Relaxed);
         let write = |ending: &str, text: &str| {
-            let path = self.scratch.join(&format!("{name}.{ending}"));
+            let path = self.scratch.join(&format!("{name}-{number}.{ending}"));
             std::fs::write(&path, text).map(|()| path)
         };
         Ok(Identity {

@@ -101,8 +101,21 @@ fn a_configuration_that_cannot_be_read_shows_none() {
 #[test]
 fn no_help_shows_the_environment_s_secrets() {
     let scene = scene("help");
-    let verbs: [&[&str]; 7] =
-        [&[], &["demo"], &["run"], &["check"], &["segments", "build"], &["segments", "lookup"], &["policy", "check"]];
+    let verbs: [&[&str]; 13] = [
+        &[],
+        &["demo"],
+        &["run"],
+        &["check"],
+        &["explain"],
+        &["rebuild"],
+        &["plan"],
+        &["segments", "build"],
+        &["segments", "inspect"],
+        &["segments", "lookup"],
+        &["segments", "members"],
+        &["policy", "check"],
+        &["policy", "simulate"],
+    ];
     let env: Vec<(&str, &str)> = scene.env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     for verb in verbs {
         let mut arguments: Vec<std::ffi::OsString> = verb.iter().map(Into::into).collect();

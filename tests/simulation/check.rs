@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use weir::{
-    domain::shard::IdHash,
+    domain::{policy::Mode, shard::IdHash},
     edge::redis::RetryCause,
     worker::record::{Destination, OutputValue},
 };
 
 use super::{
     broker::Out,
-    cluster::{ENTRY, Sent},
+    cluster::{self, ENTRY},
     env::lock,
     run::World,
     script::Item,
     store::{field_of, mark_of},
-    workload::{Ask, CAPS},
+    workload::{Ask, Kind, limits_of},
 };
 
 /// What a run was like: to see that the seeds reach what they are for.
@@ -29,6 +29,17 @@ pub struct Tale {
     pub replays: usize,
     pub duplicates: usize,
     pub forgotten: usize,
+    /// Held back by the cap of a day, which ends in the run.
+    pub by_day: usize,
+    /// Sent without a cap being asked.
+    pub bypassed: usize,
+    /// Sent in shadow mode in spite of a cap.
+    pub shadowed: usize,
+    /// Approved, and suppressed, while their history was away.
+    pub later: usize,
+    pub unavailable: usize,
+    /// As much was owed as there was room for.
+    pub owed_full: u64,
     pub rebalances: u64,
     /// What Redis answered in place of answers.
     pub troubles: BTreeMap<&'static str, u64>,
@@ -37,9 +48,8 @@ pub struct Tale {
 impl Tale {
     /// What these runs did not reach, and so prove nothing about.
     pub fn unreached(&self) -> Vec<&'static str> {
-        // No user's history is so long that a call is put off, nothing else writes to the keyspace, and with two kinds a lane
-        // seldom meets one that it does not know.
-        let beyond = [RetryCause::PutOff, RetryCause::Refused, RetryCause::StaleKinds].map(RetryCause::label);
+        // Nothing else writes to the keyspace, and with a few kinds a lane seldom meets one that it does not know.
+        let beyond = [RetryCause::Refused, RetryCause::StaleKinds].map(RetryCause::label);
         let troubles = self.troubles.iter().filter(|(cause, times)| **times == 0 && !beyond.contains(cause));
         let counts = [
             ("approved", self.approved),
@@ -47,6 +57,12 @@ impl Tale {
             ("duplicates", self.duplicates),
             ("replays", self.replays),
             ("forgotten", self.forgotten),
+            ("by_day", self.by_day),
+            ("bypassed", self.bypassed),
+            ("shadowed", self.shadowed),
+            ("later", self.later),
+            ("unavailable", self.unavailable),
+            ("owed_full", usize::try_from(self.owed_full).unwrap_or(usize::MAX)),
         ];
         let counts = counts.into_iter().filter(|(_, times)| *times == 0);
         troubles.map(|(cause, _)| *cause).chain(counts.map(|(what, _)| what)).collect()
@@ -59,6 +75,12 @@ impl Tale {
         self.replays += other.replays;
         self.duplicates += other.duplicates;
         self.forgotten += other.forgotten;
+        self.by_day += other.by_day;
+        self.bypassed += other.bypassed;
+        self.shadowed += other.shadowed;
+        self.later += other.later;
+        self.unavailable += other.unavailable;
+        self.owed_full += other.owed_full;
         self.rebalances += other.rebalances;
         for (cause, times) in &other.troubles {
             *self.troubles.entry(cause).or_default() += times;
@@ -66,20 +88,34 @@ impl Tale {
     }
 }
 
-/// An approved send: user's field, time, id.
-type Mark = (Vec<u8>, i64, IdHash);
-
-fn decided_at(out: &Out) -> Option<i64> {
-    out.headers.iter().find(|(name, _)| *name == "weir-decided-at")?.1.parse().ok()
+/// An approved send as the checker judges it.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: i64,
+    id: IdHash,
+    kind: Kind,
+    /// It was let through by caps, which were asked: not while the history was away, nor in shadow mode.
+    judged: bool,
 }
 
-fn mark(entry: &Sent) -> Mark {
+/// An entry of a history: user's field, time, id.
+type Mark = (Vec<u8>, i64, IdHash);
+
+fn header<'o>(out: &'o Out, name: &str) -> Option<&'o str> {
+    Some(out.headers.iter().find(|(found, _)| *found == name)?.1.as_str())
+}
+
+fn decided_at(out: &Out) -> Option<i64> {
+    header(out, "weir-decided-at")?.parse().ok()
+}
+
+fn mark(entry: &cluster::Sent) -> Mark {
     let (at, id) = mark_of(&entry.1);
     (entry.0.clone(), at, id)
 }
 
 /// What was sent until now, as a rebuild reads it: entries of the histories that were whose output is visible.
-pub fn sent(world: &World) -> BTreeSet<Sent> {
+pub fn sent(world: &World) -> BTreeSet<cluster::Sent> {
     let broker = world.broker.borrow();
     let approved = broker.visible().filter(|out| out.to == Destination::Approved);
     let marks: BTreeSet<Mark> = approved
@@ -93,6 +129,7 @@ pub fn sent(world: &World) -> BTreeSet<Sent> {
 }
 
 struct Judge<'w> {
+    world: &'w World,
     asks: &'w BTreeMap<(i32, i64), Ask>,
     ever: BTreeSet<Mark>,
     forgotten: BTreeSet<Mark>,
@@ -107,29 +144,42 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         cluster.forgotten_by_failover.iter().chain(&cluster.forgotten_by_restore).map(mark).collect();
     let ever = cluster.ever.iter().map(mark).collect();
     let outs: Vec<&Out> = broker.visible().collect();
-    let mut judge = Judge { asks, ever, forgotten, broken };
+    let mut judge = Judge { world, asks, ever, forgotten, broken };
     judge.each_once(&outs);
     judge.in_order(&outs);
     let approved = judge.approved(&outs);
     judge.caps(&approved);
+    judge.ids(&approved);
     judge.suppressed(&outs);
     judge.histories(cluster.all_keys().values());
     if world.keyspace.wait_replicas > 0 {
         let forgotten: BTreeSet<Mark> = cluster.forgotten_by_failover.iter().map(mark).collect();
         for (user, sends) in &approved {
-            for (at, id, _) in sends.iter().filter(|(at, id, _)| forgotten.contains(&(field_of(user), *at, *id))) {
+            for Sent { at, id, .. } in
+                sends.iter().filter(|sent| forgotten.contains(&(field_of(user), sent.at, sent.id)))
+            {
                 judge
                     .broken
                     .push(format!("wait_replicas: a failover forgot what was sent to user {user} at {at} ({id:?})"));
             }
         }
     }
+    let of_reason =
+        |wanted: &str| outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == wanted)).count();
+    let with = |name: &str, value: &str| outs.iter().filter(|out| header(out, name) == Some(value)).count();
+    let by_day = |out: &&&Out| reason(out).is_some_and(|(_, envelope)| envelope["cap"]["name"] == "today");
     Tale {
         intents: asks.len(),
         approved: approved.values().map(Vec::len).sum(),
         suppressed: outs.iter().filter(|out| out.to == Destination::Suppressed).count(),
         replays: broker.replays(),
-        duplicates: outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == "duplicate")).count(),
+        duplicates: of_reason("duplicate"),
+        by_day: outs.iter().filter(by_day).count(),
+        bypassed: with("weir-counts", "false"),
+        shadowed: with("weir-verdict", "shadow-suppressed"),
+        later: with("weir-recorded", "later"),
+        unavailable: of_reason("unavailable"),
+        owed_full: world.counted(|metrics| metrics.owed_full.get()),
         forgotten: judge.forgotten.len(),
         rebalances: broker.group.rebalances,
         troubles: RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect(),
@@ -178,72 +228,114 @@ impl Judge<'_> {
         }
     }
 
-    /// What was sent to each user: when, which id, and whether it is a push. Checks that histories know of it.
-    fn approved(&mut self, outs: &[&Out]) -> BTreeMap<String, Vec<(i64, IdHash, bool)>> {
-        let mut approved: BTreeMap<String, Vec<(i64, IdHash, bool)>> = BTreeMap::new();
+    /// What was sent to each user and counts. Checks that histories know of it.
+    fn approved(&mut self, outs: &[&Out]) -> BTreeMap<String, Vec<Sent>> {
+        let mut approved: BTreeMap<String, Vec<Sent>> = BTreeMap::new();
+        // What a process owed is gone with it.
+        let all_is_paid = !self.world.some_process_ended();
         for out in outs.iter().filter(|out| out.to == Destination::Approved) {
             let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
             let (Some(at), id) = (decided_at(out), IdHash::of(&ask.id)) else {
                 self.broken.push(format!("{ask:?} has no weir-decided-at"));
                 continue;
             };
-            if !self.ever.contains(&(field_of(&ask.user), at, id)) {
+            let counts = ask.kind != Kind::Receipt;
+            if header(out, "weir-counts") != Some(if counts { "true" } else { "false" }) {
+                self.broken.push(format!("{ask:?} counts: {counts}, and the record says {:?}", out.headers));
+            }
+            if !counts {
+                continue;
+            }
+            let later = header(out, "weir-recorded") == Some("later");
+            let field = field_of(&ask.user);
+            // A send that was asked for before its history went away may have been recorded then.
+            let known = if later {
+                !all_is_paid || self.ever.iter().any(|(of, _, known)| *of == field && *known == id)
+            } else {
+                self.ever.contains(&(field, at, id))
+            };
+            if !known {
                 self.broken.push(format!("C: {ask:?}, approved at {at}, was never recorded"));
             }
-            approved.entry(ask.user.clone()).or_default().push((at, id, ask.push));
+            if later && self.world.setting.unavailable_after.is_none() {
+                self.broken.push(format!("{ask:?} was approved without being asked for, and nothing says so"));
+            }
+            let judged = !later && self.world.setting.mode == Mode::Enforce;
+            approved.entry(ask.user.clone()).or_default().push(Sent { at, id, kind: ask.kind, judged });
         }
         approved
     }
 
-    /// C, and no id twice. What a failover or a wipe made the store forget, it could not count.
-    fn caps(&mut self, approved: &BTreeMap<String, Vec<(i64, IdHash, bool)>>) {
+    /// What caps have let through; what a failover or a wipe made the store forget, it could not count.
+    fn judged(&self, user: &str, sends: &[Sent]) -> Vec<Sent> {
+        let field = field_of(user);
+        let known = |send: &&Sent| !self.forgotten.contains(&(field.clone(), send.at, send.id));
+        sends.iter().filter(|send| send.judged).filter(known).copied().collect()
+    }
+
+    /// C. Alerts count, but go over a cap: they are left out, since one may have come behind what it makes too many.
+    fn caps(&mut self, approved: &BTreeMap<String, Vec<Sent>>) {
         for (user, sends) in approved {
-            let field = field_of(user);
-            let known = |send: &&(i64, IdHash, bool)| !self.forgotten.contains(&(field.clone(), send.0, send.1));
-            let sends: Vec<(i64, IdHash, bool)> = sends.iter().filter(known).copied().collect();
-            let ids: BTreeSet<IdHash> = sends.iter().map(|(_, id, _)| *id).collect();
-            if ids.len() != sends.len() {
-                self.broken.push(format!("an id was sent twice to user {user}: {sends:?}"));
-            }
-            for (name, window, limit, push) in CAPS {
+            let sends = self.judged(user, sends);
+            for limit in limits_of(user) {
+                let counted = sends.iter().filter(|sent| sent.kind != Kind::Alert);
                 let counted: Vec<i64> =
-                    sends.iter().filter(|(.., pushed)| *pushed || !push).map(|(at, ..)| *at).collect();
+                    counted.filter(|sent| sent.kind == Kind::Push || !limit.push).map(|sent| sent.at).collect();
                 for end in &counted {
-                    let used = counted.iter().filter(|at| (end - window + 1..=*end).contains(*at)).count();
-                    if used > usize::try_from(limit).unwrap() {
-                        self.broken
-                            .push(format!("C: user {user} had {used} of {limit} ({name}) in {window} ms until {end}"));
+                    let used = counted.iter().filter(|at| (limit.over.first(*end)..=*end).contains(*at)).count();
+                    if used > usize::try_from(limit.limit).unwrap() {
+                        self.broken.push(format!("C: user {user} had {used} of {limit:?} until {end}"));
                     }
                 }
             }
         }
     }
 
-    /// Nobody is held back without a reason in what was recorded.
+    /// No id twice.
+    fn ids(&mut self, approved: &BTreeMap<String, Vec<Sent>>) {
+        for (user, sends) in approved {
+            let sends = self.judged(user, sends);
+            let ids: BTreeSet<IdHash> = sends.iter().map(|sent| sent.id).collect();
+            if ids.len() != sends.len() {
+                self.broken.push(format!("an id was sent twice to user {user}: {sends:?}"));
+            }
+        }
+    }
+
+    /// Nobody is held back without a reason in what was recorded, and nobody at all in shadow mode.
     fn suppressed(&mut self, outs: &[&Out]) {
         for (out, (reason, envelope)) in outs.iter().filter_map(|out| Some((out, reason(out)?))) {
-            let field = field_of(&out.intent.key);
-            let of_user = self.ever.iter().filter(|(of, ..)| *of == field);
-            let found = match reason.as_str() {
-                "cap" => {
-                    let name = envelope["cap"]["name"].as_str().unwrap_or_default();
-                    let cap = CAPS.into_iter().find(|(of, ..)| *of == name);
-                    let at = envelope["decided_at"].as_str().and_then(weir::domain::time::Time::from_rfc3339);
-                    cap.zip(at).is_some_and(|((_, window, limit, _), at)| {
-                        of_user.filter(|(_, sent, _)| *sent > at.millis() - window).count()
-                            >= usize::try_from(limit).unwrap()
-                    })
-                }
-                "duplicate" => {
-                    let id = IdHash::of(envelope["intent_id"].as_str().unwrap_or_default());
-                    of_user.into_iter().any(|(.., of)| *of == id)
-                }
-                _ => false,
-            };
+            let ask = self.asks.get(&(out.intent.partition, out.intent.offset));
+            let kind = ask.map(|ask| ask.kind);
+            let found = self.world.setting.mode == Mode::Enforce
+                && match reason.as_str() {
+                    "cap" => {
+                        self.is_used_up(&out.intent.key, &envelope)
+                            && !matches!(kind, Some(Kind::Alert | Kind::Receipt))
+                    }
+                    "duplicate" => {
+                        let id = IdHash::of(envelope["intent_id"].as_str().unwrap_or_default());
+                        let field = field_of(&out.intent.key);
+                        self.ever.iter().any(|(of, _, known)| *of == field && *known == id)
+                    }
+                    "unavailable" => kind == Some(Kind::Email) && self.world.setting.unavailable_after.is_some(),
+                    _ => false,
+                };
             if !found {
                 self.broken.push(format!("held back for no reason: {envelope}"));
             }
         }
+    }
+
+    /// Whether the cap that an envelope names has been reached by what was ever recorded.
+    fn is_used_up(&self, user: &str, envelope: &Value) -> bool {
+        let name = envelope["cap"]["name"].as_str().unwrap_or_default();
+        let limit = limits_of(user).iter().find(|limit| limit.name == name);
+        let at = envelope["decided_at"].as_str().and_then(weir::domain::time::Time::from_rfc3339);
+        let (Some(limit), Some(at)) = (limit, at) else { return false };
+        let (field, first) = (field_of(user), limit.over.first(at.millis()));
+        let used = self.ever.iter().filter(|(of, sent, _)| *of == field && *sent >= first).count();
+        used >= usize::try_from(limit.limit).unwrap()
     }
 
     /// No send is in a history twice.

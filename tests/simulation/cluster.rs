@@ -156,7 +156,10 @@ impl Cluster {
                 );
             }
             b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
-                let source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                let mut source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                if self.env.is_impatient() {
+                    source = script::impatient(&source);
+                }
                 let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
                 self.nodes[node].scripts.insert(sha.clone(), source);
                 return Value::BulkString(sha.into_bytes());

@@ -25,6 +25,7 @@ struct Inner {
     calm: AtomicBool,
     weather: Weather,
     sabotage: Sabotage,
+    impatient: bool,
 }
 
 /// How likely things go wrong, in one of 1,000; drawn once a run, so that seeds differ in kind.
@@ -52,8 +53,10 @@ impl Env {
         fastrand::seed(dice.u64(..));
         let kinds = [0, 5, 20, 60];
         let weather = Weather { kafka: kinds[dice.usize(..4)], redis: kinds[dice.usize(..4)] };
+        let impatient = dice.u32(..6) == 0;
         let trace = (tracing == Tracing::On).then(Mutex::default);
-        Self(Arc::new(Inner { time, dice: Mutex::new(dice), trace, calm: AtomicBool::new(false), weather, sabotage }))
+        let (dice, calm) = (Mutex::new(dice), AtomicBool::new(false));
+        Self(Arc::new(Inner { time, dice, trace, calm, weather, sabotage, impatient }))
     }
 
     pub fn time(&self) -> &Arc<Virtual> {
@@ -66,6 +69,11 @@ impl Env {
 
     pub fn sleep(&self, wait: Duration) -> Sleep {
         self.0.time.sleep(wait)
+    }
+
+    /// Whether a script call puts the rest off after little work.
+    pub fn is_impatient(&self) -> bool {
+        self.0.impatient
     }
 
     pub fn sabotage(&self) -> Sabotage {

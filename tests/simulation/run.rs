@@ -28,7 +28,7 @@ use super::{
     source::SimSource,
     store::{self, Keyspace, Made},
     time::Virtual,
-    workload,
+    workload::{self, Setting},
 };
 
 /// After the last fault everything must be done within this.
@@ -51,6 +51,7 @@ pub struct World {
     pub broker: Shared,
     pub keyspace: Keyspace,
     pub desk: Desk,
+    pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
     /// A second process with the name of a living one was started: one of them is to be fenced.
     pub twins: Cell<bool>,
@@ -60,6 +61,8 @@ pub struct World {
     next_process: Cell<u64>,
     pub lanes: usize,
     pub clocks: Vec<Arc<AtomicI64>>,
+    /// Figures of each lane that was started, with its process.
+    lanes_metrics: RefCell<Vec<(Rc<Process>, Arc<Metrics>)>>,
 }
 
 /// Runs one seed to its end.
@@ -80,12 +83,16 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
 }
 
 async fn play(env: Env, made: Made) -> Outcome {
+    let setting = Setting::draw(&env);
+    env.note(|| format!("{setting:?}"));
     let (intents, asks) = workload::intents(&env);
     let instances = 1 + env.index(3);
     let world = Rc::new(World {
         broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
-        keyspace: Keyspace::new(&env, made),
-        desk: workload::desk(),
+        keyspace: Keyspace::new(&env, &setting, made),
+        desk: workload::desk(&setting),
+        setting,
+        lanes_metrics: RefCell::default(),
         processes: RefCell::default(),
         twins: Cell::new(false),
         broken: RefCell::default(),
@@ -100,13 +107,13 @@ async fn play(env: Env, made: Made) -> Outcome {
     }
     chaos::reign(&world).await;
     let calm_at = env.passed();
-    while !world.broker.borrow_mut().is_drained() {
+    while !(world.broker.borrow_mut().is_drained() && world.owed() == 0) {
         if env.passed() > calm_at + RECOVERED_WITHIN {
             let committed = world.broker.borrow().committed.clone();
-            world
-                .broken
-                .borrow_mut()
-                .push(format!("P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}"));
+            world.broken.borrow_mut().push(format!(
+                "P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}, owed {}",
+                world.owed()
+            ));
             break;
         }
         env.sleep(Duration::from_millis(100)).await;
@@ -118,6 +125,22 @@ async fn play(env: Env, made: Made) -> Outcome {
 }
 
 impl World {
+    /// Sends that living lanes have yet to record.
+    fn owed(&self) -> i64 {
+        let lanes = self.lanes_metrics.borrow();
+        lanes.iter().filter(|(process, _)| !process.is_dead()).map(|(_, metrics)| metrics.owed_sends.get()).sum()
+    }
+
+    /// Whether a process has ended, and with it what it owed.
+    pub fn some_process_ended(&self) -> bool {
+        self.next_process.get() > u64::try_from(self.clocks.len()).unwrap()
+    }
+
+    /// How often something was counted, by all lanes.
+    pub fn counted(&self, of: impl Fn(&Metrics) -> u64) -> u64 {
+        self.lanes_metrics.borrow().iter().map(|(_, metrics)| of(metrics)).sum()
+    }
+
     fn process(&self, instance: usize) -> Rc<Process> {
         let number = self.next_process.get();
         self.next_process.set(number + 1);
@@ -179,6 +202,8 @@ impl World {
     }
 
     async fn lane(self: Rc<Self>, process: Rc<Process>, lane: usize, stop: CancellationToken) -> Result<(), LaneError> {
+        let metrics = Arc::new(Metrics::default());
+        self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, process.number),
             sink: SimSink::new(&self.env, &self.broker, &process, lane),
@@ -189,11 +214,11 @@ impl World {
                 batch: 40,
                 commit_interval: Duration::from_millis(200),
                 drain: DRAIN,
-                unavailable_after: None,
-                owed_bytes: 0,
+                unavailable_after: self.setting.unavailable_after,
+                owed_bytes: self.setting.owed_bytes,
             },
             stop: stop.clone(),
-            metrics: Arc::new(Metrics::default()),
+            metrics,
             status: Arc::default(),
         };
         let end = {

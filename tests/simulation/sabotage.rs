@@ -20,10 +20,12 @@ pub enum Sabotage {
     TrustWipedShard,
     /// Offsets are committed for partitions that another member has by now.
     IgnoreMembership,
+    /// Owed sends are taken for recorded.
+    ForgetOwed,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -31,6 +33,7 @@ impl Sabotage {
         Self::CountReplayTwice,
         Self::TrustWipedShard,
         Self::IgnoreMembership,
+        Self::ForgetOwed,
     ];
 
     /// The script with the bug in it.
@@ -43,7 +46,8 @@ impl Sabotage {
             | Self::SkipCommitRetry
             | Self::CommitBeforeProduce
             | Self::ForgetRewind
-            | Self::IgnoreMembership => return source.to_owned(),
+            | Self::IgnoreMembership
+            | Self::ForgetOwed => return source.to_owned(),
         };
         source.replace(sound, broken)
     }

@@ -36,6 +36,15 @@ pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) ->
     })
 }
 
+/// The script with so little work to a call that the rest is put off soon.
+pub fn impatient(source: &str) -> String {
+    let little = |line: &'_ str| match line.strip_prefix("local MAX_WORK = ") {
+        Some(_) => "local MAX_WORK = 40\n".to_owned(),
+        None => format!("{line}\n"),
+    };
+    source.lines().map(little).collect()
+}
+
 /// An error reply.
 pub fn error(text: &str) -> Value {
     let line = format!("-{}\r\n", text.replace(['\r', '\n'], " "));

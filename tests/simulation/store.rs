@@ -25,10 +25,13 @@ use super::{
     sabotage::Sabotage,
     script::Data,
     time::Virtual,
+    workload::Setting,
 };
 
 const GROUPS: usize = 3;
 const SHARDS: u16 = 6;
+/// The constant of this name in src/cli/run.rs.
+const TRIES_WITHOUT_PATIENCE: usize = 2;
 
 /// A keyspace that was made once by the edge itself: all runs of a thread begin with a copy.
 #[derive(Clone)]
@@ -99,13 +102,17 @@ pub async fn made() -> Made {
 }
 
 impl Keyspace {
-    pub fn new(env: &Env, Made { opened, slots, keys }: Made) -> Self {
+    pub fn new(env: &Env, setting: &Setting, Made { opened, slots, keys }: Made) -> Self {
         let mut cluster = Cluster::new(env, GROUPS, slots);
         cluster.put(keys);
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
         options.wait_replicas = wait_replicas;
+        if setting.unavailable_after.is_some() {
+            // As `weir run` has it: what is given up in time is not asked for long.
+            options.tries = TRIES_WITHOUT_PATIENCE;
+        }
         Self { cluster, opened, options: Arc::new(options), wait_replicas, stats: Arc::default() }
     }
 
@@ -139,6 +146,9 @@ impl Store for SimStore {
     }
 
     async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+        if self.sabotage == Sabotage::ForgetOwed {
+            return Ok(());
+        }
         self.store.record(sends, now).await
     }
 }

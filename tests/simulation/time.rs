@@ -13,8 +13,8 @@ use std::{
 
 use weir::{domain::time::Time, worker::ports::Clock};
 
-/// When the simulation begins, in milliseconds since 1970.
-const BEGIN_MS: i64 = 1_795_000_000_000;
+/// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
+const BEGIN_MS: i64 = 1_795_046_380_000;
 
 /// The one clock of a run.
 #[derive(Debug, Default)]

@@ -124,7 +124,7 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
             .map_err(|error| unanswered(options, consumer, error))?;
         let error = metadata.topics().first().and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
         if error == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
-            let reads = *topic == options.intents;
+            let reads = *topic == options.intents || Some(topic) == options.refunds.as_ref();
             rights.push(if reads { Right::ReadTopic(topic.clone()) } else { Right::WriteTopics(vec![topic.clone()]) });
         }
     }

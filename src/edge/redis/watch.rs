@@ -1,6 +1,10 @@
 //! Looks after shards that are away, in the background, so that nothing waits for a node that does not answer.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::JoinSet;
 
@@ -10,10 +14,12 @@ use super::{
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// After so many looks a shard without its history is told again: half a minute.
+const TELL_AGAIN: u32 = 120;
 
 /// What a look has found.
 pub(super) enum Seen {
-    /// These shards answer and have their history.
+    /// These shards answer: with their history, or without it, which is news, and said by the next asking.
     Back(Vec<u16>),
     /// A rebuild has made the keyspace anew.
     Renewed(Arc<Keyspace>),
@@ -23,22 +29,38 @@ pub(super) enum Seen {
 pub(super) struct Watch {
     cluster: Option<Cluster>,
     // Ends with this: a set aborts what is in it.
-    under_way: JoinSet<(Cluster, Seen)>,
+    under_way: JoinSet<(Cluster, Found)>,
+    /// Shards that were told to answer without their history, and how many looks ago.
+    told: BTreeMap<u16, u32>,
+}
+
+/// What one look finds.
+enum Found {
+    Answers {
+        /// With their history.
+        back: Vec<u16>,
+        /// Without.
+        lost: Vec<u16>,
+    },
+    Renewed(Arc<Keyspace>),
 }
 
 impl Watch {
     /// Nothing is looked at yet.
     pub(super) fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Self {
         let cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-        Self { cluster: Some(cluster), under_way: JoinSet::new() }
+        Self { cluster: Some(cluster), under_way: JoinSet::new(), told: BTreeMap::new() }
     }
 
     /// What the last look has found, if it is over; and begins the next one.
     pub(super) fn look(&mut self, shards: &BTreeSet<u16>, keyspace: &Arc<Keyspace>) -> Option<Seen> {
         let seen = match self.under_way.try_join_next() {
-            Some(Ok((cluster, seen))) => {
+            Some(Ok((cluster, found))) => {
                 self.cluster = Some(cluster);
-                Some(seen)
+                Some(match found {
+                    Found::Answers { back, lost } => Seen::Back(self.news(back, &lost)),
+                    Found::Renewed(keyspace) => Seen::Renewed(keyspace),
+                })
             }
             Some(Err(_)) | None => None,
         };
@@ -47,24 +69,42 @@ impl Watch {
         }
         seen
     }
+
+    /// Those that are back, and those that came back without their history, each once in a while: asked, they say what
+    /// has to be done, where a shard that is only watched would be said to be silent for ever.
+    fn news(&mut self, mut back: Vec<u16>, lost: &[u16]) -> Vec<u16> {
+        self.told.retain(|shard, looks| {
+            *looks += 1;
+            *looks < TELL_AGAIN && lost.contains(shard)
+        });
+        for &shard in lost {
+            self.told.entry(shard).or_insert_with(|| {
+                back.push(shard);
+                0
+            });
+        }
+        back
+    }
 }
 
-async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspace>) -> (Cluster, Seen) {
+async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspace>) -> (Cluster, Found) {
     cluster.options().network.sleep(LOOK_EVERY).await;
     let requests = shards.iter().map(|&shard| (keyspace.slot(shard), get_epoch(&keyspace, shard)));
     let replies = cluster.ask_all(requests.collect()).await;
-    let (mut back, mut another) = (Vec::new(), false);
+    let (mut back, mut lost) = (Vec::new(), Vec::new());
     for (shard, reply) in shards.into_iter().zip(replies) {
         let Ok(value) = reply else { continue };
         let epoch: Option<String> = redis::from_redis_value(value).ok().flatten();
         if epoch.as_deref() == Some(keyspace.epoch()) {
             back.push(shard);
         } else {
-            another = true;
+            lost.push(shard);
         }
     }
-    if another && let Some(made_anew) = renewed(&mut cluster, &keyspace).await {
-        return (cluster, Seen::Renewed(made_anew));
+    if !lost.is_empty()
+        && let Some(made_anew) = renewed(&mut cluster, &keyspace).await
+    {
+        return (cluster, Found::Renewed(made_anew));
     }
-    (cluster, Seen::Back(back))
+    (cluster, Found::Answers { back, lost })
 }
