@@ -124,8 +124,11 @@ fn case(servers: &mut Servers, load: &Load, rate: u32, interval_ms: u32) -> Resu
     let mut run = servers.run("latency")?;
     let prefix = unique("paced-");
     let topic = |name: &str| name.replacen("send-", &prefix, 1);
-    run.config = topic_names(&run, servers, &topic)
-        .replacen("[worker]\n", &format!("[worker]\ncommit_interval = \"{interval_ms}ms\"\n"), 1);
+    run.config = topic_names(&run, servers, &topic).replacen(
+        "[worker]\n",
+        &format!("[worker]\ncommit_interval = \"{interval_ms}ms\"\n"),
+        1,
+    );
     let outputs: Vec<String> = OUTPUTS.iter().map(|name| topic(name)).collect();
     let intents = topic(servers.intents());
     for name in outputs.iter().chain([&intents]) {
@@ -241,7 +244,10 @@ impl Reader {
     fn of(servers: &Servers, outputs: &[String]) -> Result<Self> {
         let client = servers.kafka.client();
         let mut config = client.config();
-        config.set("group.id", unique("reader")).set("enable.auto.commit", "false").set("isolation.level", "read_committed");
+        config
+            .set("group.id", unique("reader"))
+            .set("enable.auto.commit", "false")
+            .set("isolation.level", "read_committed");
         let consumer: BaseConsumer = config.set("fetch.wait.max.ms", "100").create()?;
         let mut partitions = TopicPartitionList::new();
         for topic in outputs {
@@ -268,7 +274,8 @@ impl Reader {
             let Some(message) = self.consumer.poll(Duration::from_millis(100)) else { continue };
             let message = message?;
             let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
-            let (_, rest) = value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
+            let (_, rest) =
+                value.split_once(mark).with_context(|| format!("what came out is of no intent: {value}"))?;
             let number: usize = rest.get(..NUMBER_DIGITS).unwrap_or_default().parse()?;
             let place = arrived.get_mut(number).with_context(|| format!("nobody sent intent {number}"))?;
             ensure!(place.replace(began.elapsed()).is_none(), "intent {number} came out twice");
@@ -285,7 +292,11 @@ impl fmt::Display for Report {
         writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
         writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
         let Settings { partitions, lanes, .. } = load.settings;
-        writeln!(f, "load: {} s a case after {WARM_UP:?} of warm-up, {partitions} partitions, {lanes} lane(s)\n", load.seconds)?;
+        writeln!(
+            f,
+            "load: {} s a case after {WARM_UP:?} of warm-up, {partitions} partitions, {lanes} lane(s)\n",
+            load.seconds
+        )?;
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
         table.set_header([

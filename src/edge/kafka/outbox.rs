@@ -161,7 +161,9 @@ impl<'b> Sending<'b> {
                 let name = self.outlet.name.to_string_lossy().into_owned();
                 return Err(match looked {
                     Ok(()) => Unsent::NoTopic(name),
-                    Err(reason) => Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}")),
+                    Err(reason) => {
+                        Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}"))
+                    }
                 });
             };
             let value = match &output.value {
@@ -186,7 +188,7 @@ impl<'b> Sending<'b> {
     }
 
     fn end_run(&mut self) -> Result<(), Unsent> {
-        if self.run.len() == 0 {
+        if self.run.is_empty() {
             return Ok(());
         }
         let mut run = std::mem::take(&mut self.run);

@@ -156,12 +156,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
 }
 
 /// The committing thread: answers each command once, ends when the sink is dropped.
-fn serve(
-    options: &KafkaOptions,
-    lane: usize,
-    commands: &Receiver<Command>,
-    replies: &mpsc::Sender<Reply>,
-) {
+fn serve(options: &KafkaOptions, lane: usize, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
     let mut producer: Option<LaneProducer> = None;
     for command in commands {
         let reply = match command {
