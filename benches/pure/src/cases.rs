@@ -12,7 +12,7 @@ use crate::{
         shard::{IdHash, OriginMark},
     },
     metrics::Metrics,
-    reply_format::{REPLY_BYTES, read_reply},
+    reply_format::read_reply,
     worker::{
         desk::{Decoded, Desk, Sitting},
         record::{Records, progress_of},
@@ -143,10 +143,12 @@ fn history(codec: impl Fn(&[Entry]) + 'static) -> Case {
     case(1000, move || (0..1000).for_each(|_| codec(&entries)))
 }
 
+/// A reply that speaks of every fourth send, and says that it is denied.
 fn reply() -> Case {
-    let mut bytes = vec![0_u8; REPLY_BYTES * BATCH];
-    for (number, record) in bytes.chunks_exact_mut(REPLY_BYTES).enumerate() {
-        record[0] = if number % 4 == 0 { 0x23 } else { 0 };
+    let mut bytes = u16::try_from(BATCH).expect("a batch is that small").to_be_bytes().to_vec();
+    for place in (0..BATCH).step_by(4) {
+        bytes.extend_from_slice(&u16::try_from(place).expect("a batch is that small").to_be_bytes());
+        bytes.extend_from_slice(&[0x23, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    case(BATCH, move || drop(black_box(read_reply(black_box(&bytes), BATCH))))
+    case(BATCH, move || drop(black_box(read_reply(black_box(&bytes), BATCH, 0))))
 }

@@ -188,7 +188,7 @@ impl<'b> Sending<'b> {
     }
 
     fn end_run(&mut self) -> Result<(), Unsent> {
-        if self.run.len() == 0 {
+        if self.run.is_empty() {
             return Ok(());
         }
         let mut run = std::mem::take(&mut self.run);

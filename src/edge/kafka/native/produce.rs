@@ -161,6 +161,12 @@ impl<'b> Run<'b> {
         self.records.len()
     }
 
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
     /// Partition and offset of the message that the first of them is made of.
     #[must_use]
     pub fn first(&self) -> Option<(i32, i64)> {
@@ -170,7 +176,7 @@ impl<'b> Run<'b> {
     /// Whether a record for this partition may be added: one behind the other, all are for the same.
     #[must_use]
     pub fn takes(&self, partition: i32) -> bool {
-        self.records.is_empty() || self.partition == partition
+        self.is_empty() || self.partition == partition
     }
 
     /// Adds the record that is made of message `index` of `batch`, which has no headers: with `value` in place of its own,
