@@ -260,7 +260,8 @@ impl Judge<'_> {
             if later && self.world.setting.unavailable_after.is_none() {
                 self.broken.push(format!("{ask:?} was approved without being asked for, and nothing says so"));
             }
-            let judged = !later && self.world.setting.mode == Mode::Enforce;
+            let put_in = lock(&self.world.keyspace.put_in).contains(&(field_of(&ask.user), at, id));
+            let judged = !later && !put_in && self.world.setting.mode == Mode::Enforce;
             approved.entry(ask.user.clone()).or_default().push(Sent { at, id, kind: ask.kind, judged });
         }
         approved

@@ -11,7 +11,7 @@ use weir::{
         admit::AdmitBatch,
         decide::{Answer, Verdict},
         owed::OwedSend,
-        shard::UserHash,
+        shard::{IdHash, UserHash},
         time::Time,
     },
     edge::redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
@@ -87,6 +87,9 @@ pub struct Keyspace {
     pub opened: Opened,
     options: Arc<RedisOptions>,
     pub wait_replicas: u32,
+    /// What lanes put in that no cap was asked for. Where its batch was not committed after all, it is found by whoever
+    /// decides it again, and goes out as a replay.
+    pub put_in: PutIn,
     /// Of all stores together.
     pub stats: Arc<RedisStats>,
 }
@@ -113,16 +116,28 @@ impl Keyspace {
             // As `weir run` has it: what is given up in time is not asked for long.
             options.tries = TRIES_WITHOUT_PATIENCE;
         }
-        Self { cluster, opened, options: Arc::new(options), wait_replicas, stats: Arc::default() }
+        Self {
+            cluster,
+            opened,
+            options: Arc::new(options),
+            wait_replicas,
+            put_in: Arc::default(),
+            stats: Arc::default(),
+        }
     }
 
     pub fn store(&self, env: &Env) -> SimStore {
-        SimStore { store: RedisStore::new(&self.options, &self.stats, &self.opened), sabotage: env.sabotage() }
+        let store = RedisStore::new(&self.options, &self.stats, &self.opened);
+        SimStore { store, put_in: Arc::clone(&self.put_in), sabotage: env.sabotage() }
     }
 }
 
+/// User's field, time and id of sends.
+pub type PutIn = Arc<Mutex<BTreeSet<(Vec<u8>, i64, IdHash)>>>;
+
 pub struct SimStore {
     store: RedisStore,
+    put_in: PutIn,
     sabotage: Sabotage,
 }
 
@@ -149,14 +164,19 @@ impl Store for SimStore {
         if self.sabotage == Sabotage::ForgetOwed {
             return Ok(());
         }
+        lock(&self.put_in).extend(sends.iter().map(|send| (field_of_hash(send.user), send.at.millis(), send.id)));
         self.store.record(sends, now).await
     }
 }
 
 /// Where a user's history is found: the field in its bucket's hash.
 pub fn field_of(user: &str) -> Vec<u8> {
+    field_of_hash(UserHash::of(user))
+}
+
+fn field_of_hash(user: UserHash) -> Vec<u8> {
     let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
-    layout.place(weir::domain::shard::UserHash::of(user)).field.to_vec()
+    layout.place(user).field.to_vec()
 }
 
 /// How the checker and the rebuild know an entry again: its time and its intent's id.
