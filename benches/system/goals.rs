@@ -49,7 +49,7 @@ pub fn judge(rounds: &[Round]) -> Vec<Goal> {
             most(|round| round.scripts.largest_key_bytes) / 1024.0,
         ),
         Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.55), rate),
-        // A connection's first batch, epochs and the table of classes take some of their own.
+        // New classes and health checks take some of their own.
         Goal::of(4, "round trips a node and batch", Wanted::AtMost(1.1), trips),
         Goal::of(4, "a script call at p99.9, ms", Wanted::AtMost(1.0), most(|round| round.scripts.p999_us) / 1e3),
         Goal::of(4, "the slowest script call, ms", Wanted::AtMost(5.0), most(|round| round.scripts.slowest_us) / 1e3),

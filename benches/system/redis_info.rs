@@ -104,8 +104,8 @@ impl ScriptTimes {
         Ok(())
     }
 
-    /// Asks all primaries.
-    pub fn ask(redis: &RedisCluster) -> Result<Self> {
+    /// Asks all primaries, and forgets the slow calls.
+    pub fn take(redis: &RedisCluster) -> Result<Self> {
         let mut times = Self::default();
         for node in redis.primaries()? {
             let info: String = redis.node(node).query(&["INFO", "latencystats"])?;
@@ -115,6 +115,8 @@ impl ScriptTimes {
             let slow: Vec<SlowCall> = redis.node(node).query(&["SLOWLOG", "GET", SLOW_KEPT])?;
             let calls =
                 slow.iter().filter(|call| call.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"evalsha")));
+            // The log is kept in the memory that is looked at next.
+            redis.node(node).query::<()>(&["SLOWLOG", "RESET"])?;
             times.slowest_us = calls.map(|call| call.2).fold(times.slowest_us, f64::max);
             times.largest_key_bytes = times.largest_key_bytes.max(largest_key_bytes(&redis.node(node).url())?);
         }

@@ -146,7 +146,7 @@ pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
     let figures = Figures::read_when_all_is_told(servers, &url)?;
-    let scripts = ScriptTimes::ask(&servers.redis)?;
+    let scripts = ScriptTimes::take(&servers.redis)?;
     drain::end(process)?;
     // Its connections are gone, so their buffers are not counted.
     let full = RedisTotals::ask(&servers.redis)?;
@@ -155,8 +155,9 @@ pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<
     let suppressed = figures.sum(&format!(r#"{DECISIONS}{{verdict="suppressed""#));
     let redis = cost(servers, (first, last), decisions, (&empty, &full), suppressed);
     let drained = drained(servers, &window, figures.of("weir_batch_intents_count"));
-    let batches = figures.of("weir_batch_intents_count") * servers.redis.primaries()?.len() as f64;
-    let round_trips = figures.of("weir_redis_round_trips_total") / batches;
+    let grown = |name: &str| figures_last.of(name) - figures_first.of(name);
+    let batches = grown("weir_batch_intents_count") * servers.redis.primaries()?.len() as f64;
+    let round_trips = grown("weir_redis_round_trips_total") / batches;
     Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
 }
 

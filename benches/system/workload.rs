@@ -126,8 +126,16 @@ impl Workload {
                     (rank * 2_654_435_761 % u64::from(self.active)) as u32
                 }
             };
-            (u64::from(active) * u64::from(self.users) / u64::from(self.active)) as u32
+            self.spread(active)
         }
+    }
+
+    /// The id of an active user: one of each stretch of ids, at a place without a pattern, so that segments keep their shares.
+    fn spread(self, active: u32) -> u32 {
+        let start = |active: u32| u64::from(active) * u64::from(self.users) / u64::from(self.active);
+        let (from, width) = (start(active), start(active + 1) - start(active));
+        let place = (u64::from(active).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % width;
+        (from + place) as u32
     }
 
     /// Users that at least one intent is for.
