@@ -22,7 +22,7 @@ pub const fn overhead_bytes(names_bytes: usize) -> usize {
     1024 + 6 * (2 * super::intent::MAX_ID_BYTES + names_bytes)
 }
 
-/// Reports a decision on an intent: the value of a suppressed record, an [`Envelope`].
+/// Reports a decision on an intent: the value of a suppressed record, as its schema says.
 #[must_use]
 pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
     Letterhead::of(decision).envelope(decision, intent)

@@ -8,7 +8,6 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::Mutex,
     thread,
 };
 
@@ -52,7 +51,7 @@ pub fn run(args: &CountsArgs) -> Result<()> {
     let program = built(Profile::Release, "pure-counts");
     let said = shell::output(&program.to_string_lossy(), &[]).context("pure-counts does not name its cases")?;
     let wanted = |case: &&str| args.only.as_deref().is_none_or(|only| case.starts_with(only));
-    let counts = count_all(&program, said.lines().filter(wanted).collect())?;
+    let counts = count_all(&program, &said.lines().filter(wanted).collect::<Vec<_>>())?;
     ensure!(!counts.is_empty(), "no case begins so; there are: {}", said.replace('\n', " "));
     let file = workspace().join(BASELINE);
     if args.write {
@@ -66,14 +65,14 @@ pub fn run(args: &CountsArgs) -> Result<()> {
 }
 
 /// Counts, as many cases at once as there are cores.
-fn count_all(program: &Path, cases: Vec<&str>) -> Result<Counts> {
+fn count_all(program: &Path, cases: &[&str]) -> Result<Counts> {
     eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
-    let waiting = Mutex::new(cases.into_iter());
-    let next = || waiting.lock().expect("nothing panics while it is locked").next();
-    let one_core = || std::iter::from_fn(next).map(|case| Ok((case.to_owned(), count(program, case)?))).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
+    let share = |core: usize| cases.iter().skip(core).step_by(cores);
+    let one_core = |core| share(core).map(|case| Ok(((*case).to_owned(), count(program, case)?))).collect();
     let counts: Vec<Result<Vec<(String, u64)>>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_core)).collect();
+        let one_core = &one_core;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_core(core))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
     });
     Ok(counts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
