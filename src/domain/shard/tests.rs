@@ -25,9 +25,9 @@ fn populations() -> Vec<(&'static str, Vec<String>)> {
         ("every 2^10th", ids(|n| (n << 10).to_string())),
         ("every 2^22th", ids(|n| (n << 22).to_string())),
         ("every 2^32th", ids(|n| (n << 32).to_string())),
-        ("snowflakes, 7 ms apart, of 4 machines", ids(|n| (n * 7 << 22 | n % 4 << 12 | n % 3).to_string())),
+        ("snowflakes, 7 ms apart, of 4 machines", ids(|n| (((n * 7) << 22) | ((n % 4) << 12) | (n % 3)).to_string())),
         // No two of them are alike: the lower bits are the number's own.
-        ("scattered over 2^40", ids(|n| (scattered(n) >> 42 << 18 | n).to_string())),
+        ("scattered over 2^40", ids(|n| (((scattered(n) >> 42) << 18) | n).to_string())),
         ("scattered over 2^64", ids(|n| scattered(n).to_string())),
         ("names", ids(|n| format!("user-{n}"))),
     ]
