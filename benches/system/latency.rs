@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +22,7 @@ use rdkafka::{
 };
 use serde::Serialize;
 use testkit::{unique, wait_for, worker::Worker};
+use weir::worker::{clock::SystemClock, ports::Clock};
 
 use crate::{
     Output, Settings,
@@ -220,16 +221,16 @@ fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Res
     let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
     producer.client().fetch_metadata(Some(intents), PATIENCE)?;
     // From the clock by which they are due to that of the record.
-    let began_at = (SystemTime::now() - began.elapsed()).duration_since(UNIX_EPOCH)?;
+    let began_at_ms = SystemClock.now().millis() - i64::try_from(began.elapsed().as_millis())?;
     for (number, intent) in pace.workload.intents().enumerate() {
         let due = pace.due(number);
         while began.elapsed() < due {
             producer.poll(Duration::ZERO);
-            thread::sleep(TICK.min(due.saturating_sub(began.elapsed())));
+            thread::park_timeout(TICK.min(due.saturating_sub(began.elapsed())));
         }
         let record = intent.record();
         let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
-        let at_ms = i64::try_from((began_at + due).as_millis())?;
+        let at_ms = began_at_ms + i64::try_from(due.as_millis())?;
         let record = BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms);
         producer.send(record).map_err(|(error, _)| error).context("an intent is not taken")?;
     }
