@@ -171,6 +171,10 @@ impl LaneProducer {
         self.outbox.put(&self.producer, (&job.records, &job.outputs), deadline).map_err(|unsent| match unsent {
             Unsent::Refused { failed, intent: (partition, offset) } => {
                 self.outbox.forget_partitions();
+                if failed.code == RDKafkaErrorCode::UnknownPartition {
+                    // Ours to count: it was made anew with fewer.
+                    return CommitError::Failed(format!("the partitions of {} are others now", failed.topic));
+                }
                 let what = format!("the record for partition {partition} offset {offset} of {}", self.intents);
                 self.undelivered(&failed, &what)
             }
@@ -286,12 +290,10 @@ fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
         )),
         RDKafkaErrorCode::UnknownTopic
         | RDKafkaErrorCode::UnknownTopicOrPartition
-        | RDKafkaErrorCode::UnknownPartition => {
-            let topic = &failed.topic;
-            CommitError::Fatal(format!(
-                "{what} has no topic {topic} to go to ({code}): create it (`weir check` lists them)"
-            ))
-        }
+        | RDKafkaErrorCode::UnknownPartition => CommitError::Fatal(format!(
+            "{what} has no topic {} to go to ({code}): create it (`weir check` lists them)",
+            failed.topic
+        )),
         other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
     }
 }
