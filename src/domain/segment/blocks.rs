@@ -9,15 +9,16 @@ const BLOCK_BITS: u32 = 16;
 
 /// A set of 32-bit ids, cut into one bitmap for each 65,536 of them.
 ///
-/// One bitmap of all would look for the block of an id among thousands with each question. Here a batch in order of
-/// blocks walks them once ([`Cursor`]), and a question within a block has nothing to look for: 3 times as fast for
-/// 270 million users, for 1% more memory.
+/// One bitmap of all looks for the block of an id among thousands with each question, and the processor guesses wrong on the
+/// way. Here the block is found by its number, so that questions of a batch can wait for memory side by side.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Blocks {
     /// The blocks that have members, ascending: the upper half of their ids.
     keys: Vec<u16>,
     /// Who is in each; whole ids, all of them of that block, and never none.
     bitmaps: Vec<RoaringBitmap>,
+    /// By block, up to the last one: its place among the others, if it is there; what it says of others is of no use.
+    places: Vec<u16>,
 }
 
 /// The block of an id.
@@ -30,7 +31,7 @@ impl Blocks {
     /// Nobody.
     #[must_use]
     pub const fn new() -> Self {
-        Self { keys: Vec::new(), bitmaps: Vec::new() }
+        Self { keys: Vec::new(), bitmaps: Vec::new(), places: Vec::new() }
     }
 
     /// Adds a block's members; `None`, and nothing is added, unless all are of one block above those that are here.
@@ -38,10 +39,7 @@ impl Blocks {
         let key = block_of(bitmap.min()?);
         let fits =
             bitmap.max().is_some_and(|id| block_of(id) == key) && self.keys.last().is_none_or(|last| *last < key);
-        fits.then(|| {
-            self.keys.push(key);
-            self.bitmaps.push(bitmap);
-        })
+        fits.then(|| self.put(self.keys.len(), key, bitmap))
     }
 
     /// Adds one id.
@@ -53,11 +51,21 @@ impl Blocks {
             _ => self.keys.binary_search(&key),
         };
         let at = place.unwrap_or_else(|at| {
-            self.keys.insert(at, key);
-            self.bitmaps.insert(at, RoaringBitmap::new());
+            self.put(at, key, RoaringBitmap::new());
             at
         });
         self.bitmaps[at].insert(id);
+    }
+
+    /// Puts a block at its place.
+    fn put(&mut self, at: usize, key: u16, bitmap: RoaringBitmap) {
+        self.keys.insert(at, key);
+        self.bitmaps.insert(at, bitmap);
+        let blocks = self.keys.last().map_or(0, |last| usize::from(*last) + 1);
+        self.places.resize(blocks, 0);
+        for (place, key) in (0_u16..=u16::MAX).zip(&self.keys).skip(at) {
+            self.places[usize::from(*key)] = place;
+        }
     }
 
     /// Makes each block as small as it can be.
@@ -67,6 +75,7 @@ impl Blocks {
         }
         self.keys.shrink_to_fit();
         self.bitmaps.shrink_to_fit();
+        self.places.shrink_to_fit();
     }
 
     /// How many ids these are.
@@ -84,13 +93,13 @@ impl Blocks {
     /// Whether an id is among them.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
-        self.keys.binary_search(&block_of(id)).is_ok_and(|at| self.bitmaps[at].contains(id))
+        self.block(block_of(id)).is_some_and(|bitmap| bitmap.contains(id))
     }
 
-    /// Walks the blocks upwards.
-    #[must_use]
-    pub const fn cursor(&self) -> Cursor<'_> {
-        Cursor { blocks: self, at: 0 }
+    /// The members of a block, if it has any.
+    fn block(&self, key: u16) -> Option<&RoaringBitmap> {
+        let place = usize::from(*self.places.get(usize::from(key))?);
+        (self.keys.get(place) == Some(&key)).then(|| &self.bitmaps[place])
     }
 
     /// The bitmap of each block, ascending.
@@ -126,31 +135,27 @@ impl Blocks {
     /// These and others.
     #[must_use]
     pub fn combined(&self, operation: SetOperation, other: &Self) -> Self {
-        let (mut ours, mut theirs) = (self.cursor(), other.cursor());
         let (none, mut combined) = (RoaringBitmap::new(), Self::new());
         let mut keys = [&self.keys[..], &other.keys[..]].concat();
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
-            let (ours, theirs) = (ours.advance_to(key).unwrap_or(&none), theirs.advance_to(key).unwrap_or(&none));
+            let (ours, theirs) = (self.block(key).unwrap_or(&none), other.block(key).unwrap_or(&none));
             let block = match operation {
                 SetOperation::Union => ours | theirs,
                 SetOperation::Intersect => ours & theirs,
                 SetOperation::Minus => ours - theirs,
             };
-            if !block.is_empty() {
-                combined.keys.push(key);
-                combined.bitmaps.push(block);
-            }
+            // Nobody in it is nothing to add.
+            let _ = combined.push(block);
         }
         combined
     }
 
     /// The blocks that both have.
     fn in_both<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a RoaringBitmap, &'a RoaringBitmap)> {
-        let mut theirs = other.cursor();
         let ours = self.keys.iter().zip(&self.bitmaps);
-        ours.filter_map(move |(key, bitmap)| Some((bitmap, theirs.advance_to(*key)?)))
+        ours.filter_map(|(key, bitmap)| Some((bitmap, other.block(*key)?)))
     }
 }
 
@@ -159,28 +164,6 @@ impl FromIterator<u32> for Blocks {
         let mut blocks = Self::new();
         ids.into_iter().for_each(|id| blocks.insert(id));
         blocks
-    }
-}
-
-/// A place among the blocks, which only goes up.
-#[derive(Debug, Clone, Copy)]
-pub struct Cursor<'b> {
-    blocks: &'b Blocks,
-    at: usize,
-}
-
-impl<'b> Cursor<'b> {
-    /// The block of this key, which is not below the last one asked for.
-    pub fn advance_to(&mut self, key: u16) -> Option<&'b RoaringBitmap> {
-        let rest = &self.blocks.keys[self.at..];
-        // Doubling steps: the next block is near in a dense batch and far in a thin one.
-        let mut step = 1;
-        while step < rest.len() && rest[step - 1] < key {
-            step *= 2;
-        }
-        let (from, to) = (step / 2, step.min(rest.len()));
-        self.at += from + rest[from..to].partition_point(|known| *known < key);
-        (self.blocks.keys.get(self.at) == Some(&key)).then(|| &self.blocks.bitmaps[self.at])
     }
 }
 
@@ -249,19 +232,5 @@ mod tests {
             assert_eq!(blocks.push(ids.iter().copied().collect()).is_some(), taken, "{ids:?}");
         }
         assert!(blocks.range_from(0).eq([70_000, 70_001, 140_000]));
-    }
-
-    #[test]
-    fn a_cursor_finds_every_block_that_is_there() {
-        let keys: Vec<u16> = (0..400).map(|n| n * 3 + n % 2).collect();
-        let blocks: Blocks = keys.iter().map(|key| u32::from(*key) << 16).collect();
-        for step in [1, 2, 5, 100, 999] {
-            let mut cursor = blocks.cursor();
-            for key in (0..2000).step_by(step) {
-                for _ in 0..2 {
-                    assert_eq!(cursor.advance_to(key).is_some(), keys.contains(&key), "{key} by {step}");
-                }
-            }
-        }
     }
 }

@@ -12,7 +12,7 @@ mod set;
 mod user_ids;
 
 pub use algebra::SetOperation;
-pub use blocks::{Blocks, Cursor, block_of};
+pub use blocks::{Blocks, block_of};
 pub use change::{Move, SegmentChange, SetChange};
 pub use manifest::{
     MAX_MANIFEST_BYTES, MAX_OBJECT_BYTES, MAX_SEGMENTS, MAX_TEXT_BYTES, Manifest, ManifestError, ManifestSegment,
