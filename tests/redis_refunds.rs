@@ -187,7 +187,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
     assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
 
     assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
-    assert!(docs.contains("| `+del` | in addition, for `weir rebuild` |"));
+    assert!(docs.contains("ACL SETUSER weir +del"));
     server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
     server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
     let mut rebuild = begun(&named, &Scope::All).await.unwrap();
