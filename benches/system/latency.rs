@@ -214,7 +214,6 @@ fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> R
     Ok(times.collect())
 }
 
-#[expect(clippy::disallowed_methods, reason = "intents are published at their times, which records carry")]
 fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
     let mut config = servers.kafka.client().config();
     config.set("linger.ms", "0").set("partitioner", "murmur2_random").set("enable.idempotence", "true");

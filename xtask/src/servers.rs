@@ -20,7 +20,7 @@ pub fn test(args: &[String]) -> Result<()> {
 /// The same with more in the tests' environment.
 ///
 /// # Errors
-/// As [`test`].
+/// As [`test()`].
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
