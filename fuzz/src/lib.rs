@@ -9,8 +9,6 @@ use std::alloc::System;
 
 use cap::Cap;
 
-#[path = "../../src/edge/segments/format.rs"]
-mod bitmap_format;
 #[path = "../../src/document/mod.rs"]
 pub mod document;
 #[path = "../../src/domain/mod.rs"]
@@ -19,6 +17,7 @@ mod policy_file;
 #[path = "../../src/edge/redis/reply.rs"]
 mod reply_format;
 
+mod segment_files;
 mod targets;
 
 pub use targets::{approved, bitmap, history, intent, manifest, policy, refund, reply};

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::{
     ALLOCATOR,
-    bitmap_format::{read_members, write_members},
     document::Format,
     domain::{
         approved::{self, ApprovedRecord},
@@ -26,6 +25,7 @@ use crate::{
     },
     policy_file::parse_policy,
     reply_format::read_reply,
+    segment_files::format::{read_members, write_members},
 };
 
 /// What every reader may take beside what it needs for its input: tables, messages, the fuzzer's own.
