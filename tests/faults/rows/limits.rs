@@ -67,9 +67,12 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let worker = trial.start("only", &SHORT_SESSION);
         trial.ready(worker)?;
         trial.decided(500)?;
-        squeeze(trial.worker(worker).pid())?;
-        let more: Vec<Sent> = trial.stream().take(2_000).collect();
+        // Frozen meanwhile: it finds more than it may hold, however fast it is.
+        trial.worker(worker).freeze();
+        let more: Vec<Sent> = trial.stream().take(AT_ONCE).collect();
         trial.publish_padded(more, PADDED_BYTES)?;
+        squeeze(trial.worker(worker).pid())?;
+        trial.worker(worker).thaw();
         let exit = trial.worker(worker).wait_exit(NOTICE_DEADLINE)?;
         ensure!(exit == Exit::Signal(ABORTED), "it ended with {exit:?}, not by SIGABRT");
         let log = trial.worker(worker).log();
