@@ -226,9 +226,10 @@ async fn worst(case: Case) {
     let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]).unwrap();
     let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"]).unwrap();
     let call = |entry: &Vec<redis::Value>| {
-        let words: Vec<String> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
+        // Arguments are bytes, not text.
+        let words: Vec<Vec<u8>> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
         let micros: u64 = redis::from_redis_value_ref(entry.get(2)?).ok()?;
-        (words.first().map(String::as_str) == Some("EVALSHA")).then_some(micros)
+        (words.first().map(Vec::as_slice) == Some(b"EVALSHA")).then_some(micros)
     };
     let mut micros: Vec<u64> = log.iter().filter_map(call).collect();
     micros.sort_unstable();
