@@ -312,6 +312,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     pair.publish_into_loss(2000);
     let lost = pair.nodes()[1];
     pair.flush(lost);
+    pair.publish_into_loss(500);
     pair.wait_lost();
     let mut killed = pair.command(&["--settle", "10m"]).spawn().unwrap();
     let key = format!("{0}:{{{0}}}:rebuild", pair.lossy.name);

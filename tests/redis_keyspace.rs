@@ -132,6 +132,22 @@ async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
         server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     }
     store.health().await.unwrap();
+
+    // A loss later on is seen without an intent, whichever shard it is.
+    for shard in 0..keyspace.meta().layout.shards {
+        server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
+        let mut looks = Vec::new();
+        while looks.len() < 8 && looks.last().is_none_or(Result::is_ok) {
+            looks.push(store.health().await);
+        }
+        let lost = |look: &Result<(), StoreError>| match look {
+            Err(StoreError::LostHistory { shards, .. }) => *shards == [shard],
+            _ => false,
+        };
+        assert!(looks.last().is_some_and(lost), "{shard}: {looks:?}");
+        server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
+        store.health().await.unwrap();
+    }
 }
 
 #[tokio::test]

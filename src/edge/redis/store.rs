@@ -31,8 +31,13 @@ pub struct RedisStore {
     names: Names,
     /// Shards found without their epoch and not answered since.
     lost: Vec<u16>,
+    /// The shard that [`RedisStore::health`] looks at next.
+    next_look: u16,
     watch: Watch,
 }
+
+/// Looks at the store's health in which every shard is asked for its epoch once: few requests a look, and all of them in seconds.
+const LOOKS_A_TURN: u16 = 8;
 
 impl RedisStore {
     /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
@@ -43,6 +48,7 @@ impl RedisStore {
             keyspace: Arc::clone(&opened.keyspace),
             names: Names::default(),
             lost: opened.lost.clone(),
+            next_look: 0,
             watch: Watch::new(options, stats),
         }
     }
@@ -64,12 +70,19 @@ impl RedisStore {
         self.cluster.stats()
     }
 
-    /// Whether Redis answers and every shard has its history, as far as this lane knows. One round trip a node.
+    /// Whether Redis answers and every shard has its history. Asks for the epochs of the shards known as lost and of the next
+    /// ones in turn, so that a loss is seen without an intent, too. Two round trips a node.
     ///
     /// # Errors
     /// What is wrong.
     pub async fn health(&mut self) -> Result<(), StoreError> {
-        let shards = if self.lost.is_empty() { vec![0] } else { self.lost.clone() };
+        let all = self.keyspace.meta().layout.shards;
+        let next = all.div_ceil(LOOKS_A_TURN);
+        let mut shards = self.lost.clone();
+        shards.extend((0..next).map(|at| self.next_look.wrapping_add(at) % all));
+        shards.sort_unstable();
+        shards.dedup();
+        self.next_look = self.next_look.wrapping_add(next) % all;
         let requests = shards.iter().map(|&shard| (self.keyspace.slot(shard), get_epoch(&self.keyspace, shard)));
         let replies = self.cluster.ask_all(requests.collect()).await;
         let mut lost = Vec::new();
