@@ -1,7 +1,9 @@
 #!lua
 -- rebuild: puts sends of some users of one shard back into their histories.
 --
--- An entry of the same id and time as one that is there is that one; so to do it again changes nothing.
+-- An entry of the same id and time as one that is there is that one; so to do it again changes nothing. One of the same id
+-- and origin (but 0, of what a rebuild put back) is the same send, too: it takes the place of what an attempt recorded that
+-- was not committed.
 --
 -- KEYS  [1]     the shard's epoch
 --       [2..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time; one more byte, 0,
@@ -18,7 +20,7 @@
 --            "\0\1" <field> "\0\1" <entry>  ->  1
 
 local byte, sub, unpack_struct = string.byte, string.sub, struct.unpack
-local ENTRY_BYTES, FIELD_BYTES, FLAG = 20, 8, '\0'
+local ENTRY_BYTES, FIELD_BYTES, FLAG, RESTORED = 20, 8, '\0', '\0\0\0'
 
 if #ARGV ~= 4 then
   return redis.error_reply('ERR rebuild takes 4 arguments, not ' .. #ARGV)
@@ -37,6 +39,13 @@ end
 
 -- The history with the entry in its place, behind those of the same time; nothing where it is there already.
 local function insert(history, entry, time)
+  local name = sub(entry, 6, 14)
+  for at = 1, sub(entry, 12, 14) == RESTORED and 0 or #history, ENTRY_BYTES do
+    if sub(history, at + 5, at + 13) == name and unpack_struct('>I5', history, at) ~= time then
+      history = sub(history, 1, at - 1) .. sub(history, at + ENTRY_BYTES)
+      break
+    end
+  end
   local last = #history - ENTRY_BYTES + 1
   while last > 0 do
     local before = unpack_struct('>I5', history, last)

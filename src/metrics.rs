@@ -165,6 +165,7 @@ pub struct Metrics {
     batch_intents: Histogram,
     stages: Family<StageLabel, Histogram, MakeHistogram>,
     lag: Family<PartitionLabel, Gauge>,
+    parked_offsets: Family<PartitionLabel, Gauge>,
     /// Refunds by what became of them.
     pub refunds: Family<OutcomeLabel, Counter>,
     /// Refunds that are not yet taken.
@@ -240,6 +241,7 @@ impl Default for Metrics {
             batch_intents: sizes(),
             stages: Family::new_with_constructor(times),
             lag: Family::default(),
+            parked_offsets: Family::default(),
             refunds: Family::default(),
             refunds_lag: Gauge::default(),
             highest_partition: AtomicI32::new(-1),
@@ -297,6 +299,8 @@ impl Metrics {
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
             "lag_records", lag, "Records of a partition that are not yet decided and committed";
+            "parked_offsets", parked_offsets,
+                "Offsets of a partition from the first intent that waits for its shard to the next one to be read";
             "refunds", refunds, "Refunds taken and committed, by outcome";
             "refunds_lag_records", refunds_lag, "Refunds that are not yet taken and committed";
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
@@ -373,9 +377,15 @@ impl Metrics {
         self.lag.get_or_create(&PartitionLabel { partition }).set(records);
     }
 
+    /// So many offsets lie between the first intent of a partition that waits for its shard and the next one to be read.
+    pub fn set_parked(&self, partition: i32, offsets: i64) {
+        self.parked_offsets.get_or_create(&PartitionLabel { partition }).set(offsets);
+    }
+
     /// A partition is read elsewhere from now on.
     pub fn forget_lag(&self, partition: i32) {
         self.lag.remove(&PartitionLabel { partition });
+        self.parked_offsets.remove(&PartitionLabel { partition });
     }
 
     /// An HTTP request was answered.

@@ -17,7 +17,7 @@ use weir::{
     cli::assemble,
     edge::kafka::{client::KafkaOptions, source::KafkaSource},
     worker::{
-        ports::{GroupEvent, Source, SourceError},
+        ports::{GroupEvent, Source, SourceError, where_committed},
         record::Records,
     },
 };
@@ -61,14 +61,14 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     let options = options(&scene);
     let (mut late, mut other) = (KafkaSource::join(&options).unwrap(), KafkaSource::join(&options).unwrap());
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
-    block_on(other.settle()).unwrap();
+    block_on(other.settle(&where_committed)).unwrap();
 
     scene.kafka.grow_topic(&scene.topic("intents"), PARTITIONS + 1).unwrap();
     until_events([&mut late, &mut other], [GroupEvent::Assigned, GroupEvent::Revoked]);
     // The late one is told its committed offsets only with the next generation, for which the other one must answer.
     let settled: Result<(), SourceError> = thread::scope(|scope| {
-        let settling = scope.spawn(|| block_on(late.settle()));
-        block_on(other.settle()).unwrap();
+        let settling = scope.spawn(|| block_on(late.settle(&where_committed)));
+        block_on(other.settle(&where_committed)).unwrap();
         settling.join().unwrap()
     });
     settled.unwrap();
@@ -76,7 +76,7 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
 
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
     for member in [&mut late, &mut other] {
-        block_on(member.settle()).unwrap();
+        block_on(member.settle(&where_committed)).unwrap();
     }
     assert_eq!(late.partitions() + other.partitions(), PARTITIONS as usize + 1);
     let all: BTreeSet<i32> = (0..=PARTITIONS).collect();

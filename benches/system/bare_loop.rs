@@ -19,7 +19,7 @@ use weir::{
     config::Settings,
     edge::kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
     worker::{
-        ports::{Settled, Sink, Source},
+        ports::{Settled, Sink, Source, where_committed},
         record::{Destination, Job, Output, OutputValue, Records, progress_of},
     },
 };
@@ -126,7 +126,7 @@ impl Bare {
             let wait = pause.max(Duration::from_millis(1));
             if self.source.poll(&mut batch, settings.worker.batch, wait).await?.is_some() {
                 self.collect().await?;
-                self.source.settle().await?;
+                self.source.settle(&where_committed).await?;
                 continue;
             }
             closed_at = Instant::now();
@@ -137,7 +137,7 @@ impl Bare {
             if !self.source.is_full(&batch, settings.worker.batch) && !self.look(Duration::ZERO).await? {
                 self.collect().await?;
                 if self.source.poll(&mut batch, settings.worker.batch, Duration::ZERO).await?.is_some() {
-                    self.source.settle().await?;
+                    self.source.settle(&where_committed).await?;
                     continue;
                 }
                 closed_at = Instant::now();
@@ -152,7 +152,7 @@ impl Bare {
             let outputs = ways.into_iter().map(output).collect();
             self.collect().await?;
             if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await?.is_some() {
-                self.source.settle().await?;
+                self.source.settle(&where_committed).await?;
                 continue;
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);

@@ -3,6 +3,7 @@
 pub(super) mod trie;
 
 use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_64;
 
 use self::trie::{Slot, Trie};
 use super::intent::MAX_DEPTH;
@@ -137,6 +138,12 @@ impl FieldMap {
         let slots = || steps.iter().map(|(field, steps)| (Slot::Field(*field), steps.as_slice()));
         let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
         Ok(Self { pointers, plain, event })
+    }
+
+    /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        xxh3_64(self.pointers.join("\0").as_bytes())
     }
 
     /// The pointer of a field; in a structured CloudEvent it starts at `data`.

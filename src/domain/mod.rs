@@ -20,6 +20,7 @@ pub mod memory;
 pub mod named_history;
 pub mod origin;
 pub mod owed;
+pub mod parked;
 pub mod plan;
 pub mod policy;
 pub mod refund;

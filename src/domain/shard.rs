@@ -28,6 +28,12 @@ impl UserHash {
         let place = (number >> NEIGHBOUR_BITS).wrapping_mul(GOLDEN);
         Self(u128::from(place) << 64 | u128::from(number))
     }
+
+    /// The shard of its history, of so many.
+    #[must_use]
+    pub fn shard(self, shards: u16) -> u16 {
+        Layout { shards, buckets: 1 }.place(self).shard
+    }
 }
 
 /// The number that a user id is, if it is one and written as numbers are.

@@ -161,8 +161,8 @@ impl Store for EmbeddedStore {
         Ok(())
     }
 
-    fn shard(&self, _: UserHash) -> u16 {
-        0
+    fn shards(&self) -> u16 {
+        1
     }
 
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {

@@ -47,6 +47,8 @@ pub enum Way {
     DeadLetter,
     /// It is held back.
     Hold(Held),
+    /// Nothing goes out for it: it is done already, or waits for its history.
+    LeftOut,
     /// It goes out, unrecorded.
     Bypass {
         /// In shadow mode: what would have held it back.
@@ -92,6 +94,8 @@ pub struct Sitting {
     eval: PolicyEval,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
+    /// Whether a record is left out, by its place in the batch; empty where none is.
+    left_out: Vec<bool>,
     now: Time,
 }
 
@@ -107,7 +111,7 @@ impl Desk {
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
-        Sitting { desk: self.clone(), set, eval, named, now }
+        Sitting { desk: self.clone(), set, eval, named, left_out: Vec::new(), now }
     }
 }
 
@@ -121,6 +125,11 @@ impl Sitting {
             decode(record.value, headers, &self.desk.fields)
         };
         (0..records.len()).map(one).collect()
+    }
+
+    /// From now on these records are left out, by their places in the batch; none where there are no places.
+    pub fn leave_out(&mut self, places: Vec<bool>) {
+        self.left_out = places;
     }
 
     /// Finds each intent's segment and its way; what the store has to decide is in the batch of asks.
@@ -147,10 +156,16 @@ impl Sitting {
         let mut asks = Vec::with_capacity(decoded.len());
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else {
-                drafts.push(Draft { way: Way::DeadLetter, segment: None });
+                let done = self.left_out.get(index).is_some_and(|left_out| *left_out);
+                let way = if done { Way::LeftOut } else { Way::DeadLetter };
+                drafts.push(Draft { way, segment: None });
                 continue;
             };
             let membership = memberships.next().unwrap_or(Membership::Nowhere);
+            if self.left_out.get(index).is_some_and(|left_out| *left_out) {
+                drafts.push(Draft { way: Way::LeftOut, segment: None });
+                continue;
+            }
             if let Membership::InSeveral(_) = membership {
                 metrics.segment_overlaps.inc();
             }
@@ -212,7 +227,7 @@ impl Sitting {
     pub fn otherwise(&self, drafts: &[Draft]) -> Vec<GivenUp> {
         let mode = self.eval.policy().mode;
         let given_up = |draft: &Draft| match draft.way {
-            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
+            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
             Way::Ask { otherwise, .. } => Some(match (otherwise, mode) {
                 (Unavailable::Wait, _) => GivenUp::Never,
                 (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => GivenUp::Sent,

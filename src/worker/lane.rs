@@ -16,12 +16,17 @@
 mod away;
 mod interruption;
 mod owed;
+mod parking;
 mod recovery;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -29,17 +34,18 @@ use self::{
     away::Away,
     interruption::Interruption,
     owed::{Owed, Promise},
-    waiting::Question,
+    parking::{Parking, leave_out},
+    waiting::{Admitted, Question},
 };
 use super::{
     backoff::{SERVE_EVERY, backoff},
     desk::{Desk, Draft, GivenUp, Way},
     ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
-    record::{Job, Output, Progress, Records, progress_of},
+    record::{Job, Output, Progress, Records},
     status::LaneStatus,
 };
 use crate::{
-    domain::{decide::Answer, owed::OwedSend},
+    domain::{decide::Answer, owed::OwedSend, parked::Condition},
     metrics::{Metrics, Stage, Tally},
 };
 
@@ -108,6 +114,7 @@ struct Turn {
     committed: BTreeMap<i32, i64>,
     away: Away,
     owed: Owed,
+    parking: Parking,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -132,6 +139,7 @@ where
             committed: BTreeMap::new(),
             away: Away::new(self.settings.unavailable_after),
             owed: Owed::default(),
+            parking: Parking::new(self.desk.fields.digest()),
         };
         let end = self.work(&mut turn).await;
         turn.owed.say_what_is_left();
@@ -163,6 +171,7 @@ where
             let began = self.clock.passed();
             self.status.turn(began);
             self.tend(turn).await?;
+            self.go_where_something_waits(turn).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(turn.closed_at);
             self.fill(&mut batch, self.settings.commit_interval.saturating_sub(since).max(SHORTEST_POLL)).await?;
@@ -194,7 +203,7 @@ where
 
     /// Decides a batch and hands it over.
     async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let Decided { outputs, tally, asked_at, promises } = self.decide(turn, &batch).await?;
+        let Decided { outputs, tally, asked_at, promises, waits, decided } = self.decide(turn, &batch).await?;
         self.land(turn).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
@@ -202,8 +211,11 @@ where
         if self.clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD {
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
-        let progress = progress_of(&batch);
+        if waits.as_ref().is_some_and(|waits| waits.terms.shards() != self.store.shards()) {
+            return Err(Interruption::Rewind("the keyspace was made anew with other shards".to_owned()));
+        }
         let membership = self.source.membership()?;
+        let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
         turn.in_flight.clone_from(&progress);
         turn.in_flight_tally = tally;
         turn.owed.promise(promises);
@@ -256,6 +268,7 @@ where
     fn note_lag(&self, turn: &Turn) {
         for (partition, records) in self.source.lag(&turn.committed) {
             self.metrics.set_lag(partition, records);
+            self.metrics.set_parked(partition, turn.parking.offsets(partition));
         }
     }
 
@@ -266,22 +279,34 @@ where
         let now = self.clock.now();
         let mut sitting = self.desk.sit(now);
         let decoded = sitting.decode(batch);
-        let (drafts, asks) = sitting.gate(batch, &decoded, &self.metrics);
+        sitting.leave_out(turn.parking.done(batch, &decoded));
+        let (mut drafts, asks) = sitting.gate(batch, &decoded, &self.metrics);
         let gated = self.clock.passed();
         self.metrics.stage(Stage::Decode, gated - began);
 
         let mut answers = vec![None; asks.asks.len()];
         let given_up = sitting.otherwise(&drafts);
-        let shards = asks.asks.iter().map(|ask| self.store.shard(ask.user)).collect();
-        let question = Question { asks: &asks, given_up: &given_up, shards };
-        let asked_at = if answers.is_empty() { gated } else { self.admit(turn, &question, &mut answers).await? };
+        let shards = self.store.shards();
+        let question = Question {
+            asks: &asks,
+            given_up: &given_up,
+            shards: asks.asks.iter().map(|ask| ask.user.shard(shards)).collect(),
+            awaited: turn.parking.awaited(shards),
+            policy: sitting.policy(),
+        };
+        let Admitted { asked_at, waits } = if answers.is_empty() {
+            Admitted { asked_at: gated, waits: None }
+        } else {
+            self.admit(turn, &question, &mut answers).await?
+        };
+        let decided = waits.as_ref().map(|waits| leave_out(&decoded, &mut drafts, waits)).unwrap_or_default();
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, admitted - gated);
 
         let (outputs, tally) = sitting.outputs(batch, &decoded, &drafts, &answers);
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &drafts, &question, &answers);
-        Ok(Decided { outputs, tally, asked_at, promises })
+        Ok(Decided { outputs, tally, asked_at, promises, waits, decided })
     }
 }
 
@@ -293,6 +318,10 @@ struct Decided {
     asked_at: Duration,
     /// What is owed to histories once it is committed.
     promises: Vec<Promise>,
+    /// What all that was left out has in common.
+    waits: Option<Condition>,
+    /// Where some was, the shards of what was not.
+    decided: BTreeSet<u16>,
 }
 
 /// The sends of a batch that were approved without an answer.
@@ -314,7 +343,7 @@ fn promises(
                 let (partition, offset) = (record.partition, record.offset);
                 promises.push(Promise { partition, offset, shard: question.shards[ask], send });
             }
-            Way::Ask { .. } | Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => {}
+            Way::Ask { .. } | Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => {}
         }
     }
     promises

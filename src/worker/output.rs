@@ -56,6 +56,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         draft: &Draft,
         answers: &[Option<Answer>],
     ) -> Output {
+        if draft.way == Way::LeftOut {
+            return Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::clone(&self.none) };
+        }
         let origin = Origin { topic: self.topic, partition: record.partition, offset: record.offset };
         let intent = match decoded {
             Ok(intent) => intent,
@@ -127,7 +130,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
             }
             (None, Way::Ask { otherwise, .. }) => self.tally.unavailable(otherwise.as_str()),
-            (None, Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. }) => {}
+            (None, Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut) => {}
         }
         ruling(self.eval, draft, answers, self.now)
     }
@@ -136,7 +139,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 /// The store's answer to an intent that it was asked about; none where it was given up.
 fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
     match draft.way {
-        Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
+        Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
         Way::Ask { ask, .. } => answers[ask],
     }
 }
@@ -149,8 +152,8 @@ pub(super) fn ruling<'e>(
     now: Time,
 ) -> (Verdict<'e>, Time) {
     let (cap_set, shadowed, otherwise) = match draft.way {
-        // A dead letter has been written before.
-        Way::DeadLetter => return (Verdict::Approved(Counts::No), now),
+        // A dead letter has been written before, and nothing is for what is left out.
+        Way::DeadLetter | Way::LeftOut => return (Verdict::Approved(Counts::No), now),
         Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
         Way::Bypass { shadowed } => {
             let verdict = match shadowed {

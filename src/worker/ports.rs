@@ -68,8 +68,8 @@ pub trait Store: Send {
         answers: &mut [Option<Answer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The shard that a user's history is in: what is away together, and comes back together.
-    fn shard(&self, user: UserHash) -> u16;
+    /// How many shards histories are in, by [`UserHash::shard`]: what is in one is away together, and comes back together.
+    fn shards(&self) -> u16;
 
     /// Looks in the background whether shards that were away, or had lost their history, can be asked again; gives
     /// those of which that was found since the last call. To be called again and again while there are any; it neither
@@ -115,6 +115,15 @@ pub enum SourceError {
     Fatal(String),
 }
 
+/// The offset to read a partition from, by what is committed of it.
+pub type Begin<'b> = &'b dyn Fn(&Progress) -> i64;
+
+/// Right where is committed that all before is done.
+#[must_use]
+pub const fn where_committed(committed: &Progress) -> i64 {
+    committed.next_offset
+}
+
 /// Where intents come from: one member of the consumer group. Its futures may block the thread for a while: a lane
 /// has one of its own.
 pub trait Source {
@@ -143,18 +152,24 @@ pub trait Source {
         batch.len() >= max
     }
 
-    /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called
-    /// when nothing read before is being committed any more.
+    /// Takes up the pending event: starts at the offset that `begin` says for what is committed of each partition, or gives
+    /// the partitions up. To be called when nothing read before is being committed any more.
     ///
     /// # Errors
     /// The event stays pending; call again later.
-    fn settle(&mut self) -> impl Future<Output = Result<(), SourceError>>;
+    fn settle(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Goes back to the committed offsets; what was read since is forgotten.
+    /// Goes back to the offsets that `begin` says for what is committed; what was read since is forgotten.
     ///
     /// # Errors
     /// The position is undefined until a call succeeds.
-    fn rewind(&mut self) -> impl Future<Output = Result<(), SourceError>>;
+    fn rewind(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
+
+    /// Goes on at these offsets of assigned partitions; what of them was read since is forgotten.
+    ///
+    /// # Errors
+    /// The position is undefined until [`Source::rewind`].
+    fn seek(&mut self, to: &[(i32, i64)]) -> impl Future<Output = Result<(), SourceError>>;
 
     /// The membership now, for a batch read just before.
     ///
@@ -165,7 +180,7 @@ pub trait Source {
     /// How many partitions are assigned.
     fn partitions(&self) -> usize;
 
-    /// Where reading started after the last [`Source::settle`] or [`Source::rewind`]: the committed offsets that are known.
+    /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
     fn starts(&self) -> &[Progress];
 
     /// How many records of each assigned partition are not done, as far as it is known without asking; `done` has the

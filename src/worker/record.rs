@@ -83,13 +83,23 @@ pub struct Output {
     pub headers: OurHeaders,
 }
 
-/// The offset up to which a partition is done: the next one to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The offset up to which a partition is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The partition of the intents topic.
     pub partition: i32,
-    /// The next offset to read.
+    /// The first offset that is not done.
     pub next_offset: i64,
+    /// What is committed beside it: which offsets behind it are done, where some are.
+    pub metadata: Option<String>,
+}
+
+impl Progress {
+    /// All before this offset is done, and nothing else.
+    #[must_use]
+    pub const fn up_to(partition: i32, next_offset: i64) -> Self {
+        Self { partition, next_offset, metadata: None }
+    }
 }
 
 /// One batch, decided: what is committed together.
@@ -122,9 +132,9 @@ pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
     next
 }
 
-/// How far a batch brings each of its partitions.
+/// How far a batch brings each of its partitions, where all of it and all before is done.
 #[must_use]
 pub fn progress_of(records: &impl Records) -> Vec<Progress> {
-    let done = |(partition, next_offset)| Progress { partition, next_offset };
+    let done = |(partition, next_offset)| Progress::up_to(partition, next_offset);
     next_offsets(records).into_iter().map(done).collect()
 }

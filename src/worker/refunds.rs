@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     lane::LaneError,
-    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError},
+    ports::{
+        Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, where_committed,
+    },
     record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
     status::LaneStatus,
 };
@@ -308,7 +310,7 @@ where
         }
         *turn = Turn::new();
         if self.serve_group().await?.is_some() {
-            self.source.settle().await?;
+            self.source.settle(&where_committed).await?;
             self.status.assigned();
         }
         turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
@@ -331,7 +333,7 @@ where
         if self.serve_group().await?.is_some() {
             return Err(End::Group);
         }
-        self.source.rewind().await?;
+        self.source.rewind(&where_committed).await?;
         turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
         Ok(())
     }
@@ -372,7 +374,7 @@ fn dead(letter: &DeadLetter, origin: &Origin<'_>) -> Output {
 fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
     let kept = next_offsets(records).into_iter().map(|(partition, next)| {
         let next = held.get(&partition).map_or(next, |held| next.min(*held));
-        Progress { partition, next_offset: committed.get(&partition).map_or(next, |before| next.max(*before)) }
+        Progress::up_to(partition, committed.get(&partition).map_or(next, |before| next.max(*before)))
     });
     kept.collect()
 }

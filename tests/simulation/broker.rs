@@ -79,7 +79,9 @@ pub struct Broker {
     transactions: Vec<Transaction>,
     producers: BTreeMap<String, Producer>,
     pub group: Group,
-    pub committed: BTreeMap<i32, i64>,
+    pub committed: BTreeMap<i32, Progress>,
+    /// Commits with what waits beside an offset.
+    pub parked: usize,
     pub down_until: Duration,
     /// Requests that came when their sender had given up: a start of a producer among them fences its successor.
     pub late: usize,
@@ -98,6 +100,7 @@ impl Broker {
             producers: BTreeMap::new(),
             group,
             committed: BTreeMap::new(),
+            parked: 0,
             down_until: Duration::ZERO,
             late: 0,
             broken: Vec::new(),
@@ -142,7 +145,8 @@ impl Broker {
 
     pub fn produce(&mut self, id: &str, epoch: u32, outputs: &[(Arc<Intent>, Output)]) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
-        self.outputs.extend(outputs.iter().map(|(intent, output)| Out {
+        let written = outputs.iter().filter(|(_, output)| output.to != Destination::Nowhere);
+        self.outputs.extend(written.map(|(intent, output)| Out {
             intent: Arc::clone(intent),
             to: output.to,
             value: output.value.clone(),
@@ -193,7 +197,7 @@ impl Broker {
     }
 
     /// The committed offsets, none where none is; an error while a transaction is about to change one.
-    pub fn committed_offsets(&mut self, partitions: &[i32]) -> Result<Vec<(i32, Option<i64>)>, Refusal> {
+    pub fn committed_offsets(&mut self, partitions: &[i32]) -> Result<Vec<(i32, Option<Progress>)>, Refusal> {
         self.pass_time();
         let open = self.producers.values().filter_map(|producer| producer.open);
         let mut waiting = open.flat_map(|open| &self.transactions[open].offsets);
@@ -201,7 +205,7 @@ impl Broker {
         if pending {
             return Err(Refusal::Later);
         }
-        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).copied())).collect())
+        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).cloned())).collect())
     }
 
     /// What a reader at read_committed sees, in order.
@@ -225,7 +229,7 @@ impl Broker {
         !open
             && self.intents.iter().zip(0..).all(|(log, partition)| {
                 let end = log.last().map_or(0, |intent| intent.offset + 1);
-                self.committed.get(&partition).copied().unwrap_or(0) >= end
+                self.committed.get(&partition).map_or(0, |committed| committed.next_offset) >= end
             })
     }
 
@@ -239,8 +243,10 @@ impl Broker {
                     transaction.state = State::Committed;
                     producer.open = None;
                     for offset in &transaction.offsets {
-                        let before = self.committed.insert(offset.partition, offset.next_offset);
-                        if before.is_some_and(|before| before >= offset.next_offset) {
+                        self.parked += usize::from(offset.metadata.is_some());
+                        let before = self.committed.insert(offset.partition, offset.clone());
+                        // It stays while what is behind the first intent that waits is done, or read again in vain.
+                        if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }
                     }

@@ -38,6 +38,8 @@ pub struct Tale {
     /// Approved, and suppressed, while their history was away.
     pub later: usize,
     pub unavailable: usize,
+    /// Commits after which an intent still waited while others behind it were done.
+    pub parked: usize,
     /// As much was owed as there was room for.
     pub owed_full: u64,
     pub rebalances: u64,
@@ -62,6 +64,7 @@ impl Tale {
             ("shadowed", self.shadowed),
             ("later", self.later),
             ("unavailable", self.unavailable),
+            ("parked", self.parked),
             ("owed_full", usize::try_from(self.owed_full).unwrap_or(usize::MAX)),
         ];
         let counts = counts.into_iter().filter(|(_, times)| *times == 0);
@@ -80,6 +83,7 @@ impl Tale {
         self.shadowed += other.shadowed;
         self.later += other.later;
         self.unavailable += other.unavailable;
+        self.parked += other.parked;
         self.owed_full += other.owed_full;
         self.rebalances += other.rebalances;
         for (cause, times) in &other.troubles {
@@ -179,6 +183,7 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         shadowed: with("weir-verdict", "shadow-suppressed"),
         later: with("weir-recorded", "later"),
         unavailable: of_reason("unavailable"),
+        parked: broker.parked,
         owed_full: world.counted(|metrics| metrics.owed_full.get()),
         forgotten: judge.forgotten.len(),
         rebalances: broker.group.rebalances,
@@ -208,10 +213,15 @@ impl Judge<'_> {
         }
     }
 
-    /// The outputs of one key of one partition are in the order of its intents.
+    /// The outputs of one key and class of one partition are in the order of its intents: one whose class waits for its
+    /// history holds up no other class. And what goes without its history goes ahead of what waited before.
     fn in_order(&mut self, outs: &[&Out]) {
-        let mut last: BTreeMap<(i32, &str, &str), i64> = BTreeMap::new();
-        for out in outs {
+        let goes_ahead = |out: &Out| {
+            header(out, "weir-recorded") == Some("later")
+                || reason(out).is_some_and(|(reason, _)| reason == "unavailable")
+        };
+        let mut last: BTreeMap<(i32, &str, Option<Kind>, &str), i64> = BTreeMap::new();
+        for out in outs.iter().filter(|out| !goes_ahead(out)) {
             let to = match out.to {
                 Destination::Approved => "approved",
                 Destination::Suppressed => "suppressed",
@@ -221,7 +231,8 @@ impl Judge<'_> {
                 }
             };
             let offset = out.intent.offset;
-            let before = last.insert((out.intent.partition, &out.intent.key, to), offset);
+            let kind = self.asks.get(&(out.intent.partition, offset)).map(|ask| ask.kind);
+            let before = last.insert((out.intent.partition, &out.intent.key, kind, to), offset);
             if before.is_some_and(|before| before > offset) {
                 self.broken.push(format!("order: {offset} after {before:?} of user {} in {to}", out.intent.key));
             }

@@ -22,10 +22,12 @@ pub enum Sabotage {
     IgnoreMembership,
     /// Owed sends are taken for recorded.
     ForgetOwed,
+    /// Offsets are committed without what waits before them, or is done behind them.
+    ForgetParked,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -34,6 +36,7 @@ impl Sabotage {
         Self::TrustWipedShard,
         Self::IgnoreMembership,
         Self::ForgetOwed,
+        Self::ForgetParked,
     ];
 
     /// The script with the bug in it.
@@ -47,7 +50,8 @@ impl Sabotage {
             | Self::CommitBeforeProduce
             | Self::ForgetRewind
             | Self::IgnoreMembership
-            | Self::ForgetOwed => return source.to_owned(),
+            | Self::ForgetOwed
+            | Self::ForgetParked => return source.to_owned(),
         };
         source.replace(sound, broken)
     }

@@ -151,7 +151,10 @@ impl Producer {
     async fn commit(&mut self, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
         self.opened = self.env.passed();
         self.state = State::Open;
-        let Job { records, outputs, progress, membership } = job;
+        let Job { records, outputs, mut progress, membership } = job;
+        if self.env.sabotage() == Sabotage::ForgetParked {
+            progress.iter_mut().for_each(|progress| progress.metadata = None);
+        }
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
         if self.env.sabotage() == Sabotage::CommitBeforeProduce {
             self.offsets(progress, membership).await?;

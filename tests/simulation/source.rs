@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use weir::worker::{
-    ports::{GroupEvent, Source, SourceError},
+    ports::{Begin, GroupEvent, Source, SourceError},
     record::{Headers, Progress, RecordView, Records},
 };
 
@@ -93,7 +93,7 @@ impl SimSource {
     }
 
     /// Starts at the committed offsets.
-    async fn start(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+    async fn start(&mut self, partitions: &[i32], begin: Begin<'_>) -> Result<(), SourceError> {
         self.env.sleep(self.env.millis(1, 20)).await;
         if self.env.kafka_fails() {
             self.env.sleep(Duration::from_secs(4)).await;
@@ -103,9 +103,8 @@ impl SimSource {
             SourceError::Temporary(format!("a transaction is open on these partitions: {refusal:?}"))
         })?;
         self.env.sleep(self.env.millis(1, 20)).await;
-        let known = offsets.iter().filter_map(|(partition, offset)| Some((*partition, (*offset)?)));
-        self.starts = known.map(|(partition, next_offset)| Progress { partition, next_offset }).collect();
-        self.positions = offsets.into_iter().map(|(partition, offset)| (partition, offset.unwrap_or(0))).collect();
+        self.positions = offsets.iter().map(|(at, committed)| (*at, committed.as_ref().map_or(0, begin))).collect();
+        self.starts = offsets.into_iter().filter_map(|(_, committed)| committed).collect();
         Ok(())
     }
 
@@ -154,11 +153,11 @@ impl Source for SimSource {
         }
     }
 
-    async fn settle(&mut self) -> Result<(), SourceError> {
+    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         match self.pending.clone() {
             None => {}
             Some(Pending::Assign(generation, partitions)) => {
-                self.start(&partitions).await?;
+                self.start(&partitions, begin).await?;
                 self.held = generation;
             }
             Some(Pending::Revoke) => {
@@ -171,13 +170,22 @@ impl Source for SimSource {
         Ok(())
     }
 
-    async fn rewind(&mut self) -> Result<(), SourceError> {
+    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         assert!(self.pending.is_none(), "what is revoked must not be read again");
         if self.env.sabotage() == Sabotage::ForgetRewind {
             return Ok(());
         }
         let partitions: Vec<i32> = self.positions.keys().copied().collect();
-        self.start(&partitions).await
+        self.start(&partitions, begin).await
+    }
+
+    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+        if self.env.kafka_fails() {
+            return Err(SourceError::Temporary("no way back (simulated)".to_owned()));
+        }
+        self.env.sleep(self.env.millis(1, 20)).await;
+        self.positions.extend(to.iter().copied());
+        Ok(())
     }
 
     fn membership(&self) -> Result<(u64, i32), SourceError> {

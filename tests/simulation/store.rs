@@ -152,8 +152,8 @@ impl Store for SimStore {
         outcome
     }
 
-    fn shard(&self, user: UserHash) -> u16 {
-        self.store.shard(user)
+    fn shards(&self) -> u16 {
+        self.store.shards()
     }
 
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {

@@ -30,7 +30,7 @@ const USERS: u64 = 28;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// What an intent is, and so what the policy makes of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Of no channel: capped, and waits while its history is away.
     Plain,

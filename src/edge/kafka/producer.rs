@@ -207,8 +207,13 @@ impl LaneProducer {
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
         let mut list = TopicPartitionList::with_capacity(job.progress.len());
         for progress in &job.progress {
-            list.add_partition_offset(&self.intents, progress.partition, Offset::Offset(progress.next_offset))
+            let mut element = list.add_partition(&self.intents, progress.partition);
+            element
+                .set_offset(Offset::Offset(progress.next_offset))
                 .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))?;
+            if let Some(metadata) = &progress.metadata {
+                element.set_metadata(metadata);
+            }
         }
         Ok(list)
     }

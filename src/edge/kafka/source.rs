@@ -20,7 +20,7 @@ use super::{
     rights::Rights,
 };
 use crate::worker::{
-    ports::{GroupEvent, Source, SourceError},
+    ports::{Begin, GroupEvent, Source, SourceError},
     record::{Progress, Records},
 };
 
@@ -108,14 +108,14 @@ impl KafkaSource {
     }
 
     /// Reads these partitions from their committed offsets.
-    fn start(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
+    fn start(&mut self, partitions: &TopicPartitionList, begin: Begin<'_>) -> Result<(), SourceError> {
         // Where the topic grows before an assignment is answered, the client joins anew without taking it back. The next
         // assignment would end the answered one, and with it the forwarding of partitions that are in both. The client has
         // done so before it can tell the committed offsets.
         if self.assigned.count() > 0 {
             self.give_up()?;
         }
-        let from = self.committed(partitions)?;
+        let from = self.committed(partitions, begin)?;
         for element in from.elements() {
             self.queue
                 .take_over(self.consumer.client(), element.topic(), element.partition())
@@ -135,7 +135,11 @@ impl KafkaSource {
     }
 
     /// Where to read these partitions from.
-    fn committed(&mut self, partitions: &TopicPartitionList) -> Result<TopicPartitionList, SourceError> {
+    fn committed(
+        &mut self,
+        partitions: &TopicPartitionList,
+        begin: Begin<'_>,
+    ) -> Result<TopicPartitionList, SourceError> {
         let committed = self
             .consumer
             .committed_offsets(partitions.clone(), COMMITTED_TIMEOUT)
@@ -145,9 +149,12 @@ impl KafkaSource {
         for element in committed.elements() {
             element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
             let offset = match element.offset() {
-                Offset::Offset(offset) => {
-                    self.starts.push(Progress { partition: element.partition(), next_offset: offset });
-                    Offset::Offset(offset)
+                Offset::Offset(next_offset) => {
+                    let metadata = Some(element.metadata().to_owned()).filter(|metadata| !metadata.is_empty());
+                    let committed = Progress { partition: element.partition(), next_offset, metadata };
+                    let first = begin(&committed);
+                    self.starts.push(committed);
+                    Offset::Offset(first)
                 }
                 Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
                     if self.options.starts_at_end() { Offset::End } else { Offset::Beginning }
@@ -157,6 +164,18 @@ impl KafkaSource {
                 .map_err(|error| temporary("a start offset was refused", &error))?;
         }
         Ok(from)
+    }
+
+    /// Goes on at these offsets.
+    fn go_to(&self, from: TopicPartitionList) -> Result<(), SourceError> {
+        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
+        // set it up anew. A seek makes what was fetched before void.
+        let sought =
+            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
+        for element in sought.elements() {
+            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
+        }
+        Ok(())
     }
 
     /// What it means that something cannot be read.
@@ -274,12 +293,12 @@ impl Source for KafkaSource {
         batch.len() >= max || batch.bytes() >= self.batch_bytes
     }
 
-    async fn settle(&mut self) -> Result<(), SourceError> {
+    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         let context = Arc::clone(self.consumer.context());
         match &*context.pending() {
             Pending::Nothing => {}
             Pending::Assign { partitions, membership } => {
-                self.start(partitions)?;
+                self.start(partitions, begin)?;
                 self.membership.clone_from(membership);
             }
             Pending::Revoke => self.give_up()?,
@@ -288,19 +307,21 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    async fn rewind(&mut self) -> Result<(), SourceError> {
+    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         if self.assigned.count() == 0 {
             return Ok(());
         }
-        let from = self.committed(&self.assigned.clone())?;
-        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
-        // set it up anew. A seek makes what was fetched before void.
-        let sought =
-            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
-        for element in sought.elements() {
-            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
+        let from = self.committed(&self.assigned.clone(), begin)?;
+        self.go_to(from)
+    }
+
+    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+        let mut list = TopicPartitionList::with_capacity(to.len());
+        for &(partition, offset) in to {
+            list.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
+                .map_err(|error| temporary("an offset was refused", &error))?;
         }
-        Ok(())
+        self.go_to(list)
     }
 
     fn membership(&self) -> Result<Membership, SourceError> {

@@ -143,8 +143,8 @@ impl Store for RedisStore {
         result
     }
 
-    fn shard(&self, user: UserHash) -> u16 {
-        self.keyspace.meta().layout.place(user).shard
+    fn shards(&self) -> u16 {
+        self.keyspace.meta().layout.shards
     }
 
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {

@@ -29,6 +29,8 @@ pub(super) struct Owed {
     /// Of batches whose commit failed: whether they are visible shows in the committed offsets.
     unclear: Vec<Promise>,
     bytes: usize,
+    /// Whether it was said that no more may be owed.
+    told_full: bool,
     /// All shards that one of the above is of.
     lacking: BTreeSet<u16>,
 }
@@ -46,6 +48,11 @@ impl Owed {
     /// What all of it takes in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it has to be said that no more may be owed: once, until all is recorded.
+    pub(super) fn is_full_for_the_first_time(&mut self) -> bool {
+        !std::mem::replace(&mut self.told_full, true)
     }
 
     /// How many sends wait to be recorded.
@@ -90,10 +97,15 @@ impl Owed {
     /// The committed offsets are known: what lies before them was committed, what does not will be decided again. A
     /// partition that is not among them is read by somebody else; what is unclear there is recorded with its origin, so
     /// that if it is decided again after all, the history says what was decided.
-    pub(super) fn settle(&mut self, starts: &[Progress], metrics: &Metrics) {
+    pub(super) fn settle(
+        &mut self,
+        starts: &[Progress],
+        is_open: impl Fn(&Progress, &Promise) -> bool,
+        metrics: &Metrics,
+    ) {
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
-            if start.is_none_or(|start| promise.offset < start.next_offset) {
+            if start.is_none_or(|start| !is_open(start, &promise)) {
                 self.owe(promise, metrics);
             } else {
                 self.bytes -= promise.send.bytes();
@@ -126,6 +138,7 @@ impl Owed {
         metrics.owed_recorded.inc_by(sum.cast_unsigned());
         if sends.is_empty() {
             self.sends.remove(&shard);
+            self.told_full &= !self.sends.is_empty();
             self.look_through();
         }
     }

@@ -30,9 +30,9 @@ where
         for pause in backoff() {
             // Serving the group replaces a change that is out of date by now.
             let Some(event) = self.serve_group().await? else { break };
-            match self.source.settle().await {
+            match self.source.settle(&|committed| turn.parking.begin(committed)).await {
                 Ok(()) => {
-                    self.settled(turn, event);
+                    self.settled(turn, event)?;
                     break;
                 }
                 Err(SourceError::Temporary(reason)) => {
@@ -48,9 +48,8 @@ where
     }
 
     /// Notes what the group has given or taken.
-    fn settled(&self, turn: &mut Turn, event: GroupEvent) {
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-        turn.owed.settle(self.source.starts(), &self.metrics);
+    fn settled(&self, turn: &mut Turn, event: GroupEvent) -> Result<(), Interruption> {
+        self.take_up_starts(turn)?;
         match event {
             GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
             GroupEvent::Assigned => {
@@ -58,6 +57,7 @@ where
                 tracing::info!(partitions = self.source.partitions(), "the group has given this lane its partitions");
             }
         }
+        Ok(())
     }
 
     /// Brings sink and source back to the committed offsets.
@@ -85,7 +85,7 @@ where
             if self.serve_group().await?.is_some() {
                 return Err(Interruption::Group);
             }
-            match self.source.rewind().await {
+            match self.source.rewind(&|committed| turn.parking.begin(committed)).await {
                 Ok(()) => break,
                 Err(SourceError::Temporary(reason)) => {
                     tracing::warn!("going back to the committed offsets: {reason}; trying again");
@@ -96,9 +96,7 @@ where
             }
         }
         self.status.set_trouble(None);
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-        turn.owed.settle(self.source.starts(), &self.metrics);
-        Ok(())
+        self.take_up_starts(turn)
     }
 
     /// Makes the sink usable, however long it takes.
@@ -159,7 +157,7 @@ where
 
     /// Records what is owed to histories that are back by the end, as long as there is time.
     pub(super) async fn pay_off(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
-        turn.owed.settle(&[], &self.metrics);
+        turn.owed.settle(&[], |_, _| true, &self.metrics);
         while !turn.owed.is_empty() && !self.out_of_time(turn) {
             self.status.turn(self.clock.passed());
             for shard in self.store.watch(&turn.away.watched()) {

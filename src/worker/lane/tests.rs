@@ -23,13 +23,12 @@ use crate::{
         owed::OwedSend,
         policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
         segment::{SegmentSet, UserIdKind, UserIds},
-        shard::UserHash,
         time::Time,
         zone::Zone,
     },
     worker::{
         clock::SystemClock,
-        ports::{CommitError, CommitTimes, StoreError},
+        ports::{Begin, CommitError, CommitTimes, StoreError},
         record::{Destination, Headers, RecordView},
         refresh::Refreshed,
     },
@@ -43,6 +42,7 @@ const BATCH: usize = 7;
 struct World {
     position: i64,
     committed: i64,
+    metadata: Option<String>,
     in_flight: bool,
     assigned: bool,
     pending: Option<GroupEvent>,
@@ -68,6 +68,8 @@ struct World {
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
     owed_bytes: usize,
+    /// The lane is told to stop when all was read, also where something waits.
+    stops_at_the_end: bool,
     ledger: Arc<RwLock<unavailable::Ledger>>,
     stop: CancellationToken,
 }
@@ -112,11 +114,12 @@ impl Records for Batch {
 struct FakeSource(Shared, Vec<Progress>);
 
 impl FakeSource {
-    fn start(&mut self) {
+    fn start(&mut self, begin: Begin<'_>) {
         let mut world = self.0.borrow_mut();
         assert!(!world.in_flight, "reading starts anew while a batch is being committed");
-        world.position = world.committed;
-        self.1 = vec![Progress { partition: 0, next_offset: world.committed }];
+        let committed = Progress { partition: 0, next_offset: world.committed, metadata: world.metadata.clone() };
+        world.position = begin(&committed);
+        self.1 = vec![committed];
     }
 }
 
@@ -147,26 +150,35 @@ impl Source for FakeSource {
         while batch.len() < max && world.position < RECORDS {
             let offset = world.position;
             let channel = offset % 3;
-            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":{offset},"channel":"c{channel}"}}"#)));
+            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"}}"#)));
             world.position += 1;
         }
-        if world.committed == RECORDS {
+        let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
+        if world.committed == RECORDS || at_the_end {
             world.stop.cancel();
         }
         Ok(None)
     }
 
-    async fn settle(&mut self) -> Result<(), SourceError> {
+    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         let event = self.0.borrow_mut().pending.take();
         self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
-        self.start();
+        self.start(begin);
         Ok(())
     }
 
-    async fn rewind(&mut self) -> Result<(), SourceError> {
+    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
         assert!(self.0.borrow().pending.is_none(), "what is revoked must not be assigned again");
         self.0.borrow_mut().trace.push("rewind");
-        self.start();
+        self.start(begin);
+        Ok(())
+    }
+
+    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+        let mut world = self.0.borrow_mut();
+        assert!(!world.in_flight && world.pending.is_none());
+        world.trace.push("seek");
+        world.position = to[0].1;
         Ok(())
     }
 
@@ -217,12 +229,14 @@ impl Sink<Batch, ()> for FakeSink {
         world.sizes.push(job.records.len());
         let fate = world.commits.pop_front();
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
-            assert_eq!(job.records.0[0].0, world.committed, "batches follow each other without a gap");
             let away = world.unavailable_after.is_some();
+            assert!(away || job.records.0[0].0 == world.committed, "batches follow each other without a gap");
             assert!(away || job.outputs.iter().all(|output| output.to == Destination::Approved));
             world.ledger.write().unwrap().note(&job);
-            world.visible.extend(job.records.0.iter().map(|(offset, _)| *offset));
+            let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
+            world.visible.extend(done.map(|(_, (offset, _))| *offset));
             world.committed = job.progress[0].next_offset;
+            world.metadata.clone_from(&job.progress[0].metadata);
         }
         match fate {
             None => Settled::Committed(CommitTimes::default()),
@@ -250,8 +264,8 @@ struct FakeStore(usize, usize);
 /// What a store has to have that is asked until it answers.
 macro_rules! never_given_up {
     () => {
-        fn shard(&self, _: UserHash) -> u16 {
-            0
+        fn shards(&self) -> u16 {
+            1
         }
 
         fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {

@@ -1,12 +1,22 @@
 //! Waiting for what is away, without losing the place in the group, and for no longer than the policy says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{ANSWERS_HOLD, Interruption, Lane, Turn, away::Why};
 use crate::{
-    domain::{admit::AdmitBatch, decide::Answer, owed::OwedSend},
+    domain::{
+        admit::AdmitBatch,
+        decide::Answer,
+        owed::OwedSend,
+        parked::{Condition, Terms},
+        policy::Policy,
+    },
     metrics::Metrics,
     worker::{
         backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
@@ -27,6 +37,18 @@ pub(super) struct Question<'q, 'b> {
     pub(super) given_up: &'q [GivenUp],
     /// The shard of each.
     pub(super) shards: Vec<u16>,
+    /// Shards of which intents before the batch wait: they are not asked.
+    pub(super) awaited: BTreeSet<u16>,
+    /// The policy.
+    pub(super) policy: &'q Policy,
+}
+
+/// What came of asking.
+pub(super) struct Admitted {
+    /// Since when the answers hold.
+    pub(super) asked_at: Duration,
+    /// What those have in common that are left out, and wait; `None` where none does.
+    pub(super) waits: Option<Condition>,
 }
 
 /// How the asks without an answer stand.
@@ -35,7 +57,9 @@ enum Rest {
     Settled,
     /// Some have to.
     Waits,
-    /// They could be given up, but no more may be owed.
+    /// Those whose class waits can be left out.
+    LeftOut,
+    /// They could be given up, but no more may be owed: all of these shards can be left out.
     Full,
 }
 
@@ -46,8 +70,8 @@ where
     D: Store,
     C: Clock,
 {
-    /// Asks the store until all is answered but what the policy says not to wait for, serving the group meanwhile. Gives
-    /// the moment since when the answers hold.
+    /// Asks the store until all is answered but what the policy says not to wait for, and what is left out until its shard
+    /// is back; serves the group meanwhile.
     ///
     /// A shard that is away is not asked: the store looks in the background whether it is back. Where a shard has lost its
     /// history, or the rest is long in coming, all is asked again: what was recorded before may be gone by the time when
@@ -57,23 +81,38 @@ where
         turn: &mut Turn,
         question: &Question<'_, '_>,
         answers: &mut [Option<Answer>],
-    ) -> Result<Duration, Interruption> {
-        let (mut pauses, mut asked_at, mut told_full) = (backoff(), self.clock.passed(), false);
-        loop {
+    ) -> Result<Admitted, Interruption> {
+        let (mut pauses, mut asked_at, mut told) = (backoff(), self.clock.passed(), false);
+        let waits = loop {
             self.tend(turn).await?;
             let trouble = self.ask(turn, question, answers).await?;
             let now = self.clock.passed();
-            match self.rest(turn, question, answers, now) {
-                Rest::Settled => break,
-                Rest::Waits => {}
-                Rest::Full if told_full => {}
+            let terms = match self.rest(turn, question, answers, now) {
+                Rest::Settled => break None,
+                Rest::Waits => None,
+                Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
                 Rest::Full => {
-                    told_full = true;
-                    self.metrics.owed_full.inc();
+                    if turn.owed.is_full_for_the_first_time() {
+                        self.metrics.owed_full.inc();
+                        tracing::warn!(
+                            bytes = turn.owed.bytes(),
+                            "as many approved sends as fit into worker.memory wait to be recorded: intents of shards that \
+                             are away wait from now on, whatever on_unavailable says"
+                        );
+                    }
+                    Some(Terms::of_all(question.policy, self.store.shards()))
+                }
+            };
+            if let Some(terms) = terms {
+                let away = &turn.away.overdue(now) | &question.awaited;
+                let condition = Condition { terms: Arc::new(terms), away: Arc::new(away) };
+                if turn.parking.has_room(&condition) {
+                    break Some(condition);
+                }
+                if !std::mem::replace(&mut told, true) {
                     tracing::warn!(
-                        bytes = turn.owed.bytes(),
-                        "as many approved sends as fit into worker.memory wait to be recorded: intents of shards that are \
-                         away wait from now on, whatever on_unavailable says"
+                        "what waits does not fit into the metadata of an offset any more: this lane waits until shards \
+                         are back"
                     );
                 }
             }
@@ -86,9 +125,9 @@ where
                 asked_at = now;
             }
             self.wait_a_little(turn, pauses.next().unwrap_or(LONGEST_BACKOFF)).await?;
-        }
+        };
         self.show_away(turn);
-        Ok(asked_at)
+        Ok(Admitted { asked_at, waits })
     }
 
     fn note_failure(&self, error: &StoreError) {
@@ -123,9 +162,9 @@ where
         question: &Question<'_, '_>,
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
-        let Question { asks, shards, .. } = question;
-        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !turn.owed.lacks(shard);
-        let known = turn.away.is_empty() && turn.owed.is_empty();
+        let Question { asks, shards, awaited, .. } = question;
+        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !turn.owed.lacks(shard) && !awaited.contains(&shard);
+        let known = turn.away.is_empty() && turn.owed.is_empty() && awaited.is_empty();
         let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
         let places: Vec<usize> = open.collect();
         if places.is_empty() {
@@ -159,13 +198,14 @@ where
     /// Whether what has no answer can be given up.
     fn rest(&self, turn: &Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], now: Duration) -> Rest {
         let mut bytes = turn.owed.bytes();
-        let mut sent = false;
+        let (mut sent, mut waits) = (false, false);
         for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
-            if !turn.away.is_overdue(question.shards[at], now) {
+            let shard = question.shards[at];
+            if !turn.away.is_overdue(shard, now) && !question.awaited.contains(&shard) {
                 return Rest::Waits;
             }
             match question.given_up[at] {
-                GivenUp::Never => return Rest::Waits,
+                GivenUp::Never => waits = true,
                 GivenUp::Held => {}
                 GivenUp::Sent => {
                     sent = true;
@@ -173,7 +213,11 @@ where
                 }
             }
         }
-        if sent && bytes > self.settings.owed_bytes { Rest::Full } else { Rest::Settled }
+        match (sent && bytes > self.settings.owed_bytes, waits) {
+            (true, _) => Rest::Full,
+            (false, true) => Rest::LeftOut,
+            (false, false) => Rest::Settled,
+        }
     }
 
     /// Looks after shards that are away: whether they are back, and what is owed to them. Cheap where there are none.

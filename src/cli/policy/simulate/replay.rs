@@ -40,7 +40,7 @@ impl Side {
         let (drafts, asks) = sitting.gate_each(batch, decoded, |index| times[index], &self.metrics);
         let asked = |(draft, time): (&Draft, &Time)| match draft.way {
             Way::Ask { .. } => Some(*time),
-            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } => None,
+            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
         };
         // Asks are in the order of their drafts.
         let ask_times: Vec<Time> = drafts.iter().zip(times).filter_map(asked).collect();

@@ -3,18 +3,17 @@
 use std::{collections::BTreeMap, sync::RwLockWriteGuard, time::Instant};
 
 use super::*;
-use crate::domain::{policy::Unavailable, shard::IdHash};
+use crate::domain::{
+    policy::Unavailable,
+    shard::{IdHash, UserHash},
+};
 
 const AFTER: Duration = Duration::from_millis(200);
-const SHARDS: u128 = 4;
+const SHARDS: u16 = 4;
 const AWAY: u16 = 1;
 
-fn shard_of(user: UserHash) -> u16 {
-    u16::try_from(user.0 % SHARDS).unwrap()
-}
-
 fn shard(offset: i64) -> u16 {
-    shard_of(UserHash::of(&offset.to_string()))
+    UserHash::of(&format!("u{offset}")).shard(SHARDS)
 }
 
 /// What was committed, and what came to the histories.
@@ -32,7 +31,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn note(&mut self, job: &Job<Batch, ()>) {
-        for (index, output) in job.outputs.iter().enumerate() {
+        for (index, output) in job.outputs.iter().enumerate().filter(|(_, output)| output.to != Destination::Nowhere) {
             let later = output.headers.contains(&("weir-recorded", "later".to_owned()));
             self.outputs.insert(job.records.0[index].0, (output.to, later));
         }
@@ -61,20 +60,20 @@ impl Store for Sharded {
         ledger.asked += 1;
         let mut missing = false;
         for (ask, answer) in batch.asks.iter().zip(answers) {
-            if shard_of(ask.user) == AWAY && !ledger.back {
+            if ask.user.shard(SHARDS) == AWAY && !ledger.back {
                 missing = true;
                 continue;
             }
             let owed =
-                ledger.later().find(|&offset| shard(offset) == shard_of(ask.user) && !ledger.is_recorded(offset));
+                ledger.later().find(|&offset| shard(offset) == ask.user.shard(SHARDS) && !ledger.is_recorded(offset));
             assert_eq!(owed, None, "a shard is asked before what it lacks was recorded");
             *answer = Some(Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false });
         }
         if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
     }
 
-    fn shard(&self, user: UserHash) -> u16 {
-        shard_of(user)
+    fn shards(&self) -> u16 {
+        SHARDS
     }
 
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
@@ -112,8 +111,20 @@ fn go(world: World) -> World {
     let store = Sharded(Arc::clone(&world.ledger));
     let (end, world) = run_with(store, world);
     end.unwrap();
-    each_once(&world);
+    each_once_in_order(&world);
     world
+}
+
+/// Each has one record, and those of one shard that wait are decided in the order of their offsets.
+fn each_once_in_order(world: &World) {
+    let waits = |offset: &&i64| world.on_unavailable[**offset as usize % 3].action == Wait;
+    for number in 0..SHARDS {
+        let of_shard = world.visible.iter().filter(waits).filter(|offset| shard(**offset) == number);
+        assert!(of_shard.is_sorted(), "{:?}", world.visible);
+    }
+    let mut all = world.visible.clone();
+    all.sort_unstable();
+    assert_eq!(all, (0..RECORDS).collect::<Vec<_>>());
 }
 
 /// What is said to be recorded later is recorded once, and nothing else is.
@@ -165,11 +176,67 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
 }
 
 #[test]
-fn intents_of_a_class_that_waits_wait_for_the_shard() {
-    let world = go(world([Wait, Wait, Wait], Some(4)));
+fn intents_of_a_class_that_waits_wait_for_the_shard_and_hold_up_no_other() {
+    let world = go(world([Wait, Wait, Wait], Some(60)));
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+    let first = world.visible.iter().position(|offset| shard(*offset) == AWAY).unwrap();
+    let others = world.visible[..first].len();
+    assert!(others > RECORDS as usize / 2, "decided while the shard was away: {others}");
+    assert!(world.trace.contains(&"seek") && world.metadata.is_none());
+}
+
+#[test]
+fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
+    // Failures one after the other are longer and longer apart: all at the same time.
+    std::thread::scope(|scope| {
+        for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress], [Approve, Wait, Wait]] {
+            for looks in [1, 3, 10, 40] {
+                for revoke_every in [None, Some(7), Some(11)] {
+                    scope.spawn(move || {
+                        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
+                        let world = go(World { commits, revoke_every, ..world(actions, Some(looks)) });
+                        settled(&world.ledger.write().unwrap());
+                    });
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn another_lane_goes_on_with_what_waits() {
+    for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress]] {
+        let first = World { stops_at_the_end: true, ..world(actions, None) };
+        let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+        end.unwrap();
+        let waits = |offset: &i64| shard(*offset) == AWAY && actions[*offset as usize % 3] == Wait;
+        assert_eq!(first.visible.len(), (0..RECORDS).filter(|offset| !waits(offset)).count());
+        let first_waiting = (0..RECORDS).find(waits).unwrap();
+        assert!(first.committed <= first_waiting, "{} is committed", first.committed);
+
+        // Its sends that were owed are lost with it; what matters here is who is decided, and when.
+        let (visible, metadata) = (first.visible, first.metadata);
+        let next = World { visible, metadata, committed: first.committed, ..world(actions, Some(2)) };
+        let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
+        end.unwrap();
+        each_once_in_order(&next);
+    }
+}
+
+#[test]
+fn what_waits_is_not_taken_up_under_another_mapping_of_fields() {
+    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+    end.unwrap();
+    let fields = format!("{:016x}", FieldMap::default().digest());
+    let metadata = first.metadata.map(|text| text.replace(&fields, "0000000000000000"));
+    let next = World { metadata, committed: first.committed, ..world([Wait, Wait, Wait], Some(2)) };
+    let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert!(message.contains("[intent.fields]") && message.contains("partition 0"), "{message}");
+    assert!(next.visible.is_empty());
 }
 
 #[test]
