@@ -4,7 +4,10 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use support::{
     DEADLINE, Decision, Scene, header,
@@ -50,17 +53,7 @@ impl Stage {
         let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
         let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
         let scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
-        let batch = BATCH.to_string();
-        let worker = scene.worker_with(
-            "only",
-            &[
-                ("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"),
-                ("WEIR__REDIS__TIMEOUT", "500ms"),
-                ("WEIR__WORKER__BATCH", batch.as_str()),
-                ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
-                ("WEIR__WORKER__DRAIN", "4s"),
-            ],
-        );
+        let worker = start(&scene);
         wait_ready(&worker);
         // Not the node of the tables: without them no new channel or campaign has a number.
         let slot: u16 =
@@ -69,6 +62,15 @@ impl Stage {
         let tables = slot / 5461;
         let victim = (tables + 1) % 3;
         Self { cluster, scene, worker, victim: usize::from(victim), slots: of(victim) }
+    }
+
+    /// The users whose histories are on the node that is to be frozen. To be asked before it is.
+    fn victims(&self) -> BTreeSet<u64> {
+        let on_it = |user: &u64| {
+            let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
+            self.cluster.owner_of(slot_of_shard(shard, 64)).unwrap() == self.victim
+        };
+        (0..USERS).filter(on_it).collect()
     }
 
     /// Whether a user's history is on the node that is to be frozen.
@@ -138,6 +140,18 @@ impl Stage {
     }
 }
 
+fn start(scene: &Scene) -> Worker {
+    let batch = BATCH.to_string();
+    let env = [
+        ("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"),
+        ("WEIR__REDIS__TIMEOUT", "500ms"),
+        ("WEIR__WORKER__BATCH", batch.as_str()),
+        ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
+        ("WEIR__WORKER__DRAIN", "4s"),
+    ];
+    scene.worker_with("only", &env)
+}
+
 fn is_later(decision: &Decision) -> bool {
     header(&decision.record, "weir-recorded").as_deref() == Some("later")
 }
@@ -164,7 +178,7 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     assert!(stage.metric("weir_owed_sends", "") >= owed as f64);
     assert!(stage.metric("weir_unavailable_total", "action=\"suppress\"") >= owed as f64);
 
-    // What waits does: nothing of its partition is committed beyond it.
+    // What waits does: nothing of its partition is committed beyond the first of it.
     let all = i64::try_from(4 * USERS).unwrap();
     stage.publish("waiting", &["email"]);
     wait_until(DEADLINE, "the lane waits", || stage.metric("weir_lag_records", "") > 0.0);
@@ -199,6 +213,53 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
         }
     }
     assert!(unsent <= 2 * BATCH, "{unsent} emails found no room: more than what was asked of the node when it froze");
+}
+
+#[test]
+fn intents_that_wait_hold_up_no_others_and_are_decided_once_whoever_reads_on() {
+    let mut stage = Stage::new("waiting", "no");
+    let victims = stage.victims();
+    assert!(victims.len() > 100 && victims.len() < 400, "{}", victims.len());
+    let others_are_decided = |stage: &Stage, wave: &str| {
+        wait_until(DEADLINE, "the others are decided", || {
+            let decisions = stage.scene.decisions();
+            let is_there = |user: u64| decisions.contains_key(&format!("{wave}-email-{user}"));
+            (0..USERS).filter(|user| !victims.contains(user)).all(is_there)
+        });
+        let decisions = stage.scene.decisions();
+        let without_history = victims.iter().find(|user| decisions.contains_key(&format!("{wave}-email-{user}")));
+        assert_eq!(without_history, None, "{wave}");
+    };
+    stage.cluster.freeze(stage.victim);
+    stage.publish("first", &["email"]);
+    others_are_decided(&stage, "first");
+    wait_until(DEADLINE, "it is told what waits", || stage.metric("weir_parked_offsets", "") > 0.0);
+    let all = i64::try_from(USERS).unwrap();
+    assert!(stage.scene.done() < all, "what waits is not committed");
+
+    // Who reads on knows what is done and what is not.
+    stage.worker.kill();
+    stage.worker = start(&stage.scene);
+    stage.publish("second", &["email"]);
+    others_are_decided(&stage, "second");
+
+    stage.cluster.thaw(stage.victim);
+    stage.scene.wait_until_drained();
+    wait_ready(&stage.worker);
+    wait_until(DEADLINE, "nothing waits", || stage.metric("weir_parked_offsets", "") == 0.0);
+    stage.publish("third", &["email"]);
+    stage.scene.wait_until_drained();
+    // Reading the decisions fails where an intent has two records.
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 3 * USERS, "each intent has one record");
+    for user in 0..USERS {
+        let times = ["first", "second", "third"].map(|wave| {
+            // Three fit into the cap: each was counted once.
+            let decision = &decisions[&format!("{wave}-email-{user}")];
+            header(&decision.record, "weir-decided-at").unwrap_or_else(|| panic!("{decision:?}"))
+        });
+        assert!(times.is_sorted(), "user {user}: {times:?}");
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ use crate::{
             topics::{self, TopicError},
         },
         policy_file::source::PolicySource,
-        redis::{self, Birth, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing},
+        redis::{self, Absent, Birth, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing},
         segments::SegmentSource,
     },
     metrics::Metrics,
@@ -114,6 +114,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     if settings.redis.unavailable_after.is_some() {
         // A lane asks again by itself, and wants to know soon who does not answer.
         redis_options.tries = TRIES_WITHOUT_PATIENCE;
+        redis_options.absent = Absent::Leave;
     }
     let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;

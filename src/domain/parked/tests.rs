@@ -149,7 +149,7 @@ fn texts_of_others_say_nothing_and_broken_ones_are_refused() {
     let condition = Condition { terms: Arc::clone(&all_terms()[0]), away: Arc::new((0..3).collect()) };
     parked.read((3, 9), Some(&condition), &BTreeSet::new());
     let text = parked.text(FIELDS);
-    assert!(text.len() <= condition.text_bytes() + 150, "{text}");
+    assert!(text.len() <= condition.text_bytes(1) + 150, "{text}");
     assert_eq!(Parked::of_text(&text, FIELDS + 1), Err(ParkedError::OtherFields));
     let broken = [
         text.replace("parked/1", "parked/2"),

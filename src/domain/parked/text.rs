@@ -125,11 +125,12 @@ impl Terms {
 }
 
 impl Condition {
-    /// How long it is as text, in bytes, at the most.
+    /// How long it is as text where it is added to so many spans, in bytes, at the most.
     #[must_use]
-    pub fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self, spans: usize) -> usize {
         let terms = serde_json::to_string(&self.terms.text()).map_or(usize::MAX / 4, |text| text.len());
-        terms + ranges(&self.away).len() + 16
+        let each = ranges(&self.away).len() + 16;
+        spans.saturating_mul(each).saturating_add(terms)
     }
 }
 

@@ -8,15 +8,15 @@ use super::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
     node::Request,
-    options::{RedisOptions, WhenMissing},
+    options::{Absent, RedisOptions, WhenMissing},
     script::Script,
     servers,
     stats::RedisStats,
-    trouble::Trouble,
+    trouble::{Pace, Trouble},
 };
 use crate::{
     domain::{shard::Layout, time::Time},
-    worker::ports::StoreError,
+    worker::ports::{StoreError, in_short},
 };
 
 /// A keyspace that was found or made.
@@ -59,7 +59,7 @@ pub async fn open(
     let layout = Layout::for_users(options.shards, options.users);
     let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
     let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
-    let warnings = servers::check(&mut cluster).await?;
+    let mut warnings = servers::check(&mut cluster).await?;
     let (meta, state) = match found {
         Some(found) => found,
         None => claim(&mut cluster, &Keyspace::new(&options.prefix, ours)).await?,
@@ -75,7 +75,13 @@ pub async fn open(
         }
         finish(&mut cluster, &keyspace).await?;
     }
-    let lost = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+    let (lost, absent) = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+    if !absent.is_empty() {
+        warnings.push(format!(
+            "shards {} of Redis do not answer: starting without them; their intents wait, or go by on_unavailable",
+            in_short(&absent)
+        ));
+    }
     Ok(Opened { keyspace: Arc::new(keyspace), lost, warnings })
 }
 
@@ -183,7 +189,7 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
     for reply in cluster.ask_all(requests).await {
         reply.map_err(startup)?;
     }
-    let others = lost_shards(cluster, keyspace).await.map_err(startup)?;
+    let (others, _) = lost_shards(cluster, keyspace).await.map_err(startup)?;
     if !others.is_empty() {
         return Err(StoreError::Fatal(format!(
             "shards {others:?} under redis.prefix hold another keyspace's epoch, so {} cannot be made: give \
@@ -211,11 +217,23 @@ pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
     Request::Plain(command)
 }
 
-/// Shards without this keyspace's epoch.
-async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u16>, Trouble> {
-    let epochs = epochs(cluster, keyspace).await?;
-    let lost = (0..).zip(epochs).filter(|(_, epoch)| epoch.as_deref() != Some(keyspace.epoch()));
-    Ok(lost.map(|(shard, _)| shard).collect())
+/// Shards without this keyspace's epoch; and those that do not answer, where that is allowed.
+async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), Trouble> {
+    let requests = (0..keyspace.meta().layout.shards).map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    let (mut lost, mut absent) = (Vec::new(), Vec::new());
+    for (shard, reply) in (0..).zip(cluster.ask_all(requests.collect()).await) {
+        match reply {
+            Ok(value) => {
+                let epoch: Option<String> = redis::from_redis_value(value).ok();
+                lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard));
+            }
+            Err(trouble) if trouble.pace() != Pace::Never && cluster.options().absent == Absent::Leave => {
+                absent.push(shard);
+            }
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    Ok((lost, absent))
 }
 
 /// What to do about a refusal.

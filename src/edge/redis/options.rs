@@ -80,6 +80,8 @@ pub struct RedisOptions {
     pub tuning: Tuning,
     /// See [`Eviction`].
     pub eviction: Eviction,
+    /// See [`Absent`].
+    pub absent: Absent,
     /// How many replicas must have a write before it is answered; 0 for none.
     pub wait_replicas: u32,
     /// Bound on the wait for any reply.
@@ -90,6 +92,15 @@ pub struct RedisOptions {
     pub tries: usize,
     /// How nodes are reached: [`Tcp`], but in the simulation.
     pub network: Arc<dyn Network>,
+}
+
+/// What to do where a keyspace is opened while some of its nodes do not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Refuse for now: all shards are needed.
+    Refuse,
+    /// Open it without them: whether they have their histories shows when they are asked.
+    Leave,
 }
 
 /// A password; never shown.
@@ -165,6 +176,7 @@ impl RedisOptions {
             history_ms: 8 * 24 * 3600 * 1000,
             tuning: Tuning::Advise,
             eviction: Eviction::Refuse,
+            absent: Absent::Refuse,
             wait_replicas: 0,
             response_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),

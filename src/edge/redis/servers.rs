@@ -5,7 +5,7 @@ use redis::cmd;
 use super::{
     address::NodeAddr,
     cluster::Cluster,
-    options::{Eviction, Tuning},
+    options::{Absent, Eviction, Tuning},
     trouble::Trouble,
 };
 use crate::worker::ports::StoreError;
@@ -18,10 +18,19 @@ pub const LISTPACK_VALUE_BYTES: u64 = 1024;
 pub(super) async fn check(cluster: &mut Cluster) -> Result<Vec<String>, StoreError> {
     let mut warnings = Vec::new();
     for node in cluster.primaries() {
-        check_eviction(cluster, &node, &mut warnings).await?;
-        check_listpack(cluster, &node, &mut warnings).await?;
+        match check_one(cluster, &node, &mut warnings).await {
+            Err(StoreError::Temporary(reason)) if cluster.options().absent == Absent::Leave => {
+                warnings.push(format!("{reason}; its settings were not looked at"));
+            }
+            checked => checked?,
+        }
     }
     Ok(warnings)
+}
+
+async fn check_one(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
+    check_eviction(cluster, node, out).await?;
+    check_listpack(cluster, node, out).await
 }
 
 async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {

@@ -49,10 +49,6 @@ impl Parking {
         Self { fields, parts: BTreeMap::new() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
     /// Where to read a partition from: behind all that was read, also where something before waits.
     pub(super) fn begin(&self, committed: &Progress) -> i64 {
         self.read(committed).map_or(committed.next_offset, |parked| parked.next().max(committed.next_offset))
@@ -116,6 +112,11 @@ impl Parking {
         self.parts.values().filter_map(of).flatten().collect()
     }
 
+    /// Whether the lane has to go back to what waits, or ahead over what is done, before it reads on.
+    pub(super) fn has_to_step(&self, away: &Away, shards: u16) -> bool {
+        !self.parts.is_empty() && !self.steps(away, shards).is_empty()
+    }
+
     /// Where to go on in which partitions: back to the first intent that waits, where one waits for a shard that is not
     /// known to be away; or ahead, over what is done.
     fn steps(&self, away: &Away, shards: u16) -> Vec<(i32, i64)> {
@@ -132,12 +133,11 @@ impl Parking {
 
     /// Whether what waits can still be told in an offset's metadata if this is added.
     pub(super) fn has_room(&self, condition: &Condition) -> bool {
-        let more = condition.text_bytes();
         let bytes = |part: &Part| {
             let spans = part.parked.spans().len() + 1;
-            part.parked.text(self.fields).len() + SPAN_BYTES + spans.saturating_mul(more)
+            part.parked.text(self.fields).len() + SPAN_BYTES + condition.text_bytes(spans)
         };
-        let largest = self.parts.values().map(bytes).max().unwrap_or(SPAN_BYTES + more);
+        let largest = self.parts.values().map(bytes).max().unwrap_or_else(|| SPAN_BYTES + condition.text_bytes(1));
         largest <= MAX_TEXT_BYTES
     }
 
@@ -215,7 +215,7 @@ where
     /// Goes back to intents whose shards may be there again, and ahead over what is done, when what is in flight is
     /// committed. Cheap where none wait.
     pub(super) async fn go_where_something_waits(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        if turn.parking.is_empty() || turn.parking.steps(&turn.away, self.store.shards()).is_empty() {
+        if !turn.parking.has_to_step(&turn.away, self.store.shards()) {
             return Ok(());
         }
         self.land(turn).await?;

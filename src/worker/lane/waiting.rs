@@ -109,6 +109,9 @@ where
                 if turn.parking.has_room(&condition) {
                     break Some(condition);
                 }
+                if turn.parking.has_to_step(&turn.away, self.store.shards()) {
+                    return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
+                }
                 if !std::mem::replace(&mut told, true) {
                     tracing::warn!(
                         "what waits does not fit into the metadata of an offset any more: this lane waits until shards \
