@@ -299,8 +299,7 @@ impl Metrics {
             "batch_intents", batch_intents, "Intents committed together";
             "stage_seconds", stages, "Time a batch spends in each stage";
             "lag_records", lag, "Records of a partition that are not yet decided and committed";
-            "parked_offsets", parked_offsets,
-                "Offsets of a partition from the first intent that waits for its shard to the next one to be read";
+            "parked_offsets", parked_offsets, "Offsets of a partition from the first intent left waiting to the next to be read";
             "refunds", refunds, "Refunds taken and committed, by outcome";
             "refunds_lag_records", refunds_lag, "Refunds that are not yet taken and committed";
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";

@@ -28,6 +28,7 @@ fn all() -> Metrics {
     drop(metrics.segment_members.get_or_create(&SegmentLabel { segment: "s".into() }));
     metrics.stage(Stage::Poll, Duration::ZERO);
     metrics.set_lag(0, 0);
+    metrics.set_parked(0, 0);
     metrics.http_request("/", 200, Duration::ZERO);
     metrics
 }

@@ -20,7 +20,7 @@ mod reply_format;
 mod segment_files;
 mod targets;
 
-pub use targets::{approved, bitmap, history, intent, manifest, policy, refund, reply};
+pub use targets::{approved, bitmap, history, intent, manifest, parked, policy, refund, reply};
 
 /// Bytes in use are limited by each target, so that an allocation that the input does not bear out is found.
 #[global_allocator]

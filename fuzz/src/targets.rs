@@ -16,6 +16,7 @@ use crate::{
         header::HeaderName,
         history::{ENTRY_BYTES, pack, unpack},
         intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
+        parked::Parked,
         policy::{Gate, IntentFacts, PolicyEval},
         refund::RefundReader,
         segment::{Manifest, UserIdKind},
@@ -191,4 +192,21 @@ pub fn policy(data: &[u8]) {
         }
         drop(eval.take_cap_sets());
     }
+}
+
+/// What is committed beside an offset: either it is refused, or it is read, and written again says the same.
+pub fn parked(data: &[u8]) {
+    const FIELDS: u64 = 0x0123_4567_89ab_cdef;
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // A set of shards takes some 40 bytes a shard, and five bytes name 16,384 of them.
+    let Ok(parked) = bounded(data, 4_000, || Parked::of_text(text, FIELDS)) else { return };
+    let again = Parked::of_text(&parked.text(FIELDS), FIELDS);
+    // What was written by hand may be shorter than what weir writes.
+    if let Ok(again) = again {
+        assert_eq!((again.spans(), again.next()), (parked.spans(), parked.next()));
+    }
+    let (user, class) = (UserHash::of("42"), ClassNames::default());
+    assert!(parked.is_open(parked.next(), user, &class));
+    let first = parked.first().unwrap_or(parked.next());
+    assert!(first <= parked.next() && (first == 0 || !parked.is_open(first - 1, user, &class)));
 }

@@ -5,8 +5,9 @@ use std::{fs, path::Path};
 /// A target's name and the function.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 9] = [
     ("intent", weir_fuzz::intent),
+    ("parked", weir_fuzz::parked),
     ("refund", weir_fuzz::refund),
     ("approved", weir_fuzz::approved),
     ("history", weir_fuzz::history),

@@ -153,8 +153,8 @@ pub const SETTINGS: &[Setting] = &[
         "redis.unavailable_after",
         Duration,
         Unset("never"),
-        "How long a shard may be away until its intents go by `[[on_unavailable]]` of the policy; until then, and where \
-         this is not set, they wait. Twice `redis.timeout` to 1d.",
+        "How long a shard may be away until its intents go by `[[on_unavailable]]` of the policy, or wait while others go \
+         on; until then, and where this is not set, all of its lane waits. Twice `redis.timeout` to 1d.",
     ),
     setting("segments.source", Text, Required, "The segments' manifest: a file, or `s3://bucket/key`."),
     setting("segments.refresh", Duration, Is("60s"), "How often it is looked at. 1s to 1d."),

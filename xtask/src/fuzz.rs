@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// The targets, as in fuzz/Cargo.toml.
-const TARGETS: [&str; 8] = ["intent", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
+const TARGETS: [&str; 9] =
+    ["intent", "parked", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
 /// More than any target needs, a fuzzer's own tables included.
 const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.

@@ -12,6 +12,7 @@ use super::{
     super::{
         class::Filter,
         policy::{Bypass, Counts, OnUnavailable, Unavailable},
+        shard::SLOTS,
     },
     Condition, Parked, Span, Terms,
 };
@@ -165,6 +166,9 @@ impl Parked {
         if !text.starts_with("{\"weir\":") {
             return Err(ParkedError::NotOurs);
         }
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(unreadable("it is too long"));
+        }
         let read: Text = serde_json::from_str(text).map_err(|error| unreadable(&error.to_string()))?;
         if read.weir != FORM {
             return Err(unreadable("another release of weir wrote it"));
@@ -172,16 +176,19 @@ impl Parked {
         if read.fields != format!("{fields:016x}") {
             return Err(ParkedError::OtherFields);
         }
+        if read.terms.iter().any(|terms| terms.shards == 0 || terms.shards > SLOTS) {
+            return Err(unreadable("there cannot be so many shards"));
+        }
         let terms: Vec<Arc<Terms>> = read.terms.into_iter().map(|terms| Arc::new(Terms::read(terms))).collect();
         let mut spans: Vec<Span> = Vec::with_capacity(read.spans.len());
         for span in read.spans {
             let mut conditions = Vec::with_capacity(span.away.len());
             for (place, away) in span.away {
                 let terms = terms.get(place).ok_or_else(|| unreadable("a span has no terms"))?;
-                let away = shards(&away).ok_or_else(|| unreadable("a span's shards are no shards"))?;
+                let away = shards(&away, terms.shards).ok_or_else(|| unreadable("a span's shards are no shards"))?;
                 conditions.push(Condition { terms: Arc::clone(terms), away: Arc::new(away) });
             }
-            let before = spans.last().map_or(0, |before| before.to);
+            let before = spans.last().map_or(0, |before: &Span| before.to);
             if conditions.is_empty() || span.from < before || span.to <= span.from || span.to > read.next {
                 return Err(unreadable("spans are not in order"));
             }
@@ -207,13 +214,14 @@ fn ranges(numbers: &BTreeSet<u16>) -> String {
     text
 }
 
-/// The numbers of ranges; `None` where it is none.
-fn shards(text: &str) -> Option<BTreeSet<u16>> {
+/// The shards of ranges in ascending order, of so many; `None` where a text is none.
+fn shards(text: &str, shards: u16) -> Option<BTreeSet<u16>> {
     let mut numbers = BTreeSet::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first {
+        let ascends = numbers.last().is_none_or(|before| *before < first) && first <= last;
+        if !ascends || last >= shards {
             return None;
         }
         numbers.extend(first..=last);

@@ -122,7 +122,7 @@ impl Bypass {
 /// What becomes of an intent whose history is away, or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unavailable {
-    /// It waits until the history is back, and all behind it in its partition with it.
+    /// It waits until the history is back; others go on.
     Wait,
     /// It is sent without asking a cap, and recorded once the history is back.
     Approve,

@@ -35,7 +35,9 @@ pub use address::NodeAddr;
 pub use keyspace::{FORMAT, Keyspace, Meta};
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{Birth, Opened, open};
-pub use options::{Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing};
+pub use options::{
+    Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
+};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;
 pub use stats::{RedisStats, RetryCause};
