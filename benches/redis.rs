@@ -46,7 +46,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     println!("{decisions} decisions, {users} users, batches of {BATCH}");
     let baseline = Spent::of("a ZSET a user, in no order", &any, published_way);
-    for shards in [1024, 256, 64] {
+    for shards in [1024, 256, 128, 64] {
         for (order, picked) in [("in no order", &any), ("in the order of ids", &ordered)] {
             let name = format!("weir, {shards} shards, {order}");
             let spent = Spent::of(&name, picked, |server, picked| runtime.block_on(weir(server, picked, shards)));
