@@ -176,7 +176,7 @@ async fn weir(server: &RedisServer, picked: &[u32], shards: u16) {
 /// Where a script call may be long.
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    /// Two caps, batches of 10,000, 256 shards.
+    /// Two caps, batches of 10,000, 128 shards.
     Usual,
     /// As many users and sends as a call may carry.
     LargestCall,
@@ -191,7 +191,7 @@ enum Case {
 async fn worst(case: Case) {
     let server = server();
     let (shards, keyed) = match case {
-        Case::Usual => (256, 60_000),
+        Case::Usual => (128, 60_000),
         Case::LargestCall => (1, 4_096),
         Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
     };
