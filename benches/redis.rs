@@ -46,7 +46,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     println!("{decisions} decisions, {users} users, batches of {BATCH}");
     let baseline = Spent::of("a ZSET a user, in no order", &any, published_way);
-    for shards in [1024, 256, 64] {
+    for shards in [1024, 256, 128, 64] {
         for (order, picked) in [("in no order", &any), ("in the order of ids", &ordered)] {
             let name = format!("weir, {shards} shards, {order}");
             let spent = Spent::of(&name, picked, |server, picked| runtime.block_on(weir(server, picked, shards)));
@@ -176,7 +176,7 @@ async fn weir(server: &RedisServer, picked: &[u32], shards: u16) {
 /// Where a script call may be long.
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    /// Two caps, batches of 10,000, 256 shards.
+    /// Two caps, batches of 10,000, 128 shards.
     Usual,
     /// As many users and sends as a call may carry.
     LargestCall,
@@ -191,7 +191,7 @@ enum Case {
 async fn worst(case: Case) {
     let server = server();
     let (shards, keyed) = match case {
-        Case::Usual => (256, 60_000),
+        Case::Usual => (128, 60_000),
         Case::LargestCall => (1, 4_096),
         Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
     };

@@ -2,7 +2,7 @@
 -- history: reads the histories of users of one shard, as they lie there.
 --
 -- KEYS  [1]     the shard's epoch; left out where ARGV[1] is empty
---       [2..]   hashes of users, one a user: field (8 bytes) -> history, 20-byte entries, ascending by time;
+--       [2..]   hashes of users, one a user: field -> history, 20-byte entries, ascending by time;
 --               one more byte, 0, ends one in which a cost is not 1
 -- ARGV  [1]     the keyspace's epoch; empty: the caller looks at it by itself (a slot that is moving)
 --       [2..]   a field a hash, in the order of KEYS

@@ -6,21 +6,21 @@
 -- was not committed.
 --
 -- KEYS  [1]     the shard's epoch
---       [2..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time; one more byte, 0,
+--       [2..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte, 0,
 --               ends a history in which a cost is not 1
 -- ARGV  [1]     what the epoch has to be: the mark of this rebuild
 --       [2]     entries of this time (ms since 2020-01-01, decimal) or before are too old, and left out
 --       [3]     the time to live of the keys, ms, decimal
---       [4]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (8 bytes each),
---               then for each user: entries u16, each 20 bytes
+--       [4]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (each behind its
+--               length u8), then for each user: entries u16, each 20 bytes
 -- Reply: how many entries were not there.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 rebuilding:<epoch>:<run> 216000000000 1468800000
---            "\0\1" <field> "\0\1" <entry>  ->  1
+--            "\0\1" "\2" <field> "\0\1" <entry>  ->  1
 
 local byte, sub, unpack_struct = string.byte, string.sub, struct.unpack
-local ENTRY_BYTES, FIELD_BYTES, FLAG, RESTORED = 20, 8, '\0', '\0\0\0'
+local ENTRY_BYTES, FLAG, RESTORED = 20, '\0', '\0\0\0'
 
 if #ARGV ~= 4 then
   return redis.error_reply('ERR rebuild takes 4 arguments, not ' .. #ARGV)
@@ -69,8 +69,8 @@ local writes = {}
 for k = 2, #KEYS do
   local users, fields, changed = u16(), {}, {}
   for u = 1, users do
-    fields[u] = sub(items, place, place + FIELD_BYTES - 1)
-    place = place + FIELD_BYTES
+    local behind = place + 1 + byte(items, place)
+    fields[u], place = sub(items, place + 1, behind - 1), behind
   end
   local histories = redis.call('HMGET', KEYS[k], unpack(fields))
   for u = 1, users do

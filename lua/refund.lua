@@ -7,27 +7,27 @@
 --
 -- KEYS  [1]     the shard's epoch
 --       [2]     the shard's marks, a hash: partition of the refunds -> next offset
---       [3..]   hashes of users: field (8 bytes) -> history, 20-byte entries, ascending by time; one more byte,
+--       [3..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte,
 --               0, ends a history in which a cost is not 1 (or was not)
 -- ARGV  [1]     what the epoch has to be
 --       [2]     the mark's field: topic and partition of the refunds
---       [3]     refunds, big-endian, ascending by offset, each 27 bytes: key u16 (0 is KEYS[3]), field 8, id 6,
---               time u40 (ms since 2020-01-01), offset u48
+--       [3]     refunds, big-endian, ascending by offset, each: key u16 (0 is KEYS[3]), id 6, time u40 (ms since
+--               2020-01-01), offset u48, and the field behind its length u8
 -- Reply: one string, a byte a refund: 0 taken back, 1 no such send, 2 the send was decided after the refund,
 --        3 taken before, 4 the history is not whole entries (nothing is done with it).
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 3 weir:{12}:e weir:{12}:r weir:{12}:7 <epoch> bounces:0
---            "\0\0" <field> <id> "\50\134\26\126\0" "\0\0\0\0\0\9"  ->  "\0"
+--            "\0\0" <id> "\50\134\26\126\0" "\0\0\0\0\0\9" "\2" <field>  ->  "\0"
 --
 -- All that is read and decided comes before the first write, so an error leaves the shard as it was.
 
 local find, sub, unpack_struct = string.find, string.sub, struct.unpack
-local ENTRY_BYTES, REFUND_BYTES, FLAG = 20, 27, '\0'
+local ENTRY_BYTES, FLAG = 20, '\0'
 local TAKEN, UNKNOWN, EARLY, BEFORE, TORN = '\0', '\1', '\2', '\3', '\4'
 
-if #ARGV ~= 3 or #ARGV[3] % REFUND_BYTES ~= 0 then
-  return redis.error_reply('ERR refund takes 3 arguments, the last in pieces of 27 bytes')
+if #ARGV ~= 3 then
+  return redis.error_reply('ERR refund takes 3 arguments, not ' .. #ARGV)
 end
 local epoch = redis.call('GET', KEYS[1])
 if epoch ~= ARGV[1] then
@@ -68,14 +68,16 @@ local function take_back(history, id, time)
   return UNKNOWN
 end
 
-for n = 1, #items / REFUND_BYTES do
-  local at = (n - 1) * REFUND_BYTES + 1
-  local offset = unpack_struct('>I6', items, at + 21)
+local at, n = 1, 0
+while at <= #items do
+  n = n + 1
+  local number, id, time, offset, length, field_at = unpack_struct('>I2c6I5I6B', items, at)
+  local key, field = KEYS[number + 3], sub(items, field_at, field_at + length - 1)
+  at = field_at + length
   if offset < next_mark then
     replies[n] = BEFORE
   else
-    local key, field = KEYS[unpack_struct('>I2', items, at) + 3], sub(items, at + 2, at + 9)
-    local reply, left = take_back(history_of(key, field), sub(items, at + 10, at + 15), unpack_struct('>I5', items, at + 16))
+    local reply, left = take_back(history_of(key, field), id, time)
     if left then
       histories[key][field] = left
       changed[#changed + 1] = { key, field }

@@ -43,7 +43,7 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
     assert!(!settings.kafka.instance.is_empty(), "the host name");
     assert_eq!(settings.kafka.properties, BTreeMap::new());
     assert_eq!(settings.redis.history, Duration::from_secs(8 * 24 * 60 * 60));
-    assert_eq!((settings.redis.shards, settings.redis.users), (256, 10_000_000));
+    assert_eq!((settings.redis.shards, settings.redis.users), (128, 10_000_000));
     assert_eq!(
         (settings.segments.source, settings.segments.refresh),
         (file("set/manifest.json"), Duration::from_secs(60))

@@ -25,7 +25,7 @@ const USERS: u32 = 6_000;
 const DECISIONS: u32 = 30_000;
 const BATCH: u32 = 2_000;
 /// A batch is a fifth of the usual one, so shards are, too.
-const SHARDS: u16 = 51;
+const SHARDS: u16 = 26;
 /// What the figures may grow or fall by.
 const TOLERANCE: f64 = 0.05;
 

@@ -49,7 +49,7 @@ fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let client = redis::Client::open(server.url()).unwrap();
     let bytes: Option<Vec<u8>> =
-        redis::cmd("HGET").arg(key).arg(&place.field).query(&mut client.get_connection().unwrap()).unwrap();
+        redis::cmd("HGET").arg(key).arg(place.field.to_bytes()).query(&mut client.get_connection().unwrap()).unwrap();
     unpack(&bytes.unwrap_or_default()).unwrap().len()
 }
 
@@ -234,7 +234,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     let place = store.keyspace().meta().layout.place(ask("u-5", 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    let _: () = redis::cmd("HSET").arg(&key).arg(&place.field).arg("foreign").query(&mut connection).unwrap();
+    let _: () = redis::cmd("HSET").arg(&key).arg(place.field.to_bytes()).arg("foreign").query(&mut connection).unwrap();
     let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
     assert!(temporary(result).contains(&key));
     let open: Vec<usize> = answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(place, _)| place).collect();
@@ -319,7 +319,8 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_decides_it_
     for ask in users(20) {
         let place = store.keyspace().meta().layout.place(ask.user);
         let key = store.keyspace().bucket_key(0, place.bucket);
-        let _: () = redis::cmd("HSET").arg(key).arg(&place.field).arg(&history).query(&mut connection).unwrap();
+        let _: () =
+            redis::cmd("HSET").arg(key).arg(place.field.to_bytes()).arg(&history).query(&mut connection).unwrap();
     }
     let (answers, result) = admit(&mut store, &batch(at(1), &[cap(3000, DAY_MS)], users(20))).await;
     result.unwrap();

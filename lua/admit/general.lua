@@ -1,15 +1,19 @@
 -- The part of admit that can decide everything, at the price of a walk.
 
 -- What makes the rest of the script: gives decide_user.
-local function make_general()
-  local sub, band, NEVER = string.sub, bit.band, math.huge
-  local ENTRY_BYTES, FLAG = 20, '\0'
+local function make_general(now, packed_now, retention, head, sends, replies)
+  local byte, find, sub, floor, abs = string.byte, string.find, string.sub, math.floor, math.abs
+  local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
+  local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
+  local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
+  -- Entries looked at in one call, after which the rest is put off: some 2 ms at the worst.
+  local MAX_WORK = 20000
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, '\255\255\255'
-  local horizon, touch = now + MAX_AHEAD_MS, ARGV[4] == '1'
+  local horizon, touch = now + MAX_AHEAD_MS, head[4] == 1
 
   local known, sets = 0, {}
   do
-    local packed = ARGV[5]
+    local packed = ARGV[3]
     local filters, count, length, place = {}, 0, 0, 1
     known, count, place = unpack_struct('>I2I2', packed)
     for f = 1, count do
@@ -34,7 +38,7 @@ local function make_general()
     end
   end
 
-  local work = 0
+  local work, replied = 0, 0
   -- The user at hand: history, how many entries, their times, the sum of the costs up to each, the same sums over
   -- what a filter or campaign counts, and whether the history names a kind that the caller does not know.
   local history, count, times, totals, partial, stale = '', 0, {}, { [0] = 0 }, {}, false
@@ -178,14 +182,15 @@ local function make_general()
   end
 
   local function reply(send, code, cap, used, at, blocking)
-    replied = replied + 1
-    replies[replied] = pack('>I2BBI4I5I5', send, code, cap, used, at, blocking)
+    replies[replied + 1], replies[replied + 2] = send * 65536 + code * 256 + cap, used
+    replies[replied + 3], replies[replied + 4] = at, blocking
+    replied = replied + 4
   end
 
   -- Decides the send at `s` of the sends. Returns whether the history has changed, and whether the key's time to
   -- live must be renewed.
   local function decide(s)
-    local way, id, rest = ways[sends[s + 1]], sends[s + 2], sends[s + 3]
+    local way, id, rest = abs(sends[s + 1]), sends[s + 2], sends[s + 3]
     local newest = count
     while newest > 0 and times[newest] > horizon do
       newest = newest - 1
@@ -202,12 +207,12 @@ local function make_general()
     end
     local cap, used, blocking = 0, 0, nil
     if not code then
-      code, cap, used, blocking = judge(sets[way.set], byte(rest, 9), sub(rest, 6, 8), at, from)
+      code, cap, used, blocking = judge(sets[head[way + 1]], byte(rest, 9), sub(rest, 6, 8), at, from)
     end
     if code ~= ALLOWED or ahead > 0 or at > now then
       reply(s / 3, code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
     end
-    if stale or (code ~= ALLOWED and way.record ~= 1) then
+    if stale or (code ~= ALLOWED and head[way + 2] ~= 1) then
       return false, false
     end
 
@@ -232,18 +237,24 @@ local function make_general()
     end
   end
 
-  -- Decides the sends of one user between `s` and `upto`. Returns the history to write, if any, and renewal.
-  return function(packed, s, upto)
+  -- Decides the sends of one user from `s` on. Returns the history to write, if any, renewal, and where numbers of the
+  -- reply and the user's sends end.
+  return function(packed, s, replied_before)
+    replied = replied_before
+    local upto = s + 3
+    while sends[upto - 2] < 0 do
+      upto = upto + 3
+    end
     if s > 0 and work > MAX_WORK then
       refuse(LATER, s, upto)
-      return nil, false
+      return nil, false, replied, upto
     end
     if #packed % ENTRY_BYTES == 1 and sub(packed, -1) == FLAG then
       packed = sub(packed, 1, -2)
     end
     if #packed % ENTRY_BYTES ~= 0 then
       refuse(TORN, s, upto)
-      return nil, false
+      return nil, false, replied, upto
     end
     stale = false
     load_history(packed)
@@ -262,11 +273,11 @@ local function make_general()
     if stale then
       replied = answered
       refuse(STALE, begun, upto)
-      return nil, false
+      return nil, false, replied, upto
     end
     if totals[count] ~= count then
       history = history .. FLAG
     end
-    return dirty and history, renew
+    return dirty and history, renew, replied, upto
   end
 end

@@ -2,93 +2,97 @@
 
 local general
 
-local s, user = 0, 0
--- For each hash: where in `sends` what is to be written begins and ends, and whether its time to live is renewed.
-local begins, ends, renewals = {}, {}, {}
-for k = 1, #KEYS - before_keys do
-  local users = byte(shape, k)
-  local histories = call('HMGET', KEYS[before_keys + k], unpack(fields, user + 1, user + users))
-  local written, renew = s, false
-  begins[k] = s
+-- Where in `sends` the next send begins, and where what is to be written ends: it takes the place of sends that are decided.
+local s, written = 0, 0
+-- How many users are in the hashes before, and whether each hash's time to live is renewed.
+local before, renewals = 0, { nil, nil, nil, nil, nil, nil, nil, nil }
+for k = 1, #users_of do
+  local users = users_of[k]
+  local histories = call('HMGET', KEYS[before_keys + k], unpack(fields, before + 1, before + users))
+  local renew = false
   for u = 1, users do
-    local history, dirty, upto, simple = histories[u], false, s + 3, true
-    user = user + 1
-    if counts and counts[user] > 1 then
-      upto = s + 3 * counts[user]
-      for at = s + 1, upto, 3 do
-        simple = simple and ways[sends[at]][1]
-      end
-    end
+    -- `newest`: the time of the newest entry, where the history is simple.
+    local history, newest, dirty, more = histories[u], nil, false, false
     repeat
-      local way, id = ways[sends[s + 1]], sends[s + 2]
-      local least, done = simple and way[1], false
-      if not least then
+      local way, id, done = sends[s + 1], sends[s + 2], false
+      more = way < 0
+      if more then
+        way = -way
+      end
+      local least = head[way]
+      if least == 0 then
         -- Not simple.
       elseif not history then
-        if least > 0 then
-          history, dirty, renew, done = packed_now .. id .. sends[s + 3], true, true, true
-        end
+        history, newest, dirty, renew, done = packed_now .. id .. sends[s + 3], now, true, true, true
       else
         local bytes = #history
-        local newest = bytes % 20 == 0 and bytes > 0 and bytes <= MAX_SIMPLE_BYTES
-          and unpack_struct('>I5', history, bytes - 19)
-        if newest and newest <= now and not find(history, id, 1, true)
-          and (bytes == 20 and newest or unpack_struct('>I5', history)) > too_old then
+        if not newest and bytes % 20 == 0 and bytes > 0 and bytes <= MAX_SIMPLE_BYTES then
+          newest = unpack_struct('>I5', history, bytes - 19)
+          -- What is too old is to be cut.
+          if (bytes == 20 and newest or unpack_struct('>I5', history)) <= too_old then
+            newest = nil
+          elseif newest < block then
+            renew = true
+          end
+        end
+        if newest and newest <= now and not find(history, id, 1, true) then
           local denied, freed
-          local entries = bytes / 20
           done = true
-          if entries >= least then
-            for c = 2, way.last, 2 do
-              local limit = way[c]
-              if entries >= limit then
-                local first, place = now - way[c + 1], (entries - limit) * 20
-                local time = limit > 0 and unpack_struct('>I5', history, place + 1)
-                if not time or (place > 0 and unpack_struct('>I5', history, place - 19) > first) then
+          if bytes >= least then
+            for cap = way + 4, head[way + 3], 2 do
+              local place = bytes - head[cap]
+              if place >= 0 then
+                local first = now - head[cap + 1]
+                if place > 0 and unpack_struct('>I5', history, place - 19) > first then
                   -- More than the limit is used, so it is to be counted how much.
                   done = false
                   break
                 end
-                if time > first and not (freed and time - first <= freed) then
-                  freed, denied = time - first, pack('>I2BBI4I5I5', s / 3, DENIED_BEHIND, c / 2 - 1, limit, now, time)
+                local freed_by = unpack_struct('>I5', history, place + 1) - first
+                if freed_by > 0 and not (freed and freed_by <= freed) then
+                  freed, denied = freed_by, cap
                 end
               end
             end
+            if done and denied then
+              replies[replied + 1] = s / 3 * 65536 + DENIED_BEHIND * 256 + (denied - way) / 2 - 2
+              replies[replied + 2] = head[denied] / 20
+              replies[replied + 3], replies[replied + 4] = now, now - head[denied + 1] + freed
+              replied = replied + 4
+            end
           end
-          if done and denied then
-            replied = replied + 1
-            replies[replied] = denied
-          end
-          if done and (not denied or way.record == 1) then
-            history, dirty = history .. packed_now .. id .. sends[s + 3], true
-            renew = renew or newest < block
+          if done and (not denied or head[way + 2] == 1) then
+            history, newest, dirty = history .. packed_now .. id .. sends[s + 3], now, true
           end
         end
       end
       if done then
         s = s + 3
       else
-        general = general or make_general()
-        local packed, renewed = general(history or '', s, upto)
-        history, dirty, renew, s = packed or history, dirty or packed, renew or renewed, upto
+        general = general or make_general(now, packed_now, retention, head, sends, replies)
+        local packed, renewed
+        packed, renewed, replied, s = general(history or '', s, replied)
+        history, dirty, renew, more = packed or history, dirty or packed, renew or renewed, false
       end
-    until s == upto
+    until not more
     if dirty then
-      -- In the place of sends that are decided.
-      sends[written + 1], sends[written + 2] = fields[user], history
+      sends[written + 1], sends[written + 2] = fields[before + u], history
       written = written + 2
     end
   end
-  ends[k], renewals[k] = written, renew
+  before, users_of[k], renewals[k] = before + users, written, renew
 end
-assert(s == 3 * sends_in_all and user == users_in_all, 'there are more sends or users than their counts say')
+assert(s == #sends and before == #fields, 'there are more sends or users than their counts say')
 
-for k = 1, #KEYS - before_keys do
-  if ends[k] > begins[k] then
-    call('HSET', KEYS[before_keys + k], unpack(sends, begins[k] + 1, ends[k]))
+local begin = 0
+for k = 1, #users_of do
+  local last = users_of[k]
+  if last > begin then
+    call('HSET', KEYS[before_keys + k], unpack(sends, begin + 1, last))
     if renewals[k] then
-      -- A day more than two blocks, for clocks of workers that differ.
-      call('PEXPIRE', KEYS[before_keys + k], 2 * retention + DAY_MS)
+      call('PEXPIRE', KEYS[before_keys + k], time_to_live)
     end
+    begin = last
   end
 end
-return pack('>I2', sends_in_all) .. table.concat(replies, '', 1, replied)
+return struct.pack('>I2' .. string.rep('I4I4I5I5', replied / 4), s / 3, unpack(replies, 1, replied))

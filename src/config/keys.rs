@@ -121,7 +121,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "redis.shards",
         Whole,
-        Is("256"),
+        Is("128"),
         "Shards that the users are spread over. Fixed when the keyspace is made. 1 to 16384.",
     ),
     setting(

@@ -1,6 +1,11 @@
 //! Where a user's history lives: shard, bucket and field, all from 128 bits made of the user id.
 
+mod field;
+
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+
+pub use field::Field;
+use field::turn;
 
 /// Hash slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -14,9 +19,9 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// A user, as the store knows it: 64 bits that place it, and 64 bits that tell it from all others there.
 ///
 /// For a user id that is a whole number (of 64 bits, as it is written without leading zeros), the latter are the number
-/// itself, and the former depend on the number without its lowest 5 bits. For all others, both are of the 128-bit XXH3 of
-/// the id; two users are taken for one only when their shard, bucket and all 64 bits of the field agree: with 270 million
-/// users in 256 shards of 33,000 buckets the odds that any two do are about 2e-10.
+/// itself, and the former depend on the number without its lowest 5 bits: no two numbers are taken for one. For all
+/// others, both are of the 128-bit XXH3 of the id; two users are taken for one only when their shard, bucket and all 64
+/// bits of the field agree: with 270 million users in 8.4 million buckets the odds that any two do are about 2e-10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserHash(pub u128);
 
@@ -25,8 +30,7 @@ impl UserHash {
     #[must_use]
     pub fn of(user_id: &str) -> Self {
         let Some(number) = number(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
-        let place = (number >> NEIGHBOUR_BITS).wrapping_mul(GOLDEN);
-        Self(u128::from(place) << 64 | u128::from(number))
+        Self(u128::from(place_of(number)) << 64 | u128::from(number))
     }
 
     /// The shard of its history, of so many.
@@ -34,6 +38,17 @@ impl UserHash {
     pub fn shard(self, shards: u16) -> u16 {
         Layout { shards, buckets: 1 }.place(self).shard
     }
+
+    /// The bits that place it, and those that tell it from others.
+    fn halves(self) -> (u64, u64) {
+        let [place, rest] = [self.0 >> 64, self.0 & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+        (place, rest)
+    }
+}
+
+/// The bits that place a number.
+fn place_of(number: u64) -> u64 {
+    (number >> NEIGHBOUR_BITS).wrapping_mul(GOLDEN)
 }
 
 /// The number that a user id is, if it is one and written as numbers are.
@@ -51,7 +66,7 @@ pub struct Place {
     /// Which key of the shard: some 32 users share one.
     pub bucket: u32,
     /// Which field of that key's hash.
-    pub field: [u8; 8],
+    pub field: Field,
 }
 
 /// Users that a key is made for: fewer cost more calls, and more take longer to be found in their key.
@@ -64,27 +79,42 @@ pub struct Layout {
     pub shards: u16,
     /// Keys a shard, at least 1.
     pub buckets: u32,
+    /// Neighbourhoods that follow each other before a key has a second one; follows from the others.
+    turn: u64,
 }
 
 impl Layout {
+    /// The layout of so many shards, of so many keys each.
+    #[must_use]
+    pub fn new(shards: u16, buckets: u32) -> Self {
+        let (shards, buckets) = (shards.clamp(1, SLOTS), buckets.max(1));
+        Self { shards, buckets, turn: turn(GOLDEN, u64::from(shards) * u64::from(buckets)) }
+    }
+
     /// The layout for an expected number of users with some 32 of them a key.
     #[must_use]
     pub fn for_users(shards: u16, users: u64) -> Self {
         let shards = shards.clamp(1, SLOTS);
         let buckets = users.div_ceil(USERS_A_KEY * u64::from(shards)).clamp(1, u64::from(u32::MAX));
-        Self { shards, buckets: u32::try_from(buckets).unwrap_or(u32::MAX) }
+        Self::new(shards, u32::try_from(buckets).unwrap_or(u32::MAX))
     }
 
     /// Where a user's history lives.
     #[must_use]
     pub fn place(&self, user: UserHash) -> Place {
-        let bits = user.0.to_be_bytes();
-        let (place, field) = bits.split_at(8);
-        let halves = |bytes: &[u8]| bytes.try_into().unwrap_or_default();
+        let (place, rest) = user.halves();
         // The keyspace is a line that `place` points into; its integer part is the shard, and that of the rest the bucket.
-        let (shard, rest) = scaled(u64::from_be_bytes(halves(place)), u32::from(self.shards.max(1)));
-        let (bucket, _) = scaled(rest, self.buckets.max(1));
-        Place { shard: u16::try_from(shard).unwrap_or(0), bucket, field: halves(field) }
+        let (shard, behind) = scaled(place, u32::from(self.shards));
+        let (bucket, _) = scaled(behind, self.buckets);
+        // A hash for which this holds is all 128 bits of that number's, so it has been the same user before.
+        let field = if place == place_of(rest) {
+            // Neighbourhoods of one key are of different turns.
+            let turns = (rest >> NEIGHBOUR_BITS) / self.turn;
+            Field::Numbered(turns << NEIGHBOUR_BITS | (rest & ((1 << NEIGHBOUR_BITS) - 1)))
+        } else {
+            Field::Hashed(rest)
+        };
+        Place { shard: u16::try_from(shard).unwrap_or(0), bucket, field }
     }
 }
 

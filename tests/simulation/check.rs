@@ -11,7 +11,7 @@ use weir::{
 
 use super::{
     broker::Out,
-    cluster::{self, ENTRY},
+    cluster::{self, ENTRY, is_history},
     env::lock,
     run::World,
     script::Item,
@@ -354,7 +354,7 @@ impl Judge<'_> {
     fn histories<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
         for item in items {
             let Item::Hash(hash) = item else { continue };
-            for (field, packed) in hash.iter().filter(|(field, _)| field.len() == 8) {
+            for (field, packed) in hash.iter().filter(|(field, packed)| is_history(field, packed)) {
                 // Behind the time: id 6, origin 3.
                 let sends: Vec<&[u8]> = packed.chunks_exact(ENTRY).map(|entry| &entry[5..14]).collect();
                 if sends.iter().collect::<BTreeSet<_>>().len() != sends.len() {

@@ -76,11 +76,17 @@ pub fn node_at(port: u16) -> usize {
     usize::from(port - FIRST_PORT)
 }
 
+/// Whether this is a user's history: fields of users, who are numbers here, are numbers; and so are those of the campaigns'
+/// names, which are short.
+pub fn is_history(field: &[u8], packed: &[u8]) -> bool {
+    field.iter().all(u8::is_ascii_digit) && packed.len() >= ENTRY
+}
+
 /// The entries in the histories of a hash.
 fn entries(item: Option<&Item>) -> BTreeSet<Sent> {
     let Some(Item::Hash(hash)) = item else { return BTreeSet::new() };
-    let histories = hash.iter().filter(|(field, _)| field.len() == 8);
-    histories
+    hash.iter()
+        .filter(|(field, packed)| is_history(field, packed))
         .flat_map(|(field, packed)| packed.chunks_exact(ENTRY).map(|entry| (field.clone(), entry.to_vec())))
         .collect()
 }
@@ -323,7 +329,7 @@ impl Cluster {
                 Item::Hash(hash) => Item::Hash(
                     hash.into_iter()
                         .map(|(field, packed)| {
-                            if field.len() != 8 {
+                            if !is_history(&field, &packed) {
                                 return (field, packed);
                             }
                             let is_kept = |entry: &&[u8]| sent.contains(&(field.clone(), entry.to_vec()));

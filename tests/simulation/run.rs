@@ -171,9 +171,16 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
-        let lanes: Vec<_> = (0..self.lanes)
-            .map(|lane| spawn_local(process.run(Rc::clone(&self).lane(Rc::clone(&process), lane, stop.clone()))))
-            .collect();
+        let one = |lane| {
+            let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
+            // One lane's end is the process's.
+            async move {
+                let end = world.lane(process, lane, stop.clone()).await;
+                stop.cancel();
+                end
+            }
+        };
+        let lanes: Vec<_> = (0..self.lanes).map(|lane| spawn_local(process.run(one(lane)))).collect();
         for lane in lanes {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
@@ -183,8 +190,6 @@ impl World {
                     self.broken.borrow_mut().push(format!("a lane ended: {message}"));
                 }
             }
-            // One lane's end is the process's.
-            stop.cancel();
         }
         process.kill();
     }

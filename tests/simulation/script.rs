@@ -1,4 +1,5 @@
-//! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `bit`.
+//! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `cmsgpack`,
+//! `bit`.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -38,7 +39,7 @@ pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) ->
 
 /// The script with so little work to a call that the rest is put off soon.
 pub fn impatient(source: &str) -> String {
-    let little = |line: &'_ str| match line.strip_prefix("local MAX_WORK = ") {
+    let little = |line: &'_ str| match line.trim_start().strip_prefix("local MAX_WORK = ") {
         Some(_) => "local MAX_WORK = 40\n".to_owned(),
         None => format!("{line}\n"),
     };
@@ -98,11 +99,14 @@ fn interpreter() -> mlua::Result<Lua> {
     let structs = lua.create_table()?;
     structs.set("pack", lua.create_function(pack)?)?;
     structs.set("unpack", lua.create_function(unpack)?)?;
+    let msgpack = lua.create_table()?;
+    msgpack.set("unpack", lua.create_function(unpack_msgpack)?)?;
     let bit = lua.create_table()?;
     bit.set("band", lua.create_function(|_, (a, b): (u32, u32)| Ok(a & b))?)?;
     let globals = lua.globals();
     globals.set("redis", redis)?;
     globals.set("struct", structs)?;
+    globals.set("cmsgpack", msgpack)?;
     globals.set("bit", bit)?;
     Ok(lua)
 }
@@ -202,5 +206,31 @@ fn unpack(lua: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> m
         at = end;
     }
     out.push(LuaValue::Integer(i64::try_from(at + 1).unwrap()));
+    Ok(out)
+}
+
+/// Short strings and integers are all that the scripts are given in MessagePack.
+fn unpack_msgpack(lua: &Lua, bytes: Bytes) -> mlua::Result<Variadic<LuaValue>> {
+    let bytes = bytes.as_bytes();
+    let mut rest = &*bytes;
+    let mut out = Variadic::new();
+    while let Some((&head, behind)) = rest.split_first() {
+        let width = match head {
+            0xa0..=0xbf => usize::from(head - 0xa0),
+            0x00..=0x7f | 0xe0..=0xff => 0,
+            0xcc..=0xcf => 1 << (head - 0xcc),
+            0xd0..=0xd3 => 1 << (head - 0xd0),
+            _ => return Err(mlua::Error::runtime("Bad data format in input.")),
+        };
+        let part = behind.get(..width).ok_or_else(|| mlua::Error::runtime("Missing bytes in input."))?;
+        let sign = if head >= 0xd0 && part.first().is_some_and(|byte| *byte >= 0x80) { -1 } else { 0 };
+        let number = || part.iter().fold(sign, |number: i64, byte| number << 8 | i64::from(*byte));
+        out.push(match head {
+            0xa0..=0xbf => LuaValue::String(lua.create_string(part)?),
+            0x00..=0x7f | 0xe0..=0xff => LuaValue::Number(f64::from(head.cast_signed())),
+            _ => LuaValue::Number(number() as f64),
+        });
+        rest = &behind[width..];
+    }
     Ok(out)
 }

@@ -169,14 +169,15 @@ impl Store for SimStore {
     }
 }
 
-/// Where a user's history is found: the field in its bucket's hash.
+/// Where a user's history is found: the field in its bucket's hash. All users of a run are neighbours, so no two have the
+/// same.
 pub fn field_of(user: &str) -> Vec<u8> {
     field_of_hash(UserHash::of(user))
 }
 
 fn field_of_hash(user: UserHash) -> Vec<u8> {
     let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
-    layout.place(user).field.to_vec()
+    layout.place(user).field.to_bytes()
 }
 
 /// How the checker and the rebuild know an entry again: its time and its intent's id.

@@ -71,6 +71,55 @@ fn neighbours_share_a_key_and_no_two_users_a_place() {
 }
 
 #[test]
+fn neighbourhoods_of_a_key_are_a_turn_apart_and_no_further_than_they_must() {
+    for (shards, buckets) in [(1, 1), (1, 2), (1, 7), (51, 4), (128, 15), (256, 8), (256, 4_096), (1024, 1_300)] {
+        let layout = Layout::new(shards, buckets);
+        let parts = u128::from(shards) * u128::from(buckets);
+        // How far neighbourhood `n` is from a multiple of 2^64.
+        let distance = |n: u64| n.wrapping_mul(GOLDEN).min(n.wrapping_mul(GOLDEN).wrapping_neg());
+        let too_near = |n: &u64| u128::from(distance(*n)) * parts < 1 << 64;
+        assert_eq!((1..).find(too_near), Some(layout.turn), "{shards} shards of {buckets} keys");
+        // Keys of as many users as they are made for number them with two digits, and some of the third.
+        assert!(u128::from(layout.turn) * 5 > parts * 2 || parts < 4, "{layout:?}");
+    }
+}
+
+#[test]
+fn a_user_is_numbered_among_those_of_its_key() {
+    let layout = layout();
+    let field = |id: &str| layout.place(UserHash::of(id)).field;
+    assert_eq!((field("0"), field("31"), field("32")), (Field::Numbered(0), Field::Numbered(31), Field::Numbered(0)));
+    // One byte in Redis: numbers below 128.
+    let small = |number: u64| matches!(field(&number.to_string()), Field::Numbered(..128));
+    assert!((0..USERS).all(small));
+    assert!(matches!(field("user-1"), Field::Hashed(_)));
+}
+
+#[test]
+fn no_two_users_share_a_place_whatever_the_layout() {
+    for layout in [Layout::new(1, 1), Layout::new(3, 5), Layout::new(64, 98), Layout::new(SLOTS, u32::MAX)] {
+        for (kind, ids) in populations() {
+            let places = ids.iter().step_by(7).map(|id| {
+                let place = layout.place(UserHash::of(id));
+                (place.shard, place.bucket, place.field.to_bytes())
+            });
+            assert!(counts(places).iter().all(|count| *count == 1.0), "{kind} in {layout:?}");
+        }
+        let field = |id: u64| layout.place(UserHash::of(&id.to_string())).field;
+        assert!(matches!(field(u64::MAX), Field::Numbered(_)), "{layout:?}");
+    }
+}
+
+#[test]
+fn a_hash_is_not_written_as_a_number_is() {
+    let digits = u64::from_be_bytes(*b"12345678");
+    assert_eq!(Field::Hashed(digits).to_bytes(), b"12345678\0");
+    assert_eq!(Field::Numbered(12_345_678).to_bytes(), b"12345678");
+    assert_eq!(Field::Hashed(1).to_bytes(), [0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(Field::Numbered(u64::MAX).to_bytes(), u64::MAX.to_string().as_bytes());
+}
+
+#[test]
 fn only_canonical_numbers_are_numbers() {
     for (id, expected) in [
         ("0", Some(0)),

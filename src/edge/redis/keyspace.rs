@@ -178,7 +178,7 @@ impl Meta {
         }
         let created_at = field("created_at")?;
         let meta = Self {
-            layout: Layout { shards, buckets },
+            layout: Layout::new(shards, buckets),
             epoch: field("epoch")?.to_owned(),
             history_ms: number("history_ms", field("history_ms")?)?,
             created_at: Time::from_rfc3339(created_at)

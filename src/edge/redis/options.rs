@@ -140,7 +140,7 @@ pub enum BadOptions {
 }
 
 impl RedisOptions {
-    /// Options for these URLs, the rest as it is unless set: prefix `weir`, 256 shards, a million users, 8
+    /// Options for these URLs, the rest as it is unless set: prefix `weir`, 128 shards, a million users, 8
     /// days of history, no waiting for replicas, 2 s for a reply and 1 s for a connection, 8 tries.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl RedisOptions {
             database,
             tls: tls.then(TlsFiles::default),
             prefix: "weir".to_owned(),
-            shards: 256,
+            shards: 128,
             users: 1_000_000,
             history_ms: 8 * 24 * 3600 * 1000,
             tuning: Tuning::Advise,

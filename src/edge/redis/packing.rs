@@ -1,7 +1,9 @@
 //! The bytes that go to `lua/admit.lua`; its header says what they are.
 
+mod msgpack;
 mod sets;
 
+use msgpack::{put_integer, put_string};
 pub(super) use sets::CapSets;
 use sets::Ways;
 
@@ -11,14 +13,17 @@ use crate::domain::{
     class::{Campaign, Kind},
     decide::MAX_AHEAD_MS,
     history::{EPOCH_MS, MAX_ENTRY_MS},
+    shard::Field,
     time::Time,
 };
 
 /// A send's class, in numbers.
 pub(super) type ClassNumbers = (Kind, Campaign);
 
-/// Bytes of one send in a call.
-const SEND_BYTES: usize = 16;
+/// Bytes of most sends in a call.
+const SEND_BYTES: usize = 18;
+/// What a key lives on for above two retentions, for clocks of workers that differ.
+const DAY_MS: i64 = 86_400_000;
 
 /// A time as the script counts it: ms since 2020, kept to what an entry can hold with room for the entries
 /// that may be ahead.
@@ -41,46 +46,79 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     out.push(u8::try_from(count).unwrap_or(u8::MAX));
 }
 
-/// The last five arguments of one call: cap sets, ways to ask, fields, sends, and how they belong together. `sends` are
-/// in the order of bucket, user, batch.
+/// A field, behind its length.
+pub(super) fn put_field(out: &mut Vec<u8>, field: Field) {
+    let at = out.len();
+    out.push(0);
+    field.put(out);
+    out[at] = u8::try_from(out.len() - at - 1).unwrap_or(u8::MAX);
+}
+
+/// What is the same for all calls of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// The batch's clock.
+    pub(super) now: Time,
+    /// How long sends are remembered, in milliseconds.
+    pub(super) retention_ms: i64,
+    /// Whether a user is written again whose send is a replay.
+    pub(super) touch: bool,
+}
+
+impl Terms {
+    fn pack(&self) -> Vec<u8> {
+        let now = script_time(self.now);
+        let mut out = Vec::with_capacity(128);
+        put_integer(&mut out, now.cast_signed());
+        put_string(&mut out, |out| out.extend_from_slice(&now.to_be_bytes()[3..]));
+        put_integer(&mut out, self.retention_ms);
+        put_integer(&mut out, self.touch.into());
+        let time_to_live = self.retention_ms.saturating_mul(2).saturating_add(DAY_MS);
+        put_string(&mut out, |out| out.extend_from_slice(itoa::Buffer::new().format(time_to_live).as_bytes()));
+        out
+    }
+}
+
+/// All arguments of one call but the epoch: terms and ways to ask, cap sets, fields, sends, and how they belong together.
+/// `sends` are in the order of bucket, user, batch.
 pub(super) fn pack_call(
+    terms: &Terms,
     sets: &CapSets,
     sends: &[Planned],
     asks: &[Ask<'_>],
     numbers: &[Option<ClassNumbers>],
 ) -> [Vec<u8>; 5] {
-    let mut ways = Ways::new(sets);
-    let mut fields = Vec::with_capacity(sends.len() * 8);
+    let mut ways = Ways::new(sets, terms);
+    let mut fields = Vec::with_capacity(sends.len() * 4);
     let mut packed = Vec::with_capacity(sends.len() * SEND_BYTES);
-    let (mut shape, mut counts) = (Vec::new(), Vec::new());
+    let mut users_of = Vec::new();
     for bucket in sends.chunk_by(|a, b| a.place.bucket == b.place.bucket) {
-        let before = counts.len();
+        let mut users = 0;
         for user in bucket.chunk_by(|a, b| a.place.field == b.place.field) {
-            fields.extend_from_slice(&user[0].place.field);
-            put_count(&mut counts, user.len());
-            for send in user {
+            users += 1;
+            put_string(&mut fields, |out| user[0].place.field.put(out));
+            let simple = user.iter().all(|send| ways.is_simple(&asks[send.ask]));
+            for (send, left) in user.iter().zip((0..user.len()).rev()) {
                 let ask = &asks[send.ask];
-                packed.push(ways.number(ask));
-                pack_send(&mut packed, ask, numbers[send.ask].unwrap_or_default());
+                let way = ways.place(ask, simple);
+                put_integer(&mut packed, if left > 0 { -way } else { way });
+                put_send(&mut packed, ask, numbers[send.ask].unwrap_or_default());
             }
         }
-        put_count(&mut shape, counts.len() - before);
+        put_count(&mut users_of, users);
     }
-    if counts.len() != sends.len() {
-        shape.extend_from_slice(&counts);
-    }
-    let (sets, ways) = ways.pack();
-    [sets, ways, fields, packed, shape]
+    let (terms, sets) = ways.pack();
+    [terms, sets, fields, packed, users_of]
 }
 
-fn pack_send(out: &mut Vec<u8>, ask: &Ask<'_>, (kind, campaign): ClassNumbers) {
-    let mut bytes = [0; SEND_BYTES - 1];
-    bytes[0..6].copy_from_slice(&ask.id.0.to_be_bytes()[2..]);
-    bytes[6..9].copy_from_slice(&ask.origin.0.to_be_bytes()[1..]);
-    bytes[9..11].copy_from_slice(&kind.0.to_be_bytes());
-    bytes[11..14].copy_from_slice(&campaign.0.to_be_bytes()[1..]);
-    bytes[14] = ask.cost;
-    out.extend_from_slice(&bytes);
+fn put_send(out: &mut Vec<u8>, ask: &Ask<'_>, (kind, campaign): ClassNumbers) {
+    put_string(out, |out| out.extend_from_slice(&ask.id.0.to_be_bytes()[2..]));
+    put_string(out, |out| {
+        out.extend_from_slice(&ask.origin.0.to_be_bytes()[1..]);
+        out.extend_from_slice(&kind.0.to_be_bytes());
+        out.extend_from_slice(&campaign.0.to_be_bytes()[1..]);
+        out.push(ask.cost);
+    });
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     names::Names,
     node::{Reply, Request},
     open::get_epoch,
-    packing::{CapSets, ClassNumbers, pack_call, script_time},
+    packing::{CapSets, ClassNumbers, Terms, pack_call, script_time},
     plan::{self, Planned},
     reply::{Outcome, read_reply},
     script::Script,
@@ -209,14 +209,13 @@ impl<'a> Pass<'a> {
             }
             CallKind::OneKey => "",
         };
-        let touch = if cluster.options().wait_replicas > 0 { "1" } else { "0" };
-        let mut args = vec![
-            epoch.as_bytes().to_vec(),
-            script_time(self.batch.now).to_string().into_bytes(),
-            self.keyspace.meta().history_ms.to_string().into_bytes(),
-            touch.as_bytes().to_vec(),
-        ];
-        args.extend(pack_call(sets, &call.sends, &self.batch.asks, &self.numbers));
+        let terms = Terms {
+            now: self.batch.now,
+            retention_ms: self.keyspace.meta().history_ms,
+            touch: cluster.options().wait_replicas > 0,
+        };
+        let mut args = vec![epoch.as_bytes().to_vec()];
+        args.extend(pack_call(&terms, sets, &call.sends, &self.batch.asks, &self.numbers));
         cluster.stats().call(call.sends.len());
         let detour = self.detours.get(&(shard, bucket)).filter(|_| call.kind == CallKind::OneKey).cloned();
         Routed { slot: self.keyspace.slot(shard), detour, request: Request::Call { script: Script::Admit, keys, args } }

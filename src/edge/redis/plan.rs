@@ -72,9 +72,10 @@ pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::shard::Field;
 
     fn send(shard: u16, user: u8, ask: usize) -> Planned {
-        Planned { place: Place { shard, bucket: u32::from(user % 3), field: [user; 8] }, ask }
+        Planned { place: Place { shard, bucket: u32::from(user % 3), field: Field::Numbered(user.into()) }, ask }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
     node::Request,
     open::get_epoch,
     options::RedisOptions,
-    packing::script_time,
+    packing::{put_field, script_time},
     renewal::renewed,
     script::Script,
     sequence::{self, Sequences},
@@ -154,16 +154,16 @@ fn request(keyspace: &Keyspace, epoch: &str, field: &str, piece: &[(Place, usize
     buckets.dedup();
     let mut keys = vec![keyspace.epoch_key(shard), keyspace.marks_key(shard)];
     keys.extend(buckets.iter().map(|bucket| keyspace.bucket_key(shard, *bucket)));
-    let mut items = Vec::with_capacity(27 * piece.len());
+    let mut items = Vec::with_capacity(24 * piece.len());
     for (place, at) in piece {
         let Refund { id, at: time, offset, .. } = refunds[*at];
         let key = u16::try_from(buckets.binary_search(&place.bucket).unwrap_or_default()).unwrap_or_default();
         let time = time.map_or(MAX_ENTRY_MS.cast_unsigned(), script_time);
         items.extend_from_slice(&key.to_be_bytes());
-        items.extend_from_slice(&place.field);
         items.extend_from_slice(&id.0.to_be_bytes()[2..]);
         items.extend_from_slice(&time.to_be_bytes()[3..]);
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
+        put_field(&mut items, place.field);
     }
     Request::Call { script: Script::Refund, keys, args: vec![epoch.as_bytes().to_vec(), field.into(), items] }
 }

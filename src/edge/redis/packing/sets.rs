@@ -1,18 +1,16 @@
 //! Cap sets as the script reads them, and the ways to ask that one call has of them.
 
-use super::{put_count, put_u16, put_u48};
+use super::{Terms, msgpack::put_integer, put_count, put_u16, put_u48};
 use crate::domain::{
     admit::{Ask, CapQuery},
     class::{Filter, Kind, KindTable},
     decide::{Record, Scope},
-    history::EPOCH_MS,
+    history::{ENTRY_BYTES, EPOCH_MS},
     window::Window,
 };
 
 /// The most caps of a set that the script looks at without a walk: beyond, counting is no dearer.
 const MAX_SIMPLE_CAPS: usize = 8;
-/// Where the number of caps of a simple way would be: it is none.
-const NOT_SIMPLE: u8 = u8::MAX;
 
 /// Bit k of byte k/8 for each kind that a filter speaks of; nothing behind the last one.
 fn bits_of(kinds: impl Iterator<Item = Kind>) -> Vec<u8> {
@@ -36,8 +34,8 @@ pub(in crate::edge::redis) struct CapSets {
 
 struct PackedSet {
     caps: Vec<PackedCap>,
-    /// The set as a simple way has it, where it can be one.
-    simple: Option<Vec<u8>>,
+    /// Limits and lengths, in milliseconds, where the set can be that of a simple way.
+    simple: Option<Vec<(u32, i64)>>,
 }
 
 struct PackedCap {
@@ -63,24 +61,16 @@ impl PackedCap {
     }
 }
 
-/// Caps that the script can look at without a walk: few, sliding, on all kinds and campaigns.
-fn simple(caps: &[CapQuery]) -> Option<Vec<u8>> {
+/// Limits and lengths of caps that the script can look at without a walk: few, sliding, on all kinds and campaigns.
+fn simple(caps: &[CapQuery]) -> Option<Vec<(u32, i64)>> {
     if caps.len() > MAX_SIMPLE_CAPS {
         return None;
     }
-    let least = caps.iter().map(|cap| cap.limit).min().unwrap_or(u32::MAX);
-    let mut packed = Vec::with_capacity(5 + 10 * caps.len());
-    put_count(&mut packed, caps.len());
-    packed.extend_from_slice(&least.to_be_bytes());
-    for cap in caps {
-        let (Window::Sliding { length_ms }, Scope::Every, true) = (cap.window, cap.scope, cap.filter.is_everything())
-        else {
-            return None;
-        };
-        packed.extend_from_slice(&cap.limit.to_be_bytes());
-        put_u48(&mut packed, length_ms);
-    }
-    Some(packed)
+    let of = |cap: &CapQuery| match (cap.window, cap.scope) {
+        (Window::Sliding { length_ms }, Scope::Every) if cap.filter.is_everything() => Some((cap.limit, length_ms)),
+        (Window::Sliding { .. } | Window::Calendar { .. }, Scope::Every | Scope::SameCampaign) => None,
+    };
+    caps.iter().map(of).collect()
 }
 
 impl CapSets {
@@ -114,46 +104,92 @@ enum Walk {
     Needed,
 }
 
-/// The ways to ask of one call: in their order the sends name them by number.
+/// The ways to ask of one call: the sends name them by their places among the numbers of its terms.
 pub(super) struct Ways<'s> {
     all: &'s CapSets,
-    ways: Vec<(usize, Record, Walk)>,
+    terms: &'s Terms,
+    ways: Vec<Way>,
+}
+
+struct Way {
+    set: usize,
+    record: Record,
+    walk: Walk,
+    place: i64,
+}
+
+/// Where the first way is, from 1.
+const FIRST_PLACE: i64 = 6;
+/// Numbers of a way before those of its caps.
+const WAY_NUMBERS: i64 = 4;
+/// What a limit of so many sends is in bytes of a history.
+fn in_bytes(limit: u32) -> i64 {
+    i64::from(limit) * ENTRY_BYTES as i64
 }
 
 impl<'s> Ways<'s> {
-    pub(super) fn new(all: &'s CapSets) -> Self {
-        Self { all, ways: Vec::new() }
+    pub(super) fn new(all: &'s CapSets, terms: &'s Terms) -> Self {
+        Self { all, terms, ways: Vec::new() }
     }
 
-    /// The number of a send's way. There are no more ways than sends in a call, and those are at most 256.
-    pub(super) fn number(&mut self, ask: &Ask<'_>) -> u8 {
-        let simple = ask.cost == 1 && self.all.sets[ask.cap_set].simple.is_some();
-        let way = (ask.cap_set, ask.record, if simple { Walk::Unneeded } else { Walk::Needed });
-        let number = self.ways.iter().position(|known| *known == way).unwrap_or_else(|| {
-            self.ways.push(way);
-            self.ways.len() - 1
-        });
-        u8::try_from(number).unwrap_or(u8::MAX)
+    /// Whether a send may be decided without a walk, as far as it and its caps go.
+    pub(super) fn is_simple(&self, ask: &Ask<'_>) -> bool {
+        ask.cost == 1 && self.all.sets[ask.cap_set].simple.is_some()
     }
 
-    /// The arguments of the script: the cap sets that are asked for, and the ways.
+    /// The place of a send's way; `simple`: whether all sends of its user are.
+    pub(super) fn place(&mut self, ask: &Ask<'_>, simple: bool) -> i64 {
+        let walk = if simple { Walk::Unneeded } else { Walk::Needed };
+        let is = |way: &&Way| way.set == ask.cap_set && way.record == ask.record && way.walk == walk;
+        if let Some(known) = self.ways.iter().find(is) {
+            return known.place;
+        }
+        let place = self.ways.last().map_or(FIRST_PLACE, |last| self.last_place(last) + 1);
+        self.ways.push(Way { set: ask.cap_set, record: ask.record, walk, place });
+        place
+    }
+
+    /// The caps of a simple way.
+    fn caps(&self, way: &Way) -> &'s [(u32, i64)] {
+        match (&self.all.sets[way.set].simple, way.walk) {
+            (Some(caps), Walk::Unneeded) => caps,
+            (_, Walk::Needed) | (None, Walk::Unneeded) => &[],
+        }
+    }
+
+    /// The place of a way's last number.
+    fn last_place(&self, way: &Way) -> i64 {
+        way.place + WAY_NUMBERS - 1 + 2 * i64::try_from(self.caps(way).len()).unwrap_or(0)
+    }
+
+    /// The arguments of the script: terms and ways, and the cap sets that are asked for.
     pub(super) fn pack(&self) -> (Vec<u8>, Vec<u8>) {
-        let mut wanted: Vec<usize> = self.ways.iter().map(|(set, ..)| *set).collect();
+        let mut wanted: Vec<usize> = self.ways.iter().map(|way| way.set).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let mut ways = Vec::with_capacity(32 * self.ways.len());
-        for (set, record, walk) in &self.ways {
-            put_u16(&mut ways, wanted.binary_search(set).unwrap_or_default());
-            ways.push(match record {
-                Record::IfAllowed => 0,
-                Record::Always => 1,
-            });
-            match (&self.all.sets[*set].simple, walk) {
-                (Some(simple), Walk::Unneeded) => ways.extend_from_slice(simple),
-                (_, Walk::Needed) | (None, Walk::Unneeded) => ways.push(NOT_SIMPLE),
+        let mut out = self.terms.pack();
+        for way in &self.ways {
+            let least = match way.walk {
+                Walk::Unneeded => self.caps(way).iter().map(|(limit, _)| *limit).min().unwrap_or(u32::MAX),
+                Walk::Needed => 0,
+            };
+            put_integer(&mut out, in_bytes(least));
+            let set = wanted.binary_search(&way.set).unwrap_or_default() + 1;
+            put_integer(&mut out, i64::try_from(set).unwrap_or(0));
+            put_integer(
+                &mut out,
+                match way.record {
+                    Record::IfAllowed => 0,
+                    Record::Always => 1,
+                },
+            );
+            put_integer(&mut out, self.last_place(way));
+            for &(limit, length_ms) in self.caps(way) {
+                put_integer(&mut out, in_bytes(limit));
+                put_integer(&mut out, length_ms);
             }
         }
-        (self.all.pack(&wanted), ways)
+        (out, self.all.pack(&wanted))
     }
 }
 

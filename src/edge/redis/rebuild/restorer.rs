@@ -17,7 +17,7 @@ use crate::{
         keyspace::Keyspace,
         names::Names,
         node::Request,
-        packing::script_time,
+        packing::{put_field, script_time},
         plan::MAX_USERS_A_CALL,
         refunds::{self, Wanted},
         script::Script,
@@ -189,7 +189,7 @@ fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[Placed]
         keys.push(keyspace.bucket_key(shard, bucket[0].0.bucket));
         let users = || bucket.chunk_by(|a, b| a.0.field == b.0.field);
         put(&mut items, users().count());
-        users().for_each(|user| items.extend_from_slice(&user[0].0.field));
+        users().for_each(|user| put_field(&mut items, user[0].0.field));
         for user in users() {
             put(&mut items, user.len());
             user.iter().for_each(|(_, entry)| items.extend_from_slice(entry));
