@@ -13,6 +13,7 @@ use super::{
             trie::{EventMember, Slot, Trie},
         },
         intent::MAX_ID_BYTES,
+        number,
         time::Time,
         zone::Zone,
     },
@@ -177,27 +178,14 @@ pub(super) fn millis(number: &str) -> Option<Time> {
     number.parse().ok().and_then(Time::from_millis)
 }
 
-/// Whether digits are so few that their value is below 2^63.
+/// Whether digits are so few that their value is below 2^64.
 pub(super) fn is_short(digits: &str) -> bool {
-    digits.len() <= 18
+    digits.len() <= number::MAX_DIGITS
 }
 
 /// The time that a few digits give in milliseconds since 1970.
 pub(super) fn short_time(digits: &str) -> Option<Time> {
-    if !is_short(digits) {
-        return None;
-    }
-    let (eights, rest) = digits.as_bytes().as_chunks();
-    let begun = eights.iter().fold(0, |value, eight| value * 100_000_000 + eight_digits(*eight));
-    Time::from_millis(rest.iter().fold(begun, |value, digit| value * 10 + i64::from(digit - b'0')))
-}
-
-/// The value of eight digits: neighbours are put together, three times.
-fn eight_digits(digits: [u8; 8]) -> i64 {
-    let ones = u64::from_le_bytes(digits) - u64::from_le_bytes([b'0'; 8]);
-    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
-    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
-    ((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF).cast_signed()
+    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
 }
 
 impl<'a> Given<'_, 'a> {
