@@ -1,6 +1,10 @@
 //! Where a user's history lives: shard, bucket and field, all from 128 bits made of the user id.
 
+use std::cmp::Ordering;
+
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+
+use super::number;
 
 /// Hash slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -24,21 +28,14 @@ impl UserHash {
     /// The hash of a user id's canonical text (`42` for both `42` and `"42"`).
     #[must_use]
     pub fn of(user_id: &str) -> Self {
-        let Some(number) = number(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
+        let Some(number) = number::canonical(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
         let place = (number >> NEIGHBOUR_BITS).wrapping_mul(GOLDEN);
         Self(u128::from(place) << 64 | u128::from(number))
     }
 }
 
-/// The number that a user id is, if it is one and written as numbers are.
-fn number(user_id: &str) -> Option<u64> {
-    let digits = user_id.as_bytes();
-    let canonical = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || digits == b"0";
-    if canonical { user_id.parse().ok() } else { None }
-}
-
-/// The place of one user's history in a keyspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The place of one user's history in a keyspace. Places are in the order of shards, then keys, then fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Which shard: decides the slot.
     pub shard: u16,
@@ -46,6 +43,21 @@ pub struct Place {
     pub bucket: u32,
     /// Which field of that key's hash.
     pub field: [u8; 8],
+}
+
+/// As it would be derived, but that the field is compared as a number: bytes are compared by a call, for each step of sorting
+/// a batch.
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |place: &Self| (place.shard, place.bucket, u64::from_be_bytes(place.field));
+        order(self).cmp(&order(other))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Users that a key is made for: fewer cost more calls, and more take longer to be found in their key.

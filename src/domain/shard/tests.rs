@@ -85,7 +85,7 @@ fn only_canonical_numbers_are_numbers() {
         ("4 2", None),
         ("u42", None),
     ] {
-        assert_eq!(number(id), expected, "{id}");
+        assert_eq!(number::canonical(id), expected, "{id}");
     }
     assert_ne!(UserHash::of("042"), UserHash::of("42"));
 }
@@ -99,4 +99,18 @@ fn tags_are_the_first_numbers_in_their_slots() {
         }
     }
     assert_eq!(shard_tags(1024)[..4], ["3560", "4883", "13280", "2631"]);
+}
+
+#[test]
+fn places_are_in_the_order_of_shards_then_keys_then_fields() {
+    let numbers = [0, 1, 255, 256, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+    let place = |&(shard, bucket, number): &(u16, u32, u64)| Place { shard, bucket, field: number.to_be_bytes() };
+    let all: Vec<_> = [0, 1, 256].iter().flat_map(|&shard| [0, 255, 65_536].map(|bucket| (shard, bucket))).collect();
+    let all: Vec<_> = all.iter().flat_map(|&(shard, bucket)| numbers.map(|number| (shard, bucket, number))).collect();
+    for a in all.iter().map(place) {
+        for b in all.iter().map(place) {
+            let expected = (a.shard, a.bucket, a.field).cmp(&(b.shard, b.bucket, b.field));
+            assert_eq!(a.cmp(&b), expected, "{a:?} {b:?}");
+        }
+    }
 }
