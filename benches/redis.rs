@@ -1,7 +1,8 @@
 //! The store beside the published way, on one Redis of its own: `cargo bench --bench redis -- 300000`.
 //!
-//! CPU of the server and redis.calls a decision, bytes a user, and the longest script calls where they are worst. The
-//! server's own clock times the calls (SLOWLOG), so what else the machine does is in the longest of them.
+//! CPU of the server and redis.calls a decision, what asking costs the worker, bytes a user, and the longest script calls
+//! where they are worst. The server's own clock times the calls (SLOWLOG), so what else the machine does is in the longest of
+//! them.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +10,7 @@
     reason = "a bench that cannot be set up should say so and end; it prints figures"
 )]
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, fs, sync::Arc};
 
 use testkit::{redis::RedisServer, unique};
 use weir::{
@@ -66,24 +67,32 @@ fn server() -> RedisServer {
 struct Spent(f64, f64);
 
 impl Spent {
-    fn of(name: &str, picked: &[u32], decide: impl FnOnce(&RedisServer, &[u32])) -> Self {
+    /// `decide` says what CPU it took to ask, in microseconds.
+    fn of(name: &str, picked: &[u32], decide: impl FnOnce(&RedisServer, &[u32]) -> f64) -> Self {
         let server = server();
         let before = figures(&server);
-        decide(&server, picked);
+        let worker_us = decide(&server, picked);
         let after = figures(&server);
         let users = picked.iter().collect::<HashSet<_>>().len() as f64;
         let decided = picked.len() as f64;
         let spent = Self((after.cpu_us - before.cpu_us) / decided, (after.bytes - before.bytes) / users);
         let (calls, scripts) = (after.calls - before.calls, after.scripts - before.scripts);
         println!(
-            "{name}: {:.2} us of Redis CPU, {:.3} script calls, {:.3} redis.calls a decision; {:.0} bytes a user",
+            "{name}: {:.2} us of Redis CPU, {:.2} of the worker's, {:.3} script calls, {:.3} redis.calls a decision; {:.0} bytes a user",
             spent.0,
+            worker_us / decided,
             scripts / decided,
             calls / decided,
             spent.1
         );
         spent
     }
+}
+
+/// CPU time of this thread so far, in microseconds.
+fn own_cpu_us() -> f64 {
+    let times = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    times.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e3
 }
 
 struct Figures {
@@ -109,12 +118,13 @@ fn figures(server: &RedisServer) -> Figures {
 }
 
 /// The published way, pipelined.
-fn published_way(server: &RedisServer, picked: &[u32]) {
+fn published_way(server: &RedisServer, picked: &[u32]) -> f64 {
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let load = |connection: &mut redis::Connection| {
         redis::cmd("SCRIPT").arg("LOAD").arg(include_str!("zset_baseline.lua")).query::<String>(connection)
     };
     let sha = load(&mut connection).unwrap();
+    let before = own_cpu_us();
     for (some, first) in picked.chunks(PIPELINE).zip((0..).step_by(PIPELINE)) {
         let mut pipeline = redis::Pipeline::with_capacity(PIPELINE);
         for (&user, number) in some.iter().zip(first..) {
@@ -125,6 +135,7 @@ fn published_way(server: &RedisServer, picked: &[u32]) {
         }
         pipeline.exec(&mut connection).unwrap();
     }
+    own_cpu_us() - before
 }
 
 fn uuid(number: usize) -> String {
@@ -156,21 +167,30 @@ fn ask(user: u32, number: usize, cap_set: usize) -> Ask<'static> {
     }
 }
 
-async fn decide(store: &mut RedisStore, now: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'_>>) {
-    let mut answers = vec![None; asks.len()];
-    let batch = AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), asks };
-    store.admit(&batch, &mut answers).await.unwrap();
+fn batch(now: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'static>>) -> AdmitBatch<'static> {
+    AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), asks }
 }
 
-async fn weir(server: &RedisServer, picked: &[u32], shards: u16) {
+async fn decide(store: &mut RedisStore, batch: &AdmitBatch<'_>) {
+    let mut answers = vec![None; batch.asks.len()];
+    store.admit(batch, &mut answers).await.unwrap();
+}
+
+async fn weir(server: &RedisServer, picked: &[u32], shards: u16) -> f64 {
     let users = picked.iter().max().map_or(1, |most| u64::from(*most) + 1);
     let mut store = store(server, shards, users).await;
     let sets = CAPS.map(|(daily, weekly)| vec![sliding(daily, DAY_MS), sliding(weekly, 7 * DAY_MS)]);
-    for (some, now) in picked.chunks(BATCH).zip(0..) {
+    let batches = picked.chunks(BATCH).zip(0..).map(|(some, now)| {
         let first = usize::try_from(now).unwrap() * BATCH;
         let asks = some.iter().zip(first..).map(|(&user, number)| ask(user, number, user as usize % CAPS.len()));
-        decide(&mut store, now, &sets, asks.collect()).await;
+        batch(now, &sets, asks.collect())
+    });
+    let batches: Vec<AdmitBatch<'_>> = batches.collect();
+    let before = own_cpu_us();
+    for batch in &batches {
+        decide(&mut store, batch).await;
     }
+    own_cpu_us() - before
 }
 
 /// Where a script call may be long.
@@ -221,7 +241,7 @@ async fn worst(case: Case) {
                 number += 1;
             }
         }
-        decide(&mut store, round, std::slice::from_ref(&caps), asks).await;
+        decide(&mut store, &batch(round, std::slice::from_ref(&caps), asks)).await;
     }
     let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]).unwrap();
     let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"]).unwrap();

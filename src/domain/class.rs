@@ -5,7 +5,10 @@
 //! means "none given"; the highest number means "one of those that came after the table was full" and matches
 //! every filter, so that a flood of invented names can never open a way around a cap.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{Hash, Hasher},
+};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -37,7 +40,7 @@ impl Campaign {
 }
 
 /// The names of an intent's class, as they came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassNames<'a> {
     /// `push`, `email`, ...
     pub channel: Option<&'a str>,
@@ -45,6 +48,16 @@ pub struct ClassNames<'a> {
     pub category: Option<&'a str>,
     /// The campaign's name.
     pub campaign: Option<&'a str>,
+}
+
+/// Every intent's class is hashed, so in few steps: the lengths together, then the texts, one after the other.
+impl Hash for ClassNames<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let names = [self.channel, self.category, self.campaign];
+        let lengths = names.map(|name| name.map_or(0, |name| name.len() as u64 + 1));
+        state.write_u64(lengths[0] ^ lengths[1].rotate_left(21) ^ lengths[2].rotate_left(42));
+        names.into_iter().flatten().for_each(|name| state.write(name.as_bytes()));
+    }
 }
 
 impl ClassNames<'_> {

@@ -1,6 +1,8 @@
 //! JSON that is written piece by piece, where serde would cost too much: the bytes are those that serde_json writes. And
 //! what reading and writing have in common.
 
+use wide::u8x16;
+
 use super::time::Time;
 
 /// JSON so far. Each call adds to it.
@@ -53,43 +55,43 @@ impl Json {
     }
 }
 
-/// How many bytes a text begins with that stand in a JSON string as they are: up to the first quote, backslash or control
-/// character. Looks at eight at a time.
+/// Bytes that [`marks`] looks at together.
+pub(super) const BLOCK: usize = 64;
+
+/// Which bytes mean something in a JSON string, or may not stand there: quotes, backslashes and control characters, one bit
+/// each, the first byte's lowest.
 #[inline(always)]
-pub(super) fn plain_bytes(text: &[u8]) -> usize {
-    let (words, rest) = text.as_chunks();
-    for (at, eight) in words.iter().enumerate() {
-        let found = not_plain(*eight);
-        if found != 0 {
-            return at * 8 + found.trailing_zeros() as usize / 8;
-        }
-    }
-    let plain = rest.iter().position(is_not_plain).unwrap_or(rest.len());
-    words.len() * 8 + plain
+pub(super) fn marks(block: &[u8; BLOCK]) -> u64 {
+    let (vectors, _) = block.as_chunks();
+    vectors.iter().rev().fold(0, |marks, vector| marks << 16 | u64::from(marks_of(*vector)))
+}
+
+/// The same of 16 bytes.
+#[inline(always)]
+fn marks_of(bytes: [u8; 16]) -> u32 {
+    let bytes = u8x16::new(bytes);
+    let quote_or_backslash = bytes.simd_eq(u8x16::splat(b'"')) | bytes.simd_eq(u8x16::splat(b'\\'));
+    let control = bytes.min(u8x16::splat(b' ' - 1)).simd_eq(bytes);
+    (quote_or_backslash | control).to_bitmask()
+}
+
+/// How many of 16 bytes are digits, from the first one on.
+#[inline(always)]
+pub(super) fn leading_digits(bytes: &[u8; 16]) -> usize {
+    // What is below `0` wraps around to far above 9.
+    let values = u8x16::new(*bytes) - u8x16::splat(b'0');
+    values.min(u8x16::splat(9)).simd_eq(values).to_bitmask().trailing_ones() as usize
 }
 
 /// Whether all of a text stands in a JSON string as it is.
 fn is_plain(text: &[u8]) -> bool {
-    let (words, rest) = text.as_chunks();
-    // The last eight bytes are looked at together, some of them for the second time.
-    let end = text.last_chunk().map_or_else(|| !rest.iter().any(is_not_plain), |end| not_plain(*end) == 0);
-    end && words.iter().all(|eight| not_plain(*eight) == 0)
+    let (vectors, rest) = text.as_chunks();
+    // The last sixteen bytes are looked at together, some of them for the second time.
+    let end = text.last_chunk().map_or_else(|| !rest.iter().any(is_marked), |end| marks_of(*end) == 0);
+    end && vectors.iter().all(|vector| marks_of(*vector) == 0)
 }
 
 /// Whether a byte means something in a JSON string, or may not stand there.
-const fn is_not_plain(byte: &u8) -> bool {
+const fn is_marked(byte: &u8) -> bool {
     matches!(*byte, b'"' | b'\\' | ..b' ')
-}
-
-/// The same of eight bytes: the highest bit of the first such byte is set, and of none before it.
-#[inline(always)]
-const fn not_plain(bytes: [u8; 8]) -> u64 {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    /// The highest bit of each byte that is below `bound`; beyond the first one there may be bytes that are not.
-    const fn below(word: u64, bound: u8) -> u64 {
-        word.wrapping_sub(ONES * bound as u64) & !word
-    }
-    let word = u64::from_le_bytes(bytes);
-    let (quote, backslash) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
-    (below(quote, 1) | below(backslash, 1) | below(word, b' ')) & (ONES << 7)
 }

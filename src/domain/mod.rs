@@ -18,6 +18,7 @@ pub mod intent;
 mod json;
 pub mod memory;
 pub mod named_history;
+mod number;
 pub mod origin;
 pub mod owed;
 pub mod parked;

@@ -7,6 +7,8 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 pub use field::Field;
 use field::turn;
 
+use super::number;
+
 /// Hash slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 /// Bits of a numeric user id that neighbours differ in: 32 of them share a key, so that a blast, which runs through a
@@ -29,14 +31,15 @@ impl UserHash {
     /// The hash of a user id's canonical text (`42` for both `42` and `"42"`).
     #[must_use]
     pub fn of(user_id: &str) -> Self {
-        let Some(number) = number(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
+        let Some(number) = number::canonical(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
         Self(u128::from(place_of(number)) << 64 | u128::from(number))
     }
 
     /// The shard of its history, of so many.
     #[must_use]
     pub fn shard(self, shards: u16) -> u16 {
-        Layout { shards, buckets: 1 }.place(self).shard
+        let (shard, _) = scaled(self.halves().0, u32::from(shards.max(1)));
+        u16::try_from(shard).unwrap_or(0)
     }
 
     /// The bits that place it, and those that tell it from others.
@@ -51,14 +54,7 @@ fn place_of(number: u64) -> u64 {
     (number >> NEIGHBOUR_BITS).wrapping_mul(GOLDEN)
 }
 
-/// The number that a user id is, if it is one and written as numbers are.
-fn number(user_id: &str) -> Option<u64> {
-    let digits = user_id.as_bytes();
-    let canonical = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || digits == b"0";
-    if canonical { user_id.parse().ok() } else { None }
-}
-
-/// The place of one user's history in a keyspace.
+/// The place of one user's history in a keyspace. Places are in the order of shards, then keys, then fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Which shard: decides the slot.

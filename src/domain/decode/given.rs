@@ -13,12 +13,13 @@ use super::{
             trie::{EventMember, Slot, Trie},
         },
         intent::MAX_ID_BYTES,
+        number,
         time::Time,
         zone::Zone,
     },
     cloud_events::Mode,
     json::JsonKind,
-    scan::Escapes,
+    scan::Form,
     walk::Found,
 };
 
@@ -36,8 +37,8 @@ pub(super) enum Usual<'a> {
     Absent,
     /// A string without escapes.
     Text(&'a str),
-    /// A number as it is written.
-    Number(&'a str),
+    /// A number of digits alone.
+    Digits(&'a str),
     /// Something else.
     Other,
 }
@@ -89,12 +90,12 @@ impl<'t, 'a> Source<'t, 'a> {
     /// is for [`Source::given`].
     #[inline(always)]
     pub(super) fn usual(&self, field: Field) -> Usual<'a> {
-        let Some(piece) = self.found.piece(Slot::Field(field)) else { return Usual::Absent };
-        match (piece.kind, piece.escapes) {
-            (JsonKind::String, Escapes::None) => Usual::Text(piece.of(self.found.text())),
-            (JsonKind::Number, _) => Usual::Number(piece.of(self.found.text())),
-            (JsonKind::String, Escapes::Some)
-            | (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null, _) => Usual::Other,
+        let piece = self.found.any(Slot::Field(field));
+        match piece.form {
+            Form::Nothing | Form::Null => Usual::Absent,
+            Form::Text => Usual::Text(piece.of(self.found.text())),
+            Form::Digits => Usual::Digits(piece.of(self.found.text())),
+            Form::Escaped | Form::Number | Form::Object | Form::Array | Form::Boolean => Usual::Other,
         }
     }
 
@@ -150,7 +151,7 @@ impl<'t, 'a> Source<'t, 'a> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
         let text = self.found.text();
         let scalar =
-            match piece.kind {
+            match piece.kind() {
                 // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
                 JsonKind::String => Scalar::Text(piece.unescaped(text).ok_or_else(|| {
                     DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
@@ -169,19 +170,22 @@ pub(super) fn is_sized(text: &str) -> bool {
 
 /// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
 pub(super) fn is_user_number(number: &str) -> bool {
-    short_integer(number).is_some() || number.parse::<u64>().is_ok()
+    number.parse::<u64>().is_ok()
 }
 
 /// The time that a JSON number gives in milliseconds since 1970.
 pub(super) fn millis(number: &str) -> Option<Time> {
-    short_integer(number).or_else(|| number.parse().ok()).and_then(Time::from_millis)
+    number.parse().ok().and_then(Time::from_millis)
 }
 
-/// An integer without a sign of so few digits that it is none that is too large.
-fn short_integer(number: &str) -> Option<i64> {
-    let digit = |byte: u8| byte.is_ascii_digit().then(|| i64::from(byte - b'0'));
-    let short = number.len() <= 18;
-    short.then(|| number.bytes().try_fold(0, |value, byte| Some(value * 10 + digit(byte)?))).flatten()
+/// Whether digits are so few that their value is below 2^64.
+pub(super) fn is_short(digits: &str) -> bool {
+    digits.len() <= number::MAX_DIGITS
+}
+
+/// The time that a few digits give in milliseconds since 1970.
+pub(super) fn short_time(digits: &str) -> Option<Time> {
+    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
 }
 
 impl<'a> Given<'_, 'a> {

@@ -109,7 +109,7 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
         return Err(DeadLetter::new(WrongType, "the event has data_base64, an intent is JSON in data"));
     }
     let data = found.piece(Slot::Event(EventMember::Data));
-    data.map_or(Ok(()), |data| json::object(data.kind, "the event's data"))
+    data.map_or(Ok(()), |data| json::object(data.kind(), "the event's data"))
 }
 
 /// Judges the fields, in the order of the contract's table.
@@ -117,12 +117,12 @@ fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, Dea
     Ok(Intent {
         id: match source.usual(Field::Id) {
             Usual::Text(id) if given::is_sized(id) => id.into(),
-            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => required(source, Field::Id)?.id()?,
+            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, Field::Id)?.id()?,
         },
         user_id: match source.usual(Field::UserId) {
             Usual::Text(id) if given::is_sized(id) => id.into(),
-            Usual::Number(id) if given::is_user_number(id) => id.into(),
-            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => {
+            Usual::Digits(id) if given::is_short(id) => id.into(),
+            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
                 required(source, Field::UserId)?.user_id()?
             }
         },
@@ -131,8 +131,8 @@ fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, Dea
         campaign: text_of(source, Field::Campaign)?,
         cost: optional(source, Field::Cost, Given::cost)?.unwrap_or(1),
         created_at: match source.usual(Field::CreatedAt) {
-            Usual::Number(number) if let Some(time) = given::millis(number) => Some(time),
-            Usual::Absent | Usual::Text(_) | Usual::Number(_) | Usual::Other => {
+            Usual::Digits(digits) if let Some(time) = given::short_time(digits) => Some(time),
+            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
                 source.given(Field::CreatedAt)?.map(Given::time).transpose()?
             }
         },
@@ -156,7 +156,7 @@ fn text_of<'a>(source: &Source<'_, 'a>, field: Field) -> Result<Option<Cow<'a, s
     match source.usual(field) {
         Usual::Absent => Ok(None),
         Usual::Text(text) => Ok(Some(text.into())),
-        Usual::Number(_) | Usual::Other => source.given(field)?.map(Given::text).transpose(),
+        Usual::Digits(_) | Usual::Other => source.given(field)?.map(Given::text).transpose(),
     }
 }
 
@@ -169,6 +169,6 @@ fn optional<'s, 'a, T>(
 ) -> Result<Option<T>, DeadLetter> {
     match source.usual(field) {
         Usual::Absent => Ok(None),
-        Usual::Text(_) | Usual::Number(_) | Usual::Other => source.given(field)?.map(read).transpose(),
+        Usual::Text(_) | Usual::Digits(_) | Usual::Other => source.given(field)?.map(read).transpose(),
     }
 }

@@ -128,6 +128,49 @@ fn a_number_and_its_text_are_the_same_user() {
     assert_eq!((&*letters.id, &*letters.user_id), ("i😀", "{u}\0/é"));
 }
 
+/// A text is looked at in blocks: what ends a string, or may not stand in one, is found wherever it stands in one.
+#[test]
+fn strings_end_where_they_do_whatever_the_length() {
+    for length in 0..300 {
+        let plain = "a".repeat(length);
+        let with = |inside: &str| format!(r#"{{"id":"i","x":"{plain}{inside}{plain}","user_id":"{plain}u"}}"#);
+        for inside in ["", "é", r#"\""#, r"\\", r"\u00e9", r"\ud83d\ude00", "\u{7f}"] {
+            let value = with(inside);
+            let user = user_bytes(&value);
+            assert_eq!(user, if length < 256 { Ok(length + 1) } else { Err("wrong_type") }, "{value}");
+        }
+        for inside in ["\u{1f}", "\n", "\0", r"\x", r"\ud83d", "\""] {
+            assert_eq!(user_bytes(&with(inside)), Err("not_json"), "{}", with(inside));
+        }
+        let value = with("");
+        for end in [value.len() - 1, value.len() - 2, value.len() - 3, value.len() / 2] {
+            assert_eq!(user_bytes(&value[..end]), Err("not_json"), "{}", &value[..end]);
+        }
+    }
+}
+
+fn user_bytes(value: &str) -> Result<usize, &'static str> {
+    plain(value).map(|intent| intent.user_id.len()).map_err(|letter| letter.reason.as_str())
+}
+
+#[test]
+fn digits_are_read_exactly_whatever_their_number() {
+    for digits in 1..=40 {
+        for first in ["1", "9", "-7"] {
+            let number: String =
+                first.chars().chain((1..digits).map(|at| char::from(b'0' + (at * 7 % 10) as u8))).collect();
+            let value = format!(r#"{{"id":"i","created_at":{number},"user_id":{number}}}"#);
+            let expected = match (number.parse::<u64>(), number.parse().ok().and_then(Time::from_millis)) {
+                (Err(_), _) => Err("wrong_type"),
+                (Ok(_), None) => Err("bad_time"),
+                (Ok(_), Some(at)) => Ok((number.clone(), Some(at))),
+            };
+            let read = plain(&value).map(|intent| (intent.user_id.into_owned(), intent.created_at));
+            assert_eq!(read.map_err(|letter| letter.reason.as_str()), expected, "{value}");
+        }
+    }
+}
+
 #[test]
 fn nothing_is_copied_that_has_no_escapes() {
     let value = r#"{"id":"i-1","user_id":42,"channel":"push","campaign":"a\u0062"}"#;

@@ -2,28 +2,34 @@
 
 use super::{
     super::fields::trie::{Child, Node, Slot, Trie},
-    json::JsonKind,
-    scan::{Escapes, Piece, Refused, Scan},
+    scan::{Form, Piece, Refused, Scan},
 };
 
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
 pub(super) struct Found<'t, 'a> {
     text: &'a str,
-    pieces: [Option<Piece>; Slot::COUNT],
+    pieces: [Piece; Slot::COUNT],
     twice: Option<&'t str>,
 }
 
 impl<'t, 'a> Found<'t, 'a> {
     /// Nothing, so far.
     pub(super) const fn nothing(text: &'a str) -> Self {
-        Self { text, pieces: [None; Slot::COUNT], twice: None }
+        Self { text, pieces: [Piece::NOTHING; Slot::COUNT], twice: None }
     }
 
     /// What stands at a place; `None` where it is absent or null.
     #[inline]
     pub(super) fn piece(&self, slot: Slot) -> Option<Piece> {
-        self.pieces[slot.index()].filter(|piece| piece.kind != JsonKind::Null)
+        let piece = self.pieces[slot.index()];
+        (!matches!(piece.form, Form::Nothing | Form::Null)).then_some(piece)
+    }
+
+    /// What stands at a place, whatever it is.
+    #[inline(always)]
+    pub(super) fn any(&self, slot: Slot) -> Piece {
+        self.pieces[slot.index()]
     }
 
     /// What was walked through, and pieces stand in.
@@ -60,20 +66,38 @@ impl<'t> Walk<'t, '_, '_> {
     /// An object that places lie in. `level` is its own.
     fn object(&mut self, node: usize, level: usize) -> Result<(), Refused> {
         let node = self.trie.node(node);
-        let mut seen = 0_u64;
+        let mut seen = 0_u16;
         let mut next = 0;
         let mut more = self.scan.enter(level, b'}')?;
         while more {
-            match self.name(node, next)? {
+            // Members come in the order of fields, as a rule, and one or the other is left out.
+            let place = if self.is_at(node, next) {
+                Some(next)
+            } else if self.is_at(node, next + 1) {
+                Some(next + 1)
+            } else {
+                self.name(node)?
+            };
+            match place.and_then(|place| Some((place, node.children.get(place)?))) {
                 None => drop(self.scan.value(level)?),
-                Some(place) => {
-                    let child = &node.children[place];
-                    if seen & (1 << place) != 0 {
-                        self.found.twice.get_or_insert(self.trie.node(child.node).pointer.as_str());
-                    }
-                    seen |= 1 << place;
+                Some((place, child)) => {
                     next = place + 1;
-                    self.take(child, level)?;
+                    match child.leaf {
+                        Some(slot) => {
+                            let piece = self.scan.value(level)?;
+                            let before = std::mem::replace(&mut self.found.pieces[slot.index()], piece);
+                            if before.form != Form::Nothing {
+                                self.is_twice(child);
+                            }
+                        }
+                        None => {
+                            if seen >> place & 1 == 1 {
+                                self.is_twice(child);
+                            }
+                            seen |= 1 << place;
+                            self.take(child, level)?;
+                        }
+                    }
                 }
             }
             more = self.scan.more(b'}')?;
@@ -81,20 +105,27 @@ impl<'t> Walk<'t, '_, '_> {
         Ok(())
     }
 
-    /// A member's name: which child of the node it leads to, the one at `next` as a rule. Names are compared as text.
+    /// Takes down that a child was given twice, if it is the first one.
+    #[cold]
+    fn is_twice(&mut self, child: &Child) {
+        self.found.twice.get_or_insert(self.trie.node(child.node).pointer.as_str());
+    }
+
+    /// Whether the member here leads to the child at this place, and is written as nearly all write it. Then its name is
+    /// passed over.
     #[inline(always)]
-    fn name(&mut self, node: &Node, next: usize) -> Result<Option<usize>, Refused> {
-        self.scan.next();
-        for (place, child) in node.behind(next) {
-            if self.scan.skip_name(child.member.as_bytes()) {
-                return Ok(Some(place));
-            }
-        }
+    fn is_at(&mut self, node: &Node, place: usize) -> bool {
+        node.children.get(place).is_some_and(|child| self.scan.skip_name(&child.member))
+    }
+
+    /// Any member's name: which child of the node it leads to. Names are compared as text.
+    #[inline(never)]
+    fn name(&mut self, node: &Node) -> Result<Option<usize>, Refused> {
         let name = self.scan.name()?;
-        Ok(match name.escapes {
-            Escapes::None => node.child(self.scan.bytes_of(&name)),
-            Escapes::Some => name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())),
-        })
+        if name.form != Form::Escaped {
+            return Ok(node.child(self.scan.bytes_of(&name)));
+        }
+        Ok(name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())))
     }
 
     /// An array that places lie in.
@@ -113,7 +144,7 @@ impl<'t> Walk<'t, '_, '_> {
         Ok(())
     }
 
-    /// Takes what a child leads to, and walks on into it where places lie further in. `level` is what it lies in.
+    /// Takes what a child leads to that is no leaf, and walks on into it where places lie further in. `level` is what it lies in.
     fn take(&mut self, child: &'t Child, level: usize) -> Result<(), Refused> {
         let node = self.trie.node(child.node);
         let next = if node.children.is_empty() { None } else { self.scan.next() };
@@ -121,16 +152,16 @@ impl<'t> Walk<'t, '_, '_> {
         let piece = match next {
             Some(b'{') => {
                 self.object(child.node, level + 1)?;
-                self.scan.since(start, JsonKind::Object)
+                self.scan.since(start, Form::Object)
             }
             Some(b'[') => {
                 self.array(child.node, level + 1)?;
-                self.scan.since(start, JsonKind::Array)
+                self.scan.since(start, Form::Array)
             }
             Some(_) | None => self.scan.value(level)?,
         };
         for slot in &node.slots {
-            self.found.pieces[slot.index()] = Some(piece);
+            self.found.pieces[slot.index()] = piece;
         }
         Ok(())
     }

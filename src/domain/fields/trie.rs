@@ -88,13 +88,6 @@ impl Node {
         None
     }
 
-    /// The children that are looked for behind this one before others: members come in the order of fields, as a rule,
-    /// and one or the other is left out.
-    #[inline]
-    pub(in crate::domain) fn behind(&self, place: usize) -> impl Iterator<Item = (usize, &Child)> {
-        self.children.iter().enumerate().skip(place).take(2)
-    }
-
     fn add(&mut self, child: Child) {
         self.by_kind[kind_of_name(child.name.as_bytes())] |= 1 << self.children.len();
         self.children.push(child);
@@ -106,12 +99,51 @@ impl Node {
 pub(in crate::domain) struct Child {
     /// The member's name.
     pub(in crate::domain) name: String,
-    /// The name in quotes and a colon: how a member of this name begins, as nearly all write it.
-    pub(in crate::domain) member: String,
+    /// How a member of this name begins, as nearly all write it.
+    pub(in crate::domain) member: Member,
     /// The name as an element's number, where it is one (RFC 6901: no leading zeros).
     pub(in crate::domain) element: Option<usize>,
     /// Where it leads: an index into the tree's nodes.
     pub(in crate::domain) node: usize,
+    /// What is read there, if that is one thing and nothing lies further in.
+    pub(in crate::domain) leaf: Option<Slot>,
+}
+
+/// A name in quotes and a colon.
+#[derive(Debug, Clone)]
+pub(in crate::domain) struct Member {
+    text: Box<[u8]>,
+    /// Its first 16 bytes, 0 behind its end.
+    head: u128,
+    /// The bits of `head` that are its.
+    mask: u128,
+}
+
+impl Member {
+    fn new(name: &str) -> Self {
+        let text = format!("{}:", serde_json::Value::from(name)).into_bytes().into_boxed_slice();
+        let (mut head, mut mask) = ([0; 16], [0; 16]);
+        for ((byte, head), mask) in text.iter().zip(&mut head).zip(&mut mask) {
+            (*head, *mask) = (*byte, u8::MAX);
+        }
+        Self { text, head: u128::from_le_bytes(head), mask: u128::from_le_bytes(mask) }
+    }
+
+    /// How many bytes it has.
+    #[inline(always)]
+    pub(in crate::domain) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether a text begins with it.
+    #[inline(always)]
+    pub(in crate::domain) fn begins(&self, text: &[u8]) -> bool {
+        match text.first_chunk() {
+            Some(head) if (u128::from_le_bytes(*head) ^ self.head) & self.mask != 0 => false,
+            Some(_) if self.text.len() <= 16 => true,
+            Some(_) | None => text.starts_with(&self.text),
+        }
+    }
 }
 
 /// The tree. Node 0 is the whole value.
@@ -127,7 +159,7 @@ impl Trie {
         for (slot, steps) in places {
             trie.add(slot, steps.iter().map(String::as_str));
         }
-        trie
+        trie.with_leaves()
     }
 
     /// The tree of a structured CloudEvent: these places under `data`, and the event's own members.
@@ -140,7 +172,20 @@ impl Trie {
             let inside = steps.iter().map(String::as_str);
             trie.add(slot, std::iter::once(EventMember::Data.name()).chain(inside));
         }
-        trie
+        trie.with_leaves()
+    }
+
+    /// The same tree, whose children know whether they lead to a leaf.
+    fn with_leaves(mut self) -> Self {
+        let leaf = |node: &Node| match (node.slots.as_slice(), node.children.as_slice()) {
+            (&[slot], []) => Some(slot),
+            ([] | [_, ..], _) => None,
+        };
+        let leaves: Vec<Option<Slot>> = self.nodes.iter().map(leaf).collect();
+        for child in self.nodes.iter_mut().flat_map(|node| &mut node.children) {
+            child.leaf = leaves[child.node];
+        }
+        self
     }
 
     /// A node of the tree.
@@ -166,8 +211,8 @@ impl Trie {
         let node = self.nodes.len();
         let pointer = format!("{}/{}", self.nodes[from].pointer, name.replace('~', "~0").replace('/', "~1"));
         let element = name.parse().ok().filter(|number: &usize| number.to_string() == name);
-        let member = format!("{}:", serde_json::Value::from(name));
-        self.nodes[from].add(Child { name: name.to_owned(), member, element, node });
+        let member = Member::new(name);
+        self.nodes[from].add(Child { name: name.to_owned(), member, element, node, leaf: None });
         self.nodes.push(Node { pointer, ..Node::default() });
         node
     }

@@ -97,7 +97,7 @@ impl Blocks {
     }
 
     /// The members of a block, if it has any.
-    fn block(&self, key: u16) -> Option<&RoaringBitmap> {
+    pub(super) fn block(&self, key: u16) -> Option<&RoaringBitmap> {
         let place = usize::from(*self.places.get(usize::from(key))?);
         (self.keys.get(place) == Some(&key)).then(|| &self.bitmaps[place])
     }

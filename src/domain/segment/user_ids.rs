@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::domain::number;
+
 /// What a set's bitmaps hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -61,23 +63,14 @@ impl UserIds {
     #[must_use]
     pub fn number(&self, user_id: &str) -> Option<u64> {
         match self.kind {
-            UserIdKind::U32 => canonical_number(self.without_prefix(user_id)).filter(|&id| id <= u64::from(u32::MAX)),
-            UserIdKind::U64 => canonical_number(self.without_prefix(user_id)),
+            UserIdKind::U32 => number::canonical(self.without_prefix(user_id)).filter(|&id| id <= u64::from(u32::MAX)),
+            UserIdKind::U64 => number::canonical(self.without_prefix(user_id)),
             UserIdKind::Hash64 => Some(xxh3_64(user_id.as_bytes())),
         }
     }
 
     fn without_prefix<'a>(&self, user_id: &'a str) -> &'a str {
         user_id.strip_prefix(self.prefix.as_str()).unwrap_or(user_id)
-    }
-}
-
-/// Reads `0` or digits that do not begin with `0`, below 2^64.
-fn canonical_number(text: &str) -> Option<u64> {
-    match text.as_bytes() {
-        [b'0'] => Some(0),
-        [b'1'..=b'9', ..] => text.parse().ok(),
-        _ => None,
     }
 }
 

@@ -134,7 +134,7 @@ fn only_canonical_numbers_are_numbers() {
         ("4 2", None),
         ("u42", None),
     ] {
-        assert_eq!(number(id), expected, "{id}");
+        assert_eq!(number::canonical(id), expected, "{id}");
     }
     assert_ne!(UserHash::of("042"), UserHash::of("42"));
 }
@@ -148,4 +148,16 @@ fn tags_are_the_first_numbers_in_their_slots() {
         }
     }
     assert_eq!(shard_tags(1024)[..4], ["3560", "4883", "13280", "2631"]);
+}
+
+#[test]
+fn a_users_shard_is_that_of_its_place() {
+    for shards in [1, 6, 128, 256, SLOTS] {
+        let layout = Layout::for_users(shards, 10_000_000);
+        for user in (0..500).flat_map(|id: u64| [id.to_string(), id.wrapping_mul(GOLDEN).to_string(), format!("u{id}")])
+        {
+            let user = UserHash::of(&user);
+            assert_eq!(user.shard(shards), layout.place(user).shard);
+        }
+    }
 }

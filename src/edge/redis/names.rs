@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
+
 use super::{
     cluster::Cluster, keyspace::Keyspace, node::Request, packing::ClassNumbers, script::Script, trouble::Trouble,
 };
@@ -20,8 +22,8 @@ const MAX_CAMPAIGNS_CACHED: usize = 100_000;
 pub(super) struct Names {
     kinds: KindTable,
     /// Key of [`kind_key`] -> kind.
-    kinds_by_key: HashMap<Box<[u8]>, Kind>,
-    campaigns: HashMap<Box<str>, Campaign>,
+    kinds_by_key: HashMap<Box<[u8]>, Kind, RandomState>,
+    campaigns: HashMap<Box<str>, Campaign, RandomState>,
     campaign_names: HashMap<Campaign, Box<str>>,
     key: Vec<u8>,
 }
@@ -58,7 +60,7 @@ impl Names {
         cluster: &mut Cluster,
         keyspace: &Keyspace,
     ) -> (Vec<Option<ClassNumbers>>, Option<Trouble>) {
-        let known: Vec<_> = classes.iter().map(|class| self.numbers(class)).collect();
+        let known = self.numbers_of_all(classes);
         if known.iter().all(Option::is_some) {
             return (known, None);
         }
@@ -66,7 +68,13 @@ impl Names {
             self.campaigns.clear();
         }
         let trouble = self.learn(classes, cluster, keyspace).await.err();
-        (classes.iter().map(|class| self.numbers(class)).collect(), trouble)
+        (self.numbers_of_all(classes), trouble)
+    }
+
+    /// The numbers of each class. A batch has few classes, so each is looked up once.
+    fn numbers_of_all(&mut self, classes: &[ClassNames<'_>]) -> Vec<Option<ClassNumbers>> {
+        let mut known: HashMap<ClassNames<'_>, Option<ClassNumbers>, RandomState> = HashMap::default();
+        classes.iter().map(|class| *known.entry(*class).or_insert_with(|| self.numbers(class))).collect()
     }
 
     async fn learn(

@@ -1,10 +1,9 @@
 //! Looking up a batch.
 
+use roaring::RoaringBitmap;
+
 use super::{Membership, SegmentSet};
 use crate::domain::segment::{Blocks, block_of};
-
-/// Segments that are asked together: one bit of a mask each.
-const TOGETHER: usize = 8;
 
 /// Room that [`SegmentSet::lookup_many`] works in; kept between batches to spare the allocation.
 #[derive(Debug, Default)]
@@ -12,8 +11,8 @@ pub struct LookupScratch {
     narrow: Vec<NarrowAsk>,
     /// What `narrow` is sorted into.
     spare: Vec<NarrowAsk>,
-    /// For each ask, which of the segments asked together it is in.
-    masks: Vec<u8>,
+    /// For each ask, whether it is in the segment that was asked last.
+    here: Vec<bool>,
     wide: Vec<WideAsk>,
 }
 
@@ -25,7 +24,8 @@ type WideAsk = (u64, u32);
 impl SegmentSet {
     /// Where these users are: clears `found` and puts an answer there for each, in their order.
     ///
-    /// 32-bit ids are brought into the order of their blocks, and asked of up to eight segments at a time. Other numbers are sorted, and one segment is asked after the other, for those who are in none so far.
+    /// Ids are brought into order, 32-bit ones into that of their blocks, and one segment is asked after the other, for those
+    /// who are in none so far.
     /// Users beyond 2^32 in one batch are looked up one by one.
     pub fn lookup_many<'a>(
         &self,
@@ -77,33 +77,32 @@ impl SegmentSet {
     }
 
     fn lookup_narrow(&self, blocks: &[&Blocks], scratch: &mut LookupScratch, found: &mut [Membership]) {
-        let LookupScratch { narrow: asked, spare, masks, wide: _ } = scratch;
+        let LookupScratch { narrow: asked, spare, here, wide: _ } = scratch;
         sort_by_block(asked, spare);
         let overlapping = !self.overlaps.is_empty();
-        for (group, blocks) in blocks.chunks(TOGETHER).enumerate() {
-            mark(blocks, asked, masks);
-            // Apart from the walk, and without a branch on what was found: a wrong guess would wait for memory.
+        let mut bitmaps = Vec::with_capacity(asked.len());
+        for (place, blocks) in blocks.iter().enumerate() {
+            // Three walks, each with little to do for an ask and none of it by what was found for the one before: so the
+            // processor waits for the memory of many asks at once.
+            bitmaps.clear();
+            bitmaps.extend(asked.iter().map(|(id, _)| blocks.block(block_of(*id))));
+            let is_in =
+                |(bitmap, (id, _)): (&Option<&RoaringBitmap>, &NarrowAsk)| bitmap.is_some_and(|ids| ids.contains(*id));
+            here.clear();
+            here.extend(bitmaps.iter().zip(asked.iter()).map(is_in));
             let mut left = 0;
-            for (index, &mask) in masks.iter().enumerate() {
+            for (index, &here) in here.iter().enumerate() {
                 let (id, at) = asked[index];
-                let first = group * TOGETHER + mask.trailing_zeros() as usize;
-                found[at as usize] = if mask == 0 { Membership::Nowhere } else { Membership::In(first) };
-                if overlapping && mask != 0 {
-                    found[at as usize] = self.also_elsewhere(first, u64::from(id));
+                found[at as usize] = if here { Membership::In(place) } else { Membership::Nowhere };
+                if overlapping && here {
+                    found[at as usize] = self.also_elsewhere(place, u64::from(id));
                 }
                 asked[left] = (id, at);
-                left += usize::from(mask == 0);
+                left += usize::from(!here);
             }
             asked.truncate(left);
         }
     }
-}
-
-/// Finds out which of these segments each ask is in; in the order of blocks, neighbours find what they share in the cache.
-fn mark(blocks: &[&Blocks], asked: &[NarrowAsk], masks: &mut Vec<u8>) {
-    let mask = |id: u32| (0..).zip(blocks).fold(0, |mask, (bit, blocks)| mask | (u8::from(blocks.contains(id)) << bit));
-    masks.clear();
-    masks.extend(asked.iter().map(|(id, _)| mask(*id)));
 }
 
 /// Brings asks into the order of their blocks, byte by byte: a tenth of the time that a sort by whole ids takes, and
