@@ -55,7 +55,12 @@ pub struct KafkaOptions {
     pub properties: BTreeMap<String, String>,
     /// How much a lane's clients and batches may hold.
     pub memory: LaneMemory,
+    /// Records without headers that are handed to the client in one call, at most; see [`RECORDS_A_CALL`].
+    pub records_a_call: usize,
 }
+
+/// What a call for many records is given, at most: beyond it a call costs nothing against its records.
+pub const RECORDS_A_CALL: usize = 1_024;
 
 /// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
 /// of the output (and its successor's read of the committed offsets) only so long.
