@@ -64,6 +64,7 @@ impl Kind {
 pub fn run(config: &Path, kind: Kind) -> Result<()> {
     let settings = assemble::settings(config)?;
     let mut kafka = assemble::kafka(&settings.kafka);
+    kafka.commit_interval = settings.worker.commit_interval;
     if kind == Kind::OneByOne {
         kafka.records_a_call = 1;
     }

@@ -12,7 +12,7 @@ use crate::{
     },
     edge::{
         http::{HttpOptions, Token},
-        kafka::client::{Delivery, KafkaOptions, RECORDS_A_CALL},
+        kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
     },
@@ -52,6 +52,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         properties,
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
+        commit_interval: COMMIT_INTERVAL,
     }
 }
 

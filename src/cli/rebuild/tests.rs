@@ -5,7 +5,7 @@ use rdkafka::config::ClientConfig;
 use super::*;
 use crate::{
     domain::memory::LaneMemory,
-    edge::kafka::client::{Delivery, RECORDS_A_CALL},
+    edge::kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL},
 };
 
 const fn s(seconds: u64) -> Duration {
@@ -26,6 +26,7 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
+        commit_interval: COMMIT_INTERVAL,
     }
 }
 
