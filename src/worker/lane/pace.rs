@@ -21,9 +21,10 @@ impl Pace {
         Self { interval, after: Duration::ZERO }
     }
 
-    /// How long a batch is open, from the end of the one before.
+    /// How long a batch is open, from the end of the one before: whole milliseconds, as clients wait.
     pub(super) fn open_for(&self) -> Duration {
-        self.interval.saturating_sub(self.after).max(self.interval / LEAST_PART)
+        let open = self.interval.saturating_sub(self.after).max(self.interval / LEAST_PART);
+        open - Duration::from_nanos(u64::from(open.subsec_nanos() % 1_000_000))
     }
 
     /// A batch was committed so long after it was closed.
@@ -47,7 +48,7 @@ mod tests {
         for _ in 0..50 {
             pace.took(ms(20));
         }
-        assert!(pace.open_for() > ms(80) && pace.open_for() < ms(81), "{pace:?}");
+        assert_eq!(pace.open_for(), ms(80), "in whole milliseconds: {pace:?}");
     }
 
     #[test]
@@ -60,6 +61,6 @@ mod tests {
         for _ in 0..50 {
             pace.took(ms(5));
         }
-        assert!(pace.open_for() > ms(14), "{pace:?}");
+        assert_eq!(pace.open_for(), ms(14), "{pace:?}");
     }
 }
