@@ -3,6 +3,9 @@
 //! The same consumer, producer, settings and threads (`edge/kafka`), the same batches and the same overlap: while a batch
 //! is committed in its transaction, the next one is read. Every record goes out as it came. So what weir costs beyond it
 //! is what weir adds; what `edge/kafka` itself costs is in both.
+//!
+//! Records without headers go to the client in runs, by one call for many, which no record with headers can. Two more
+//! bare loops say what that is worth: one that makes a call for each record, and one that writes the headers that weir does.
 
 use std::{
     io::Write,
@@ -17,10 +20,11 @@ use clap::ValueEnum;
 use weir::{
     cli::assemble,
     config::Settings,
+    domain::header::HeaderName,
     edge::kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
     worker::{
         ports::{Settled, Sink, Source, where_committed},
-        record::{Destination, Job, Output, OutputValue, Records, progress_of},
+        record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
     },
 };
 
@@ -31,29 +35,45 @@ const COMMITTED: &str = "committed ";
 /// How long one wait for a commit lasts.
 const WAIT: Duration = Duration::from_millis(250);
 
-/// What is between consume and produce.
+/// What a loop does besides consuming, producing and committing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Caps {
+pub enum Kind {
     /// Nothing.
-    None,
+    Bare,
+    /// Nothing, and each record is handed to the client by a call of its own.
+    OneByOne,
+    /// Nothing but write what a decision writes: see [`with_headers`].
+    Headers,
     /// The published way.
     SortedSets,
     /// The same script, one call at a time over an async client.
     AsyncClient,
 }
 
+impl Kind {
+    /// Its name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
 /// Drains until it is ended by a signal.
 ///
 /// # Errors
 /// Anything that goes wrong: it recovers from nothing.
-pub fn run(config: &Path, caps: Caps) -> Result<()> {
+pub fn run(config: &Path, kind: Kind) -> Result<()> {
     let settings = assemble::settings(config)?;
-    let kafka = Arc::new(assemble::kafka(&settings.kafka));
+    let mut kafka = assemble::kafka(&settings.kafka);
+    kafka.commit_interval = settings.worker.commit_interval;
+    if kind == Kind::OneByOne {
+        kafka.records_a_call = 1;
+    }
+    let kafka = Arc::new(kafka);
     let lanes = (0..assemble::lanes(&settings)?).map(|lane| {
         let (settings, kafka) = (settings.clone(), Arc::clone(&kafka));
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let bare = async { Bare::join(&settings, &kafka, caps, lane).await?.turns(&settings).await };
+            let bare = async { Bare::join(&settings, &kafka, kind, lane).await?.turns(&settings).await };
             runtime.block_on(bare)
         };
         thread::Builder::new().name(format!("lane-{lane}")).spawn(work)
@@ -91,6 +111,7 @@ impl Committed {
 /// Who decides.
 enum Capper {
     Nobody,
+    Headers(OurHeaders),
     SortedSets(SortedSets),
     AsyncClient(AsyncClient),
 }
@@ -104,21 +125,22 @@ struct Bare {
 }
 
 impl Bare {
-    async fn join(settings: &Settings, kafka: &Arc<KafkaOptions>, caps: Caps, lane: usize) -> Result<Self> {
+    async fn join(settings: &Settings, kafka: &Arc<KafkaOptions>, kind: Kind, lane: usize) -> Result<Self> {
         let source = KafkaSource::join(kafka)?;
         let mut sink = KafkaSink::new(Arc::clone(kafka), lane);
         sink.recover().await?;
-        let capper = match caps {
-            Caps::None => Capper::Nobody,
-            Caps::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
-            Caps::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
+        let capper = match kind {
+            Kind::Bare | Kind::OneByOne => Capper::Nobody,
+            Kind::Headers => Capper::Headers(headers()),
+            Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
+            Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
         Ok(Self { source, sink, capper, in_flight: (0, 0) })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
     async fn turns(mut self, settings: &Settings) -> Result<()> {
-        let headers: Arc<[(&'static str, String)]> = Arc::new([]);
+        let none: OurHeaders = Arc::new([]);
         let mut closed_at = Instant::now();
         loop {
             let mut batch = self.source.batch();
@@ -142,13 +164,17 @@ impl Bare {
                 }
                 closed_at = Instant::now();
             }
-            let ways = match &mut self.capper {
-                Capper::Nobody => vec![Destination::Approved; batch.len()],
-                Capper::SortedSets(caps) => caps.decide(&batch)?,
-                Capper::AsyncClient(caps) => caps.decide(&batch).await?,
+            let (ways, headers) = match &mut self.capper {
+                Capper::Nobody => (vec![Destination::Approved; batch.len()], &none),
+                Capper::Headers(headers) => (with_headers(batch.len()), &*headers),
+                Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
+                Capper::AsyncClient(caps) => (caps.decide(&batch).await?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
-            let output = |to| Output { to, value: OutputValue::AsItCame, headers: Arc::clone(&headers) };
+            let output = |to| {
+                let headers = if to == Destination::Approved { headers } else { &none };
+                Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) }
+            };
             let outputs = ways.into_iter().map(output).collect();
             self.collect().await?;
             if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await?.is_some() {
@@ -180,4 +206,27 @@ impl Bare {
             Settled::Failed(error) => bail!("a commit failed: {error}"),
         }
     }
+}
+
+/// The headers of an approved record, with values as long as weir's.
+fn headers() -> OurHeaders {
+    [
+        (HeaderName::Verdict, "approved"),
+        (HeaderName::DecidedAt, "1767225600000"),
+        (HeaderName::Segment, "active"),
+        (HeaderName::Policy, "bench-1"),
+        (HeaderName::Segments, "bench-1"),
+        (HeaderName::Cost, "1"),
+        (HeaderName::Counts, "true"),
+        (HeaderName::Class, r#"["push","promo","campaign-12"]"#),
+    ]
+    .map(|(name, value)| (name.as_str(), value.to_owned()))
+    .into()
+}
+
+/// As many records with headers as weir approves of this load, three of four; the fourth goes to the suppressed topic as
+/// it came.
+fn with_headers(records: usize) -> Vec<Destination> {
+    let way = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::Approved };
+    (0..records).map(way).collect()
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     redis_info::SLOW_US,
     report::{Ratio, median},
-    rounds::Round,
+    rounds::{Drained, Round},
 };
 
 /// What is wanted of a figure.
@@ -26,6 +26,15 @@ pub struct Goal {
     wanted: Wanted,
     measured: f64,
     met: bool,
+    /// The same of other baselines, which nothing is judged by.
+    beside: Vec<Beside>,
+}
+
+/// A figure beside the one that a goal is judged by.
+#[derive(Debug, Clone, Serialize)]
+struct Beside {
+    of: &'static str,
+    measured: f64,
 }
 
 /// Compares the rounds with the goals.
@@ -37,9 +46,20 @@ pub fn judge(rounds: &[Round]) -> Vec<Goal> {
     let redis = ratio(|round| round.weir.redis.cpu_us, |round| round.zset.redis.cpu_us);
     let bytes = ratio(|round| round.weir.redis.user_bytes, |round| round.zset.redis.user_bytes);
     let rate = ratio(|round| round.weir.drained.intents_per_s, |round| round.bare.intents_per_s);
+    let beside = |ours: fn(&Round) -> f64, of: fn(&Drained) -> f64| {
+        let to = |name, theirs: fn(&Round) -> &Drained| {
+            let theirs: Vec<f64> = rounds.iter().map(|round| of(theirs(round))).collect();
+            Beside { of: name, measured: Ratio::of(&all(ours), &theirs).median }
+        };
+        vec![
+            to("of one record a call, as the goal was set", |round| &round.one_by_one),
+            to("with weir's headers", |round| &round.headers),
+        ]
+    };
     let trips = median(&all(|round| round.round_trips));
     vec![
-        Goal::of(1, "worker CPU an intent, of the bare loop's", Wanted::AtMost(1.5), cpu),
+        Goal::of(1, "worker CPU an intent, of the bare loop's", Wanted::AtMost(1.5), cpu)
+            .beside(beside(|round| round.weir.drained.cpu_us, |drained| drained.cpu_us)),
         Goal::of(2, "Redis CPU a decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
         Goal::of(2, "bytes a user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
         Goal::of(
@@ -48,7 +68,8 @@ pub fn judge(rounds: &[Round]) -> Vec<Goal> {
             Wanted::AtMost(64.0),
             most(|round| round.scripts.largest_key_bytes) / 1024.0,
         ),
-        Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.55), rate),
+        Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.55), rate)
+            .beside(beside(|round| round.weir.drained.intents_per_s, |drained| drained.intents_per_s)),
         // New classes and health checks take some of their own.
         Goal::of(4, "round trips a node and batch", Wanted::AtMost(1.1), trips),
         Goal::of(4, "a script call at p99.9, ms", Wanted::AtMost(1.0), most(|round| round.scripts.p999_us) / 1e3),
@@ -62,13 +83,17 @@ impl Goal {
             Wanted::AtMost(most) => measured <= most,
             Wanted::AtLeast(least) => measured >= least,
         };
-        Self { number, name, wanted, measured, met }
+        Self { number, name, wanted, measured, met, beside: Vec::new() }
+    }
+
+    fn beside(self, beside: Vec<Beside>) -> Self {
+        Self { beside, ..self }
     }
 }
 
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, name, wanted, measured, met } = self;
+        let Self { number, name, wanted, measured, met, beside } = self;
         let wanted = match wanted {
             Wanted::AtMost(most) => format!("at most {most:.2}"),
             Wanted::AtLeast(least) => format!("at least {least:.2}"),
@@ -76,6 +101,7 @@ impl fmt::Display for Goal {
         let verdict = if *met { "met" } else { "not met" };
         let under = format!("under {:.0}", f64::from(SLOW_US) / 1e3);
         let measured = if *measured == 0.0 { under } else { format!("{measured:.2}") };
-        write!(f, "goal {number}: {name}: {measured}, wanted {wanted}: {verdict}")
+        write!(f, "goal {number}: {name}: {measured}, wanted {wanted}: {verdict}")?;
+        beside.iter().try_for_each(|Beside { of, measured }| write!(f, "; {measured:.2} {of}"))
     }
 }

@@ -1,8 +1,9 @@
 //! What weir costs beside what it is built on, on real servers: `cargo xtask bench`.
 //!
-//! A backlog of seeded intents is published once. Then each round drains it four times, on the same servers, each time
+//! A backlog of seeded intents is published once. Then each round drains it six times, on the same servers, each time
 //! by a process of its own:
-//! * the bare loop: consume and produce in transactions and nothing else ([`bare_loop`]);
+//! * the bare loop: consume and produce in transactions and nothing else, once by runs of records, once record by record,
+//!   once with the headers that weir writes ([`bare_loop`]);
 //! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
 //! * the unpipelined way: the same by an async client, one call an intent ([`async_client`]);
 //! * `weir run`, the release binary.
@@ -133,16 +134,16 @@ enum Child {
         /// The worker's configuration file: of the same Kafka settings
         #[arg(long)]
         config: PathBuf,
-        /// What is between consume and produce
+        /// What it does besides consuming and producing
         #[arg(long, value_enum)]
-        caps: bare_loop::Caps,
+        kind: bare_loop::Kind,
     },
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
     match cli.child {
-        Some(Child::BareLoop { config, caps }) => bare_loop::run(&config, caps),
+        Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
         Some(Child::Http(load)) => http(load),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),

@@ -22,6 +22,7 @@ pub struct Report {
     settings: Settings,
     workload: Workload,
     figures: Vec<Figure>,
+    baselines: Vec<Baseline>,
     sizes: Sizes,
     store: StoreCost,
     goals: Vec<Goal>,
@@ -58,6 +59,18 @@ struct Figure {
     decimals: usize,
 }
 
+/// A bare loop, and weir beside it.
+#[derive(Debug, Serialize)]
+struct Baseline {
+    name: &'static str,
+    cpu_us: f64,
+    intents_per_s: f64,
+    /// weir's CPU over its.
+    cpu: Ratio,
+    /// weir's intents/s over its.
+    rate: Ratio,
+}
+
 /// A ratio of two figures of the same round.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Ratio {
@@ -92,8 +105,13 @@ impl Report {
             redis("redis.calls a decision", 3, |cost| cost.redis_calls),
             redis("share suppressed", 3, |cost| cost.suppressed),
         ];
+        let baselines = vec![
+            Baseline::of("runs of records a call (weir's own edge)", &rounds, |round| &round.bare),
+            Baseline::of("one record a call (as the goals were set)", &rounds, |round| &round.one_by_one),
+            Baseline::of("three of four records with weir's headers", &rounds, |round| &round.headers),
+        ];
         let goals = goals::judge(&rounds);
-        Self { machine, settings, workload, figures, goals, sizes, store, rounds }
+        Self { machine, settings, workload, figures, baselines, goals, sizes, store, rounds }
     }
 
     fn table(&self) -> Table {
@@ -107,10 +125,48 @@ impl Report {
             let (zset, client, weir) = (number(*zset), number(*client), number(*weir));
             table.add_row([(*name).to_owned(), bare, zset, client, weir, to_bare, to_zset.to_string()]);
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
+        to_the_right(table)
+    }
+
+    fn baselines(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header([
+            "the bare loop, by",
+            "intents/s",
+            "CPU, us an intent",
+            "weir : it, CPU",
+            "weir : it, intents/s",
+        ]);
+        for Baseline { name, cpu_us, intents_per_s, cpu, rate } in &self.baselines {
+            let (per_s, cpu_us) = (format!("{intents_per_s:.0}"), format!("{cpu_us:.2}"));
+            table.add_row([(*name).to_owned(), per_s, cpu_us, cpu.to_string(), rate.to_string()]);
         }
-        table
+        to_the_right(table)
+    }
+}
+
+/// Numbers stand to the right.
+fn to_the_right(mut table: Table) -> Table {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+impl Baseline {
+    fn of(name: &'static str, rounds: &[Round], loop_of: fn(&Round) -> &Drained) -> Self {
+        let theirs = |of: fn(&Drained) -> f64| -> Vec<f64> { rounds.iter().map(|round| of(loop_of(round))).collect() };
+        let ours =
+            |of: fn(&Drained) -> f64| -> Vec<f64> { rounds.iter().map(|round| of(&round.weir.drained)).collect() };
+        let (cpu, rate) = (|drained: &Drained| drained.cpu_us, |drained: &Drained| drained.intents_per_s);
+        Self {
+            name,
+            cpu_us: median(&theirs(cpu)),
+            intents_per_s: median(&theirs(rate)),
+            cpu: Ratio::of(&ours(cpu), &theirs(cpu)),
+            rate: Ratio::of(&ours(rate), &theirs(rate)),
+        }
     }
 }
 
@@ -187,6 +243,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "settings: {lanes} lane(s), batch {batch}, {shards} shards; medians of {rounds} round(s)\n")?;
         writeln!(f, "{}\n", self.table())?;
+        writeln!(f, "{}\n", self.baselines())?;
         for goal in &self.goals {
             writeln!(f, "{goal}")?;
         }

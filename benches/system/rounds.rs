@@ -11,7 +11,7 @@ use serde::Serialize;
 use testkit::{wait_for, worker::Worker};
 
 use crate::{
-    bare_loop::Committed,
+    bare_loop::{Committed, Kind},
     drain::{self, Window},
     redis_info::{RedisTotals, ScriptTimes},
     servers::{Run, Servers, WEIR},
@@ -29,6 +29,10 @@ const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 pub struct Round {
     /// The bare loop.
     pub bare: Drained,
+    /// The bare loop with a call of the client for each record.
+    pub one_by_one: Drained,
+    /// The bare loop with weir's headers.
+    pub headers: Drained,
     /// The published way.
     pub zset: Capped,
     /// The unpipelined async client.
@@ -85,17 +89,19 @@ pub struct RedisCost {
 /// All rounds, after one that is not counted: the broker's JVM compiles what it runs often.
 pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     eprintln!("a round to warm up");
-    bare(servers).context("the bare loop")?;
+    bare(servers, Kind::Bare).context("the bare loop")?;
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
-        let bare = bare(servers).context("the bare loop")?;
-        let zset = capped(servers, "sorted-sets").context("the published way")?;
-        let client = capped(servers, "async-client").context("the async client")?;
+        let one_by_one = bare(servers, Kind::OneByOne).context("the bare loop, record by record")?;
+        let headers = bare(servers, Kind::Headers).context("the bare loop with headers")?;
+        let bare = bare(servers, Kind::Bare).context("the bare loop")?;
+        let zset = capped(servers, Kind::SortedSets).context("the published way")?;
+        let client = capped(servers, Kind::AsyncClient).context("the async client")?;
         let Weir { capped: weir, stages_ms, scripts, round_trips } = weir(servers, |_| Ok(())).context("weir")?;
         // Nothing leaves a window during a run, so how many are let through does not depend on time.
         let (ours, theirs) = (weir.redis.suppressed, zset.redis.suppressed);
         ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
-        Ok(Round { bare, zset, client, weir, scripts, round_trips, stages_ms })
+        Ok(Round { bare, one_by_one, headers, zset, client, weir, scripts, round_trips, stages_ms })
     });
     rounds.collect()
 }
@@ -109,20 +115,20 @@ pub struct Weir {
     round_trips: f64,
 }
 
-fn bare(servers: &Servers) -> Result<Drained> {
-    let run = servers.run("bare")?;
-    let mut process = start_loop(&run, "none")?;
+fn bare(servers: &Servers, kind: Kind) -> Result<Drained> {
+    let run = servers.run(&kind.name())?;
+    let mut process = start_loop(&run, kind)?;
     let window = drain::watch(servers, &run, &mut process, || Ok(()))?;
     let told = told(servers, &process)?;
     drain::end(process)?;
     Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn capped(servers: &Servers, caps: &str) -> Result<Capped> {
+fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
     servers.flush_redis()?;
     let empty = RedisTotals::ask(&servers.redis)?;
-    let run = servers.run(caps)?;
-    let mut process = start_loop(&run, caps)?;
+    let run = servers.run(&kind.name())?;
+    let mut process = start_loop(&run, kind)?;
     let window = drain::watch(servers, &run, &mut process, || RedisTotals::ask(&servers.redis))?;
     let told = told(servers, &process)?;
     drain::end(process)?;
@@ -161,9 +167,9 @@ pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<
     Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
 }
 
-fn start_loop(run: &Run, caps: &str) -> Result<Worker> {
+fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
     let args = |config: PathBuf| {
-        vec!["bare-loop".into(), "--caps".into(), caps.into(), "--config".into(), config.into_os_string()]
+        vec!["bare-loop".into(), "--kind".into(), kind.name().into(), "--config".into(), config.into_os_string()]
     };
     Worker::start(std::env::current_exe()?, &run.config, args, &[])
 }

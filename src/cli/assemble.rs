@@ -12,7 +12,7 @@ use crate::{
     },
     edge::{
         http::{HttpOptions, Token},
-        kafka::client::{Delivery, KafkaOptions},
+        kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
     },
@@ -51,6 +51,8 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         instance: settings.instance.clone(),
         properties,
         memory: LaneMemory::default(),
+        records_a_call: RECORDS_A_CALL,
+        commit_interval: COMMIT_INTERVAL,
     }
 }
 

@@ -107,7 +107,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     warn_of_names(&policy.current(), &segments.current());
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
-    let kafka = Arc::new(KafkaOptions { memory, ..assemble::kafka(&settings.kafka) });
+    let commit_interval = settings.worker.commit_interval;
+    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
     let stats = Arc::new(RedisStats::default());
     let mut redis_options = assemble::redis(&settings.redis)?;
@@ -145,7 +146,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         desk,
         lane: LaneSettings {
             batch: settings.worker.batch,
-            commit_interval: settings.worker.commit_interval,
+            commit_interval,
             drain: settings.worker.drain,
             unavailable_after: settings.redis.unavailable_after,
             owed_bytes: usize::try_from(memory.owed_bytes).unwrap_or(usize::MAX),

@@ -192,7 +192,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("intent.fields.timezone", Text, Is("/timezone"), "JSON pointer to the user's time zone."),
     setting("worker.lanes", Whole, Is("0"), "Lanes, each with its own consumer and producer. 0 (one a core) to 256."),
     setting("worker.batch", Whole, Is("10000"), "Intents decided together, at most. 1 to 100000."),
-    setting("worker.commit_interval", Duration, Is("50ms"), "How long a batch may wait to be filled. 1ms to 10s."),
+    setting(
+        "worker.commit_interval",
+        Duration,
+        Is("50ms"),
+        "How long an intent may take from being read to being committed. 1ms to 10s.",
+    ),
     setting("worker.drain", Duration, Is("20s"), "How long a stop may take. 1s to 10m."),
     setting(
         "worker.memory",

@@ -201,7 +201,7 @@ pub struct WorkerSettings {
     pub lanes: usize,
     /// Intents decided together, at most.
     pub batch: usize,
-    /// How long a batch may wait to be filled.
+    /// How long an intent may take from being read to being committed.
     pub commit_interval: Duration,
     /// How long a stop may take.
     pub drain: Duration,

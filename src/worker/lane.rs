@@ -1,8 +1,8 @@
 //! A lane: one group member and one producer, from poll to commit.
 //!
 //! The steps of a turn, in order:
-//! 1. poll a batch, for at most what is left of the commit interval; one that is not full by then grows until the batch
-//!    before is committed: to be decided earlier would gain it nothing;
+//! 1. poll a batch, for at most what is left of the commit interval without what the rest is expected to take; one that is
+//!    not full by then grows until the batch before is committed: to be decided earlier would gain it nothing;
 //! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed;
 //! 3. wait until that one is committed;
 //! 4. look whether the group has changed; if so, forget the batch;
@@ -16,6 +16,7 @@
 mod away;
 mod interruption;
 mod owed;
+mod pace;
 mod parking;
 mod recovery;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use self::{
     away::Away,
     interruption::Interruption,
     owed::{Owed, Promise},
+    pace::Pace,
     parking::{Parking, leave_out},
     waiting::{Admitted, Question},
 };
@@ -61,7 +63,7 @@ const SHORTEST_POLL: Duration = Duration::from_millis(1);
 pub struct LaneSettings {
     /// Intents decided together, at most.
     pub batch: usize,
-    /// The time between two commits, at least, where a batch is not full.
+    /// How long it may take from the read of a record to its commit, where the machines keep up with it.
     pub commit_interval: Duration,
     /// How long it may take to end once it is told to stop.
     pub drain: Duration,
@@ -103,8 +105,11 @@ pub struct Lane<S, K, D, C> {
 
 /// What a lane remembers between turns. Times are those of [`Clock::passed`].
 struct Turn {
-    /// When the last batch was closed: the next one is open for the commit interval from then on.
+    /// When the last batch was closed: the next one is open from then on.
     closed_at: Duration,
+    pace: Pace,
+    /// From the end of the batch in flight until it was handed over.
+    decided_in: Duration,
     /// When the lane gives up what it still waits for; known once it is told to stop.
     ends_by: Option<Duration>,
     /// Pauses between rewinds; starts over with each commit.
@@ -132,6 +137,8 @@ where
     pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut turn = Turn {
             closed_at: self.clock.passed(),
+            pace: Pace::new(self.settings.commit_interval),
+            decided_in: Duration::ZERO,
             ends_by: None,
             pauses: Box::new(backoff()),
             in_flight: Vec::new(),
@@ -174,7 +181,7 @@ where
             self.go_where_something_waits(turn).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(turn.closed_at);
-            self.fill(&mut batch, self.settings.commit_interval.saturating_sub(since).max(SHORTEST_POLL)).await?;
+            self.fill(&mut batch, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
             turn.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
@@ -218,6 +225,7 @@ where
         let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
         turn.in_flight.clone_from(&progress);
         turn.in_flight_tally = tally;
+        turn.decided_in = self.clock.passed().saturating_sub(turn.closed_at);
         turn.owed.promise(promises);
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
@@ -248,6 +256,7 @@ where
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
                 self.metrics.committed(&turn.in_flight_tally, &times);
+                turn.pace.took(turn.decided_in + times.produce + times.flush + times.commit);
                 for done in turn.in_flight.drain(..) {
                     turn.committed.insert(done.partition, done.next_offset);
                 }

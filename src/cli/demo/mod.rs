@@ -26,7 +26,7 @@ use crate::{
     edge::{
         embedded::EmbeddedStore,
         http::{self, HttpOptions, InquiryPool},
-        kafka::client::{Delivery, KafkaOptions},
+        kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
         policy_file::parse_policy,
     },
     metrics::Metrics,
@@ -89,6 +89,8 @@ impl Broker {
             instance: "demo".to_owned(),
             properties: BTreeMap::new(),
             memory: LaneMemory::default(),
+            records_a_call: RECORDS_A_CALL,
+            commit_interval: COMMIT_INTERVAL,
         };
         for topic in options.topics() {
             cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;

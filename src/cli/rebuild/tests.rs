@@ -3,7 +3,10 @@
 use rdkafka::config::ClientConfig;
 
 use super::*;
-use crate::{domain::memory::LaneMemory, edge::kafka::client::Delivery};
+use crate::{
+    domain::memory::LaneMemory,
+    edge::kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL},
+};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -22,6 +25,8 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         instance: "weir-0".to_owned(),
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),
         memory: LaneMemory::default(),
+        records_a_call: RECORDS_A_CALL,
+        commit_interval: COMMIT_INTERVAL,
     }
 }
 

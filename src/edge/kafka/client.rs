@@ -55,7 +55,17 @@ pub struct KafkaOptions {
     pub properties: BTreeMap<String, String>,
     /// How much a lane's clients and batches may hold.
     pub memory: LaneMemory,
+    /// Records without headers that are handed to the client in one call, at most; see [`RECORDS_A_CALL`].
+    pub records_a_call: usize,
+    /// How long it may take from the read of a record to its commit: the brokers gather records for a part of it.
+    pub commit_interval: Duration,
 }
+
+/// What commits are apart unless settings say otherwise; the default of `worker.commit_interval`.
+pub const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a call for many records is given, at most: beyond it a call costs nothing against its records.
+pub const RECORDS_A_CALL: usize = 1_024;
 
 /// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
 /// of the output (and its successor's read of the committed offsets) only so long.
@@ -63,6 +73,11 @@ pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
 /// that were not there while brokers were in trouble, would be read by nobody.
 const METADATA_REFRESH_MS: &str = "10000";
+/// A broker that has less than this waits a moment for more, in bytes. Else it answers for each record that is published,
+/// and answers cost worker and brokers more than what is in them.
+const GATHERED_BYTES: u64 = 65_536;
+/// How long it waits at the most.
+const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: librdkafka's own default.
 const PARTITION_FETCH_BYTES: u64 = 1_048_576;
 
@@ -84,7 +99,10 @@ impl KafkaOptions {
     pub fn for_refunds(&self) -> Option<Self> {
         let intents = self.refunds.clone()?;
         let memory = LaneMemory::of_refunds();
-        Some(Self { intents, group: format!("{}-refunds", self.group), refunds: None, memory, ..self.clone() })
+        // Refunds are not urgent.
+        let commit_interval = Duration::from_secs(1);
+        let group = format!("{}-refunds", self.group);
+        Some(Self { intents, group, refunds: None, memory, commit_interval, ..self.clone() })
     }
 
     /// Settings of any client of this instance.
@@ -99,7 +117,8 @@ impl KafkaOptions {
         let mut config = self.with_properties(&[
             ("auto.offset.reset", "error"),
             ("fetch.queue.backoff.ms", "10"),
-            ("fetch.wait.max.ms", "100"),
+            ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
+            ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
             ("partition.assignment.strategy", "range"),
             ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
             ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
@@ -160,6 +179,13 @@ impl KafkaOptions {
         config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
         config
     }
+}
+
+/// How long a broker gathers records for a fetch: a tenth of the interval, but hardly below 10 ms, so that an idle lane does
+/// not ask all the time.
+fn gathering(commit_interval: Duration) -> Duration {
+    let least = Duration::from_millis(10).min(commit_interval / 4);
+    (commit_interval / 10).clamp(least.max(Duration::from_millis(1)), LONGEST_GATHERING)
 }
 
 /// A line of librdkafka's log as one of ours.
@@ -292,5 +318,16 @@ impl ProducerContext<NoCustomPartitioner> for LaneContext {
             let failed = FailedDelivery { code, topic: record.topic().to_owned() };
             self.failed_delivery.store(Some(Arc::new(failed)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_gather_for_a_part_of_the_commit_interval() {
+        let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
+        assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
     }
 }

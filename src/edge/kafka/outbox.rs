@@ -17,8 +17,6 @@ use super::{
 };
 use crate::worker::record::{Destination, Output, OutputValue, Records};
 
-/// Records without headers that are handed over in one call, at most.
-const RUN: usize = 1_024;
 /// How long a topic's number of partitions is taken for known: librdkafka's own `topic.metadata.refresh.interval.ms`.
 const PARTITIONS_HOLD: Duration = Duration::from_secs(300);
 /// How long asking for it may take.
@@ -50,16 +48,18 @@ pub enum Unsent {
 struct Outlet {
     topic: Topic,
     name: CString,
+    /// Records of a run, at most.
+    run: usize,
     partitions: Option<NonZeroI32>,
     /// When that was asked.
     asked_at: Option<Instant>,
 }
 
 impl Outlet {
-    fn new(producer: &Producing, name: &str) -> Result<Self, String> {
+    fn new(producer: &Producing, name: &str, options: &KafkaOptions) -> Result<Self, String> {
         let name = CString::new(name).map_err(|_| format!("the topic name {name:?} holds a NUL: correct it"))?;
         let topic = Topic::new(producer.client(), &name)?;
-        Ok(Self { topic, name, partitions: None, asked_at: None })
+        Ok(Self { topic, name, run: options.records_a_call, partitions: None, asked_at: None })
     }
 
     fn failed(&self, code: RDKafkaErrorCode) -> FailedDelivery {
@@ -105,9 +105,9 @@ impl Outbox {
     /// A name is none.
     pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
         Ok(Self {
-            approved: Outlet::new(producer, &options.approved)?,
-            suppressed: Outlet::new(producer, &options.suppressed)?,
-            dead_letters: Outlet::new(producer, &options.dead_letters)?,
+            approved: Outlet::new(producer, &options.approved, options)?,
+            suppressed: Outlet::new(producer, &options.suppressed, options)?,
+            dead_letters: Outlet::new(producer, &options.dead_letters, options)?,
         })
     }
 
@@ -122,18 +122,18 @@ impl Outbox {
         (records, outputs): (&MessageBatch<LaneContext>, &[Output]),
         deadline: Instant,
     ) -> Result<(), Unsent> {
-        for (to, outlet) in [
-            (Destination::Approved, &mut self.approved),
-            (Destination::Suppressed, &mut self.suppressed),
-            (Destination::DeadLetters, &mut self.dead_letters),
-        ] {
-            if outputs.iter().any(|output| output.to == to) {
-                // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
-                let looked = outlet.look(producer);
-                Sending { producer, outlet, records, deadline, run: Run::default() }.send(to, outputs, looked)?;
+        let at = |outlet| Stream { producer, records, deadline, outlet, looked: None, run: Run::default() };
+        let (mut approved, mut suppressed) = (at(&mut self.approved), at(&mut self.suppressed));
+        let mut dead_letters = at(&mut self.dead_letters);
+        for (index, output) in outputs.iter().enumerate() {
+            match output.to {
+                Destination::Approved => approved.put(index, output)?,
+                Destination::Suppressed => suppressed.put(index, output)?,
+                Destination::DeadLetters => dead_letters.put(index, output)?,
+                Destination::Nowhere => {}
             }
         }
-        Ok(())
+        [approved, suppressed, dead_letters].iter_mut().try_for_each(Stream::end_run)
     }
 
     /// Forgets how many partitions there are: a topic may have been made anew.
@@ -144,47 +144,53 @@ impl Outbox {
     }
 }
 
-/// The outputs of one batch that go to one topic.
-struct Sending<'b> {
+/// The outputs of one batch on their way to one topic.
+struct Stream<'b, 'o> {
     producer: &'b Producing,
-    outlet: &'b Outlet,
     records: &'b MessageBatch<LaneContext>,
     deadline: Instant,
+    outlet: &'o mut Outlet,
+    /// What came of finding out how many partitions there are, which is done with the first output.
+    looked: Option<Result<(), String>>,
     run: Run<'b>,
 }
 
-impl<'b> Sending<'b> {
-    fn send(mut self, to: Destination, outputs: &'b [Output], looked: Result<(), String>) -> Result<(), Unsent> {
-        for (index, output) in outputs.iter().enumerate().filter(|(_, output)| output.to == to) {
-            let record = self.records.get(index);
-            let Some(partition) = self.outlet.partition_of(record.key, record.partition) else {
-                let name = self.outlet.name.to_string_lossy().into_owned();
-                return Err(match looked {
-                    Ok(()) => Unsent::NoTopic(name),
-                    Err(reason) => {
-                        Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}"))
-                    }
-                });
-            };
-            let value = match &output.value {
-                OutputValue::AsItCame => None,
-                OutputValue::Ours(bytes) => Some(bytes.as_slice()),
-            };
-            let bare = output.headers.is_empty() && !self.records.has_headers(index);
-            if !bare || !self.run.takes(partition) || self.run.len() >= RUN {
-                self.end_run()?;
-            }
-            if bare {
-                self.run.add(partition, (self.records, index), value);
-                continue;
-            }
-            let place = (&self.outlet.topic, partition);
-            self.with_room(|| {
-                native::produce(self.producer.client(), place, (self.records, index), value, &output.headers)
-                    .map_err(|code| (code, (record.partition, record.offset)))
-            })?;
+impl<'b> Stream<'b, '_> {
+    fn put(&mut self, index: usize, output: &'b Output) -> Result<(), Unsent> {
+        if self.looked.is_none() {
+            // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
+            self.looked = Some(self.outlet.look(self.producer));
         }
-        self.end_run()
+        let record = self.records.get(index);
+        let Some(partition) = self.outlet.partition_of(record.key, record.partition) else {
+            return Err(self.without_partition());
+        };
+        let value = match &output.value {
+            OutputValue::AsItCame => None,
+            OutputValue::Ours(bytes) => Some(bytes.as_slice()),
+        };
+        let most = self.outlet.run;
+        let bare = most > 1 && output.headers.is_empty() && !self.records.has_headers(index);
+        if !bare || !self.run.takes(partition) || self.run.len() >= most {
+            self.end_run()?;
+        }
+        if bare {
+            self.run.add(partition, (self.records, index), value);
+            return Ok(());
+        }
+        let place = (&self.outlet.topic, partition);
+        self.with_room(|| {
+            native::produce(self.producer.client(), place, (self.records, index), value, &output.headers)
+                .map_err(|code| (code, (record.partition, record.offset)))
+        })
+    }
+
+    fn without_partition(&mut self) -> Unsent {
+        let name = self.outlet.name.to_string_lossy().into_owned();
+        match self.looked.take() {
+            Some(Err(reason)) => Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}")),
+            Some(Ok(())) | None => Unsent::NoTopic(name),
+        }
     }
 
     fn end_run(&mut self) -> Result<(), Unsent> {

@@ -1,6 +1,7 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
 mod lost;
+mod paced;
 mod unavailable;
 
 use std::{
@@ -64,6 +65,11 @@ struct World {
     waits: usize,
     /// How large the committed batches are.
     sizes: Vec<usize>,
+    commit_interval: Duration,
+    /// What each commit says that it took.
+    times: CommitTimes,
+    /// How long each batch was to be filled, at most.
+    fills: Vec<Duration>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
@@ -131,8 +137,11 @@ impl Source for FakeSource {
         Batch::default()
     }
 
-    async fn poll(&mut self, batch: &mut Batch, max: usize, _: Duration) -> Result<Option<GroupEvent>, SourceError> {
+    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         let mut world = self.0.borrow_mut();
+        if max > 0 && batch.is_empty() {
+            world.fills.push(wait);
+        }
         if world.pending.is_none() && !world.assigned {
             world.pending = Some(GroupEvent::Assigned);
         }
@@ -239,7 +248,7 @@ impl Sink<Batch, ()> for FakeSink {
             world.metadata.clone_from(&job.progress[0].metadata);
         }
         match fate {
-            None => Settled::Committed(CommitTimes::default()),
+            None => Settled::Committed(world.times),
             Some(Fate::Refused | Fate::Unclear) => {
                 self.2 = false;
                 Settled::Failed(CommitError::Failed("by the test".to_owned()))
@@ -355,6 +364,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let stop = world.stop.clone();
     let desk = desk(world.on_unavailable.clone());
     let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
+    let commit_interval = world.commit_interval;
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
@@ -364,7 +374,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
         desk,
         settings: LaneSettings {
             batch: BATCH,
-            commit_interval: Duration::ZERO,
+            commit_interval,
             drain: Duration::from_secs(2),
             unavailable_after,
             owed_bytes,

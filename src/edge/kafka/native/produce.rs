@@ -63,14 +63,21 @@ impl Drop for Topic {
 struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
-    /// The message's headers with ours behind them, byte for byte.
-    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Option<Self> {
+    /// The message's headers with ours behind them, byte for byte; none where there are none.
+    ///
+    /// # Errors
+    /// librdkafka gives none.
+    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Result<Option<Self>, RDKafkaErrorCode> {
         let theirs = message.headers;
+        if theirs.is_null() && ours.is_empty() {
+            return Ok(None);
+        }
         // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
         let headers = NonNull::new(unsafe {
             if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
         })
-        .map(Self)?;
+        .map(Self)
+        .ok_or(RDKafkaErrorCode::InvalidArgument)?;
         for (name, value) in ours {
             // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
             // longer than isize::MAX.
@@ -84,7 +91,7 @@ impl OwnedHeaders {
                 );
             }
         }
-        Some(headers)
+        Ok(Some(headers))
     }
 }
 
@@ -114,10 +121,11 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
     ours: &[(&'static str, String)],
 ) -> Result<(), RDKafkaErrorCode> {
     let message = &batch.messages[index];
-    let headers = OwnedHeaders::extend(message, ours).ok_or(RDKafkaErrorCode::InvalidArgument)?;
+    let headers = OwnedHeaders::extend(message, ours)?;
     let (raw, (start, length)) = (message.raw(), content(message, value));
     // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
-    // (F_COPY) before the call returns; the headers become the producer's on success only.
+    // (F_COPY) before the call returns; the headers, where there are any, become the producer's on
+    // success only; null stands for none.
     let error = unsafe {
         rd::rd_kafka_producev(
             client.native_ptr(),
@@ -134,7 +142,7 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
             raw.key,
             raw.key_len,
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
-            headers.0.as_ptr(),
+            headers.as_ref().map_or(ptr::null_mut(), |headers| headers.0.as_ptr()),
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
         )
     };

@@ -1,0 +1,66 @@
+//! When a batch is closed: so that what is in it is committed within the commit interval, not decided by then.
+
+use std::time::Duration;
+
+/// A batch stays open for this part of the interval at the least, however long deciding and committing take: more and
+/// smaller transactions would make the brokers slower still.
+const LEAST_PART: u32 = 4;
+/// The part by which one batch moves what is expected of the next.
+const WEIGHT: u32 = 4;
+
+/// How long batches stay open.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    /// What a batch has lately taken from its end to its commit, smoothed.
+    after: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self { interval, after: Duration::ZERO }
+    }
+
+    /// How long a batch is open, from the end of the one before: whole milliseconds, as clients wait.
+    pub(super) fn open_for(&self) -> Duration {
+        let open = self.interval.saturating_sub(self.after).max(self.interval / LEAST_PART);
+        open - Duration::from_nanos(u64::from(open.subsec_nanos() % 1_000_000))
+    }
+
+    /// A batch was committed so long after it was closed.
+    pub(super) fn took(&mut self, after: Duration) {
+        self.after = (self.after * (WEIGHT - 1) + after) / WEIGHT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_batch_closes_as_much_earlier_as_its_commit_takes() {
+        let mut pace = Pace::new(ms(100));
+        assert_eq!(pace.open_for(), ms(100));
+        for _ in 0..50 {
+            pace.took(ms(20));
+        }
+        assert_eq!(pace.open_for(), ms(80), "in whole milliseconds: {pace:?}");
+    }
+
+    #[test]
+    fn slow_commits_do_not_make_batches_ever_smaller() {
+        let mut pace = Pace::new(ms(20));
+        for _ in 0..50 {
+            pace.took(ms(400));
+        }
+        assert_eq!(pace.open_for(), ms(5));
+        for _ in 0..50 {
+            pace.took(ms(5));
+        }
+        assert_eq!(pace.open_for(), ms(14), "{pace:?}");
+    }
+}
