@@ -18,7 +18,7 @@ use super::{
 mod tests;
 mod text;
 
-pub use text::{MAX_TEXT_BYTES, ParkedError};
+pub use text::{ParkedError, ROOM_BYTES};
 
 /// By which rules intents wait: those of the policy when they were read, and how many shards there were.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,11 +97,11 @@ impl Span {
         self.conditions.iter().all(|condition| condition.holds(user, class))
     }
 
-    /// The shards that its intents wait for; `None` where there were not so many shards.
-    fn shards(&self, shards: u16) -> Option<&BTreeSet<u16>> {
-        let as_many = self.conditions.iter().all(|condition| condition.terms.shards == shards);
-        // Each time it was read again there were no more of them.
-        self.conditions.last().filter(|_| as_many).map(|condition| &*condition.away)
+    /// The shards, of so many, that its intents wait for; `None` where no condition speaks of so many shards.
+    fn shards(&self, shards: u16) -> Option<BTreeSet<u16>> {
+        let mut as_many = self.conditions.iter().filter(|condition| condition.terms.shards == shards);
+        let first = as_many.next()?;
+        Some(as_many.fold((*first.away).clone(), |all, condition| &all & &*condition.away))
     }
 
     /// The part of it that is still not done after it was read again and these waited; `None` where none can be.

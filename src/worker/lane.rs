@@ -36,7 +36,7 @@ use self::{
     interruption::Interruption,
     owed::{Owed, Promise},
     pace::Pace,
-    parking::{Parking, leave_out},
+    parking::{Parking, leave_out, reach},
     waiting::{Admitted, Question},
 };
 use super::{
@@ -302,9 +302,10 @@ where
             shards: asks.asks.iter().map(|ask| ask.user.shard(shards)).collect(),
             awaited: turn.parking.awaited(shards),
             policy: sitting.policy(),
+            reach: &|| reach(batch),
         };
         let Admitted { asked_at, waits } = if answers.is_empty() {
-            Admitted { asked_at: gated, waits: None }
+            Admitted { asked_at: gated, waits: self.still_waits(turn, &question) }
         } else {
             self.admit(turn, &question, &mut answers).await?
         };

@@ -78,7 +78,7 @@ figures! {
     /// The share of a Redis node's core to use at the peak [default: 60%]
     #[arg(long, value_name = "SHARE")]
     redis_load: Share,
-    /// Shards of the keyspace (redis.shards) [default: 1024]
+    /// Shards of the keyspace (redis.shards) [default: 128]
     #[arg(long, value_name = "COUNT")]
     shards: Whole,
     /// The share of a lane's rate to use at the peak [default: 70%]
@@ -166,7 +166,7 @@ impl Figures {
             node_bytes: bytes(self.node_memory, 16.0 * 1_073_741_824.0),
             memory_share: share(self.memory_share, 0.6),
             redis_load: share(self.redis_load, 0.6),
-            shards: whole(self.shards, 1024.0),
+            shards: whole(self.shards, 128.0),
             lane_load: share(self.lane_load, 0.7),
             lanes_an_instance: whole(self.lanes, 4.0),
             partitions: self.partitions.map(|Whole(partitions)| partitions),

@@ -17,8 +17,11 @@ use super::{
     Condition, Parked, Span, Terms,
 };
 
-/// The most that is written, in bytes: a broker takes 4,096 unless `offset.metadata.max.bytes` says otherwise.
-pub const MAX_TEXT_BYTES: usize = 4_000;
+/// The most that an intent left out may make of it, in bytes. A broker takes 4,096 unless `offset.metadata.max.bytes` says
+/// otherwise; what is decided in the middle of a span makes it longer, too.
+pub const ROOM_BYTES: usize = 3_200;
+/// The most that is read, in bytes.
+const MAX_TEXT_BYTES: usize = 65_536;
 /// The name of this form.
 const FORM: &str = "parked/1";
 
@@ -122,16 +125,6 @@ impl Terms {
             bypass: text.bypass.into_iter().map(bypass).collect(),
             on_unavailable: text.away.into_iter().map(away).collect(),
         }
-    }
-}
-
-impl Condition {
-    /// How long it is as text where it is added to so many spans, in bytes, at the most.
-    #[must_use]
-    pub fn text_bytes(&self, spans: usize) -> usize {
-        let terms = serde_json::to_string(&self.terms.text()).map_or(usize::MAX / 4, |text| text.len());
-        let each = ranges(&self.away).len() + 16;
-        spans.saturating_mul(each).saturating_add(terms)
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, bindings as rd,
+    ClientContext, TopicPartitionList, bindings as rd,
     client::Client,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::RDKafkaErrorCode,
@@ -239,6 +239,25 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
             headers: message,
         }
     }
+}
+
+/// The text that is committed beside the offset of element `place` of a list; `None` where there is none. Others may commit any
+/// bytes there, for which the wrapper's own reading would panic.
+#[must_use]
+pub fn metadata(list: &TopicPartitionList, place: usize) -> Option<String> {
+    if place >= list.count() {
+        return None;
+    }
+    // SAFETY: the list is borrowed, so it lives and nobody changes it; it has that many elements behind `elems`, and the
+    // metadata of one is null or that many bytes.
+    let bytes = unsafe {
+        let element = &*(*list.ptr()).elems.add(place);
+        if element.metadata.is_null() {
+            return None;
+        }
+        std::slice::from_raw_parts(element.metadata.cast::<u8>(), element.metadata_size)
+    };
+    std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// The first and the next offset of a partition as of the last fetch, without asking a broker; `None` where nothing was

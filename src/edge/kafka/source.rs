@@ -146,11 +146,11 @@ impl KafkaSource {
             .map_err(|error| self.unread("the committed offsets cannot be read", &error))?;
         let mut from = TopicPartitionList::with_capacity(committed.count());
         self.starts.clear();
-        for element in committed.elements() {
+        for (place, element) in committed.elements().into_iter().enumerate() {
             element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
             let offset = match element.offset() {
                 Offset::Offset(next_offset) => {
-                    let metadata = Some(element.metadata().to_owned()).filter(|metadata| !metadata.is_empty());
+                    let metadata = native::metadata(&committed, place);
                     let committed = Progress { partition: element.partition(), next_offset, metadata };
                     let first = begin(&committed);
                     self.starts.push(committed);

@@ -7,23 +7,27 @@
 //! invariant: of a user, nothing is decided while something before it in its partition waits: a shard with intents that
 //! wait behind the place of reading is not asked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use super::{Interruption, Lane, Turn, away::Away, owed::Promise};
+use super::{Interruption, Lane, Turn, away::Away, owed::Promise, waiting::Reach};
 use crate::{
     domain::{
-        parked::{Condition, MAX_TEXT_BYTES, Parked, ParkedError},
+        parked::{Condition, Parked, ParkedError, ROOM_BYTES},
         shard::UserHash,
     },
     worker::{
         desk::{Decoded, Draft, Way},
         ports::{Clock, Sink, Source, Store},
-        record::{Progress, RecordView, Records, next_offsets, progress_of},
+        record::{Progress, RecordView, Records, progress_of},
     },
 };
 
-/// What the rest of a text takes beside its spans' conditions, in bytes, at the most.
-const SPAN_BYTES: usize = 96;
+/// A lane goes back again when it has read ahead for so many times as long as it had gone back for: a shard that seems to be
+/// back and is not must not keep it from the others.
+const AHEAD_AGAIN: u32 = 3;
 
 /// Offsets that are all done are passed over in one step from so many on: fewer are read sooner than a new fetch brings more.
 const WORTH_A_STEP: i64 = 50_000;
@@ -42,11 +46,15 @@ pub(super) struct Parking {
     /// Where the intents' fields are, see [`crate::domain::fields::FieldMap::digest`].
     fields: u64,
     parts: BTreeMap<i32, Part>,
+    /// When the lane went back, until it is where it was.
+    went_back_at: Option<Duration>,
+    /// Until when it does not go back again.
+    ahead_until: Duration,
 }
 
 impl Parking {
     pub(super) fn new(fields: u64) -> Self {
-        Self { fields, parts: BTreeMap::new() }
+        Self { fields, ..Self::default() }
     }
 
     /// Where to read a partition from: behind all that was read, also where something before waits.
@@ -69,6 +77,7 @@ impl Parking {
     /// What waits cannot be told.
     pub(super) fn start(&mut self, starts: &[Progress]) -> Result<(), String> {
         self.parts.clear();
+        self.went_back_at = None;
         for start in starts {
             let parked = self
                 .read(start)
@@ -113,16 +122,27 @@ impl Parking {
     }
 
     /// Whether the lane has to go back to what waits, or ahead over what is done, before it reads on.
-    pub(super) fn has_to_step(&self, away: &Away, shards: u16) -> bool {
-        !self.parts.is_empty() && !self.steps(away, shards).is_empty()
+    pub(super) fn has_to_step(&self, away: &Away, shards: u16, now: Duration) -> bool {
+        !self.parts.is_empty() && !self.steps(away, shards, now).is_empty()
+    }
+
+    /// Notes whether the lane is where it was before it went back.
+    fn look_ahead(&mut self, now: Duration) {
+        let there = self.parts.values().all(|part| part.position >= part.parked.next());
+        if let Some(since) = self.went_back_at.filter(|_| there) {
+            self.went_back_at = None;
+            self.ahead_until = now + now.saturating_sub(since) * AHEAD_AGAIN;
+        }
     }
 
     /// Where to go on in which partitions: back to the first intent that waits, where one waits for a shard that is not
     /// known to be away; or ahead, over what is done.
-    fn steps(&self, away: &Away, shards: u16) -> Vec<(i32, i64)> {
+    fn steps(&self, away: &Away, shards: u16, now: Duration) -> Vec<(i32, i64)> {
+        let may_go_back = self.went_back_at.is_none() && now >= self.ahead_until;
         let step = |(&partition, part): (&i32, &Part)| {
             let awaited = part.parked.awaited(part.position, shards);
-            let back = awaited.is_none_or(|awaited| awaited.iter().any(|shard| !away.is_watched(*shard)));
+            let back =
+                may_go_back && awaited.is_none_or(|awaited| awaited.iter().any(|shard| !away.is_watched(*shard)));
             let first = part.parked.first().filter(|first| back && *first < part.position);
             let ahead = part.parked.next_open(part.position);
             let to = first.or((ahead - part.position >= WORTH_A_STEP).then_some(ahead))?;
@@ -131,14 +151,16 @@ impl Parking {
         self.parts.iter().filter_map(step).collect()
     }
 
-    /// Whether what waits can still be told in an offset's metadata if this is added.
-    pub(super) fn has_room(&self, condition: &Condition) -> bool {
-        let bytes = |part: &Part| {
-            let spans = part.parked.spans().len() + 1;
-            part.parked.text(self.fields).len() + SPAN_BYTES + condition.text_bytes(spans)
-        };
-        let largest = self.parts.values().map(bytes).max().unwrap_or_else(|| SPAN_BYTES + condition.text_bytes(1));
-        largest <= MAX_TEXT_BYTES
+    /// Whether what waits can still be told in an offset's metadata if a batch of this reach adds to it.
+    pub(super) fn has_room(&self, reach: &Reach, condition: &Condition) -> bool {
+        // As if something of every shard had been decided: then the least is joined.
+        let decided: BTreeSet<u16> = (0..condition.terms.shards()).collect();
+        reach.iter().all(|(partition, &(first, behind))| {
+            let part = self.parts.get(partition);
+            let mut parked = part.map_or_else(|| Parked::nothing(first), |part| part.parked.clone());
+            parked.read((part.map_or(first, |part| part.position), behind), Some(condition), &decided);
+            parked.text(self.fields).len() <= ROOM_BYTES
+        })
     }
 
     /// A batch is handed over to be committed, all of it done but what meets the condition. `decided` are the shards of
@@ -152,10 +174,10 @@ impl Parking {
         if self.parts.is_empty() && waits.is_none() {
             return progress_of(batch);
         }
-        let (first, next) = (first_offsets(batch), next_offsets(batch));
-        let mut all = Vec::with_capacity(next.len());
-        for (partition, to) in next {
-            let fresh = || Part { parked: Parked::nothing(first[&partition]), position: first[&partition] };
+        let reach = reach(batch);
+        let mut all = Vec::with_capacity(reach.len());
+        for (partition, (first, to)) in reach {
+            let fresh = || Part { parked: Parked::nothing(first), position: first };
             let part = self.parts.entry(partition).or_insert_with(fresh);
             part.parked.read((part.position, to), waits, decided);
             part.position = to;
@@ -179,14 +201,14 @@ impl Parking {
     }
 }
 
-/// The offset of the first record of each partition.
-fn first_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
-    let mut first = BTreeMap::new();
+/// The first offset of each partition, and the one behind the last.
+pub(super) fn reach(records: &impl Records) -> Reach {
+    let mut reach = Reach::new();
     for index in 0..records.len() {
         let RecordView { partition, offset, .. } = records.get(index);
-        first.entry(partition).or_insert(offset);
+        reach.entry(partition).or_insert((offset, offset)).1 = offset + 1;
     }
-    first
+    reach
 }
 
 /// What of a batch waits, by its drafts: they are left out from now on. Gives the shards of what is decided, of the classes
@@ -215,17 +237,20 @@ where
     /// Goes back to intents whose shards may be there again, and ahead over what is done, when what is in flight is
     /// committed. Cheap where none wait.
     pub(super) async fn go_where_something_waits(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        if !turn.parking.has_to_step(&turn.away, self.store.shards()) {
+        let now = self.clock.passed();
+        turn.parking.look_ahead(now);
+        if !turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
             return Ok(());
         }
         self.land(turn).await?;
-        let to = turn.parking.steps(&turn.away, self.store.shards());
+        let to = turn.parking.steps(&turn.away, self.store.shards(), now);
         self.source.seek(&to).await?;
         for &(partition, offset) in &to {
             if let Some(part) = turn.parking.parts.get_mut(&partition) {
                 if offset < part.position {
                     let again = part.parked.next() - offset;
                     tracing::info!(partition, offset, again, "shards are back: reading again from what waits for them");
+                    turn.parking.went_back_at = Some(now);
                 }
                 part.position = offset;
             }

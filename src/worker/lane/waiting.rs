@@ -41,7 +41,12 @@ pub(super) struct Question<'q, 'b> {
     pub(super) awaited: BTreeSet<u16>,
     /// The policy.
     pub(super) policy: &'q Policy,
+    /// Of each partition of the batch, the first offset, and the one behind the last.
+    pub(super) reach: &'q dyn Fn() -> Reach,
 }
+
+/// First offset, and the one behind the last, by partition.
+pub(super) type Reach = BTreeMap<i32, (i64, i64)>;
 
 /// What came of asking.
 pub(super) struct Admitted {
@@ -88,7 +93,8 @@ where
             let trouble = self.ask(turn, question, answers).await?;
             let now = self.clock.passed();
             let terms = match self.rest(turn, question, answers, now) {
-                Rest::Settled => break None,
+                // What was left out before stays so, in words that join those before.
+                Rest::Settled => break self.still_waits(turn, question),
                 Rest::Waits => None,
                 Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
                 Rest::Full => {
@@ -104,12 +110,11 @@ where
                 }
             };
             if let Some(terms) = terms {
-                let away = &turn.away.overdue(now) | &question.awaited;
-                let condition = Condition { terms: Arc::new(terms), away: Arc::new(away) };
-                if turn.parking.has_room(&condition) {
+                let condition = self.condition(turn, question, terms);
+                if turn.parking.has_room(&(question.reach)(), &condition) {
                     break Some(condition);
                 }
-                if turn.parking.has_to_step(&turn.away, self.store.shards()) {
+                if turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
                     return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
                 }
                 if !std::mem::replace(&mut told, true) {
@@ -131,6 +136,21 @@ where
         };
         self.show_away(turn);
         Ok(Admitted { asked_at, waits })
+    }
+
+    /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
+    fn condition(&self, turn: &Turn, question: &Question<'_, '_>, terms: Terms) -> Condition {
+        let away = &turn.away.overdue(self.clock.passed()) | &question.awaited;
+        Condition { terms: Arc::new(terms), away: Arc::new(away) }
+    }
+
+    /// What waits of a batch that could be decided as it is, while something before it waits: `None` where nothing does.
+    pub(super) fn still_waits(&self, turn: &Turn, question: &Question<'_, '_>) -> Option<Condition> {
+        if question.awaited.is_empty() {
+            return None;
+        }
+        let condition = self.condition(turn, question, Terms::of(question.policy, self.store.shards()));
+        turn.parking.has_room(&(question.reach)(), &condition).then_some(condition)
     }
 
     fn note_failure(&self, error: &StoreError) {
@@ -205,6 +225,10 @@ where
         for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
             let shard = question.shards[at];
             if !turn.away.is_overdue(shard, now) && !question.awaited.contains(&shard) {
+                return Rest::Waits;
+            }
+            // It is back, and what it is owed is about to be recorded: then it decides.
+            if turn.owed.lacks(shard) && !turn.away.is_watched(shard) {
                 return Rest::Waits;
             }
             match question.given_up[at] {
@@ -307,7 +331,9 @@ fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<
         Some(_) | None => Why::Silent,
     };
     let mut news = Vec::new();
-    for &at in places.iter().filter(|&&at| answers[at].is_some()) {
+    let silent: BTreeSet<u16> =
+        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| question.shards[at]).collect();
+    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&question.shards[at])) {
         turn.away.answered(question.shards[at]);
     }
     for &at in places.iter().filter(|&&at| answers[at].is_none()) {

@@ -26,6 +26,8 @@ pub(super) struct Ledger {
     /// The shard is away for so many more looks; `None` for ever.
     looks: Option<usize>,
     back: bool,
+    /// Each look finds the shard back, but it answers nothing.
+    seems_back: bool,
     asked: usize,
 }
 
@@ -78,6 +80,9 @@ impl Store for Sharded {
 
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
         let mut ledger = self.ledger();
+        if ledger.seems_back && !away.is_empty() {
+            return vec![AWAY];
+        }
         let Some(looks) = ledger.looks.filter(|_| !away.is_empty()) else { return Vec::new() };
         ledger.looks = Some(looks.saturating_sub(1));
         ledger.back = looks == 0;
@@ -203,6 +208,27 @@ fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
             }
         }
     });
+}
+
+#[test]
+fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
+    let world = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    world.ledger.write().unwrap().seems_back = true;
+    let (end, world) = run_with(Sharded(Arc::clone(&world.ledger)), world);
+    end.unwrap();
+    let others = (0..RECORDS).filter(|offset| shard(*offset) != AWAY).count();
+    assert_eq!(world.visible.len(), others);
+    let seeks = world.trace.iter().filter(|step| **step == "seek").count();
+    assert!((1..RECORDS as usize / BATCH).contains(&seeks), "{seeks} times back for nothing");
+}
+
+#[test]
+fn what_waits_takes_one_span_though_not_every_batch_has_some_of_it() {
+    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+    end.unwrap();
+    let parked = crate::domain::parked::Parked::of_text(&first.metadata.unwrap(), FieldMap::default().digest());
+    assert_eq!(parked.unwrap().spans().len(), 1);
 }
 
 #[test]
