@@ -46,7 +46,7 @@ pub fn one_after_the_other(ground: &mut Ground, order: &Order) -> Result<Finding
     finish(trial, order)
 }
 
-/// Three workers at once, an hour and two apart, of whom one is killed so that users change hands.
+/// Three workers at once, an hour and two apart, of whom one after the other is killed so that users change hands.
 pub fn side_by_side(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let clock = MovedClock::build()?;
     let mut trial = plain(ground, order, "clocks-apart")?;
@@ -69,6 +69,11 @@ pub fn side_by_side(ground: &mut Ground, order: &Order) -> Result<Findings> {
         workers[place] = start(&mut trial, &clock, instance, ahead_s);
         trial.ready(workers[place])?;
     }
+    trial.decided(600)?;
+    // Whoever had which partitions: in the end the right one has the users of the others.
+    workers[1..].iter().for_each(|worker| trial.worker(*worker).kill());
+    let mark = trial.over()?;
+    trial.back(&mark)?;
     trial.decided(600)?;
     trial.findings.seen_ahead += seen_ahead(&mut trial, workers[0]);
     finish(trial, order)
