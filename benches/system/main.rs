@@ -81,7 +81,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// Shards of the keyspace (redis.shards; weir's own default)
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     shards: u16,
     /// Users of the part that measures the store alone
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
