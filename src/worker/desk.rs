@@ -155,14 +155,14 @@ impl Sitting {
         let mut drafts = Vec::with_capacity(decoded.len());
         let mut asks = Vec::with_capacity(decoded.len());
         for (index, decoded) in decoded.iter().enumerate() {
+            let left_out = self.left_out.get(index).is_some_and(|left_out| *left_out);
             let Ok(intent) = decoded else {
-                let done = self.left_out.get(index).is_some_and(|left_out| *left_out);
-                let way = if done { Way::LeftOut } else { Way::DeadLetter };
+                let way = if left_out { Way::LeftOut } else { Way::DeadLetter };
                 drafts.push(Draft { way, segment: None });
                 continue;
             };
             let membership = memberships.next().unwrap_or(Membership::Nowhere);
-            if self.left_out.get(index).is_some_and(|left_out| *left_out) {
+            if left_out {
                 drafts.push(Draft { way: Way::LeftOut, segment: None });
                 continue;
             }

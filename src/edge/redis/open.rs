@@ -205,7 +205,16 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
 
 /// The epoch of each shard.
 pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
-    let requests = (0..keyspace.meta().layout.shards).map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    ask_epochs(cluster, keyspace, 0..keyspace.meta().layout.shards).await.into_iter().collect()
+}
+
+/// The epoch of each of these shards, in their order; none where there is none.
+pub(super) async fn ask_epochs(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    shards: impl IntoIterator<Item = u16>,
+) -> Vec<Result<Option<String>, Trouble>> {
+    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
     let replies = cluster.ask_all(requests.collect()).await;
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
 }
@@ -219,14 +228,11 @@ pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
 
 /// Shards without this keyspace's epoch; and those that do not answer, where that is allowed.
 async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), Trouble> {
-    let requests = (0..keyspace.meta().layout.shards).map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
     let (mut lost, mut absent) = (Vec::new(), Vec::new());
-    for (shard, reply) in (0..).zip(cluster.ask_all(requests.collect()).await) {
-        match reply {
-            Ok(value) => {
-                let epoch: Option<String> = redis::from_redis_value(value).ok();
-                lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard));
-            }
+    let all = 0..keyspace.meta().layout.shards;
+    for (shard, epoch) in all.clone().zip(ask_epochs(cluster, keyspace, all).await) {
+        match epoch {
+            Ok(epoch) => lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard)),
             Err(trouble) if trouble.pace() != Pace::Never && cluster.options().absent == Absent::Leave => {
                 absent.push(shard);
             }

@@ -9,7 +9,7 @@ use super::{
     history::named_history,
     keyspace::Keyspace,
     names::Names,
-    open::get_epoch,
+    open::ask_epochs,
     options::RedisOptions,
     pass::Pass,
     rebuild::{Send, put_in},
@@ -83,12 +83,10 @@ impl RedisStore {
         shards.sort_unstable();
         shards.dedup();
         self.next_look = self.next_look.wrapping_add(next) % all;
-        let requests = shards.iter().map(|&shard| (self.keyspace.slot(shard), get_epoch(&self.keyspace, shard)));
-        let replies = self.cluster.ask_all(requests.collect()).await;
+        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, shards.iter().copied()).await;
         let mut lost = Vec::new();
-        for (shard, reply) in shards.into_iter().zip(replies) {
-            let value = reply.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
-            let epoch: Option<String> = redis::from_redis_value(value).ok();
+        for (shard, epoch) in shards.into_iter().zip(epochs) {
+            let epoch = epoch.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
             if epoch.as_deref() != Some(self.keyspace.epoch()) {
                 lost.push(shard);
             }

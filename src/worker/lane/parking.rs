@@ -123,7 +123,7 @@ impl Parking {
 
     /// Whether the lane has to go back to what waits, or ahead over what is done, before it reads on.
     pub(super) fn has_to_step(&self, away: &Away, shards: u16, now: Duration) -> bool {
-        !self.parts.is_empty() && !self.steps(away, shards, now).is_empty()
+        !self.steps(away, shards, now).is_empty()
     }
 
     /// Notes whether the lane is where it was before it went back.
