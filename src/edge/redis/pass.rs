@@ -10,7 +10,7 @@ use super::{
     keyspace::Keyspace,
     names::Names,
     node::{Reply, Request},
-    open::get_epoch,
+    open::ask_epochs,
     packing::{CapSets, ClassNumbers, Terms, pack_call, script_time},
     plan::{self, Planned},
     reply::{Outcome, read_reply},
@@ -155,11 +155,10 @@ impl<'a> Pass<'a> {
     async fn check_moving(&mut self, cluster: &mut Cluster) {
         let active = |shard: &&u16| !self.resting.contains(*shard);
         let shards: Vec<u16> = self.moving.iter().filter(active).copied().collect();
-        let requests = shards.iter().map(|&shard| (self.keyspace.slot(shard), get_epoch(self.keyspace, shard)));
-        let replies = cluster.ask_all(requests.collect()).await;
-        for (shard, reply) in shards.into_iter().zip(replies) {
-            match reply.map(redis::from_redis_value::<Option<String>>) {
-                Ok(Ok(Some(epoch))) if epoch == self.keyspace.epoch() => {}
+        let epochs = ask_epochs(cluster, self.keyspace, shards.iter().copied()).await;
+        for (shard, epoch) in shards.into_iter().zip(epochs) {
+            match epoch {
+                Ok(Some(epoch)) if epoch == self.keyspace.epoch() => {}
                 Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
                 Err(trouble) => {
                     self.last = Some(trouble.to_string());

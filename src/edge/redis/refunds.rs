@@ -11,7 +11,7 @@ use super::{
     cluster::Cluster,
     keyspace::Keyspace,
     node::Request,
-    open::get_epoch,
+    open::ask_epochs,
     options::RedisOptions,
     packing::{put_field, script_time},
     renewal::renewed,
@@ -83,10 +83,8 @@ impl TakeBack for RedisRefunds {
         if renewed(&mut self.cluster, &self.keyspace).await.is_some() {
             return true;
         }
-        let requests = self.lost.iter().map(|&shard| (self.keyspace.slot(shard), get_epoch(&self.keyspace, shard)));
-        let replies = self.cluster.ask_all(requests.collect()).await;
-        let epoch = |value| redis::from_redis_value::<Option<String>>(value).ok().flatten();
-        replies.into_iter().flatten().filter_map(epoch).any(|epoch| epoch == self.keyspace.epoch())
+        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, self.lost.iter().copied()).await;
+        epochs.into_iter().flatten().flatten().any(|epoch| epoch == self.keyspace.epoch())
     }
 }
 

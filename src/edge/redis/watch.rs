@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::{
-    cluster::Cluster, keyspace::Keyspace, open::get_epoch, options::RedisOptions, renewal::renewed, stats::RedisStats,
+    cluster::Cluster, keyspace::Keyspace, open::ask_epochs, options::RedisOptions, renewal::renewed, stats::RedisStats,
 };
 
 /// The time between two looks.
@@ -89,12 +89,10 @@ impl Watch {
 
 async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspace>) -> (Cluster, Found) {
     cluster.options().network.sleep(LOOK_EVERY).await;
-    let requests = shards.iter().map(|&shard| (keyspace.slot(shard), get_epoch(&keyspace, shard)));
-    let replies = cluster.ask_all(requests.collect()).await;
+    let epochs = ask_epochs(&mut cluster, &keyspace, shards.iter().copied()).await;
     let (mut back, mut lost) = (Vec::new(), Vec::new());
-    for (shard, reply) in shards.into_iter().zip(replies) {
-        let Ok(value) = reply else { continue };
-        let epoch: Option<String> = redis::from_redis_value(value).ok().flatten();
+    for (shard, epoch) in shards.into_iter().zip(epochs) {
+        let Ok(epoch) = epoch else { continue };
         if epoch.as_deref() == Some(keyspace.epoch()) {
             back.push(shard);
         } else {
