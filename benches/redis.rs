@@ -39,12 +39,24 @@ const DAY_MS: i64 = 86_400_000;
 const START_MS: i64 = 1_795_132_800_000;
 
 fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if !std::env::args().any(|arg| arg == "worst") {
+        costs(&runtime);
+    }
+    for case in
+        [Case::Usual, Case::LargestCall, Case::LongHistory, Case::LongestHistory, Case::HundredCaps, Case::FullestKey]
+    {
+        runtime.block_on(worst(case));
+    }
+}
+
+/// What a decision costs, in several numbers of shards, beside the published way.
+fn costs(runtime: &tokio::runtime::Runtime) {
     let decisions = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(DECISIONS);
     let users = decisions / INTENTS_A_USER;
     let mut random = fastrand::Rng::with_seed(1);
     let any: Vec<u32> = (0..decisions).map(|_| random.u32(..users)).collect();
     let ordered: Vec<u32> = (0..decisions).map(|number| number % users).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     println!("{decisions} decisions, {users} users, batches of {BATCH}");
     let baseline = Spent::of("a ZSET a user, in no order", &any, published_way);
     for shards in [1024, 256, 128, 64] {
@@ -53,9 +65,6 @@ fn main() {
             let spent = Spent::of(&name, picked, |server, picked| runtime.block_on(weir(server, picked, shards)));
             println!("    {:.2} of its CPU, {:.2} of its bytes", spent.0 / baseline.0, spent.1 / baseline.1);
         }
-    }
-    for case in [Case::Usual, Case::LargestCall, Case::LongestHistory, Case::HundredCaps, Case::FullestKey] {
-        runtime.block_on(worst(case));
     }
 }
 
@@ -200,6 +209,8 @@ enum Case {
     Usual,
     /// As many users and sends as a call may carry.
     LargestCall,
+    /// The same user, one send a batch.
+    LongHistory,
     /// A user of 3,000 sends (60 KB), in batches of 32 sends, under a cap with a filter.
     LongestHistory,
     /// 100 caps, half of them with filters, users of 24 sends.
@@ -213,7 +224,7 @@ async fn worst(case: Case) {
     let (shards, keyed) = match case {
         Case::Usual => (128, 60_000),
         Case::LargestCall => (1, 4_096),
-        Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
+        Case::LongHistory | Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
     };
     let mut store = store(&server, shards, keyed).await;
     let mut filtered = sliding(1_000_000, DAY_MS);
@@ -222,6 +233,7 @@ async fn worst(case: Case) {
     let (caps, users, sends, rounds) = match case {
         Case::Usual => (two, 10_000, 1, 6),
         Case::LargestCall => (two, 128, 2, 24),
+        Case::LongHistory => (vec![filtered], 1, 1, 3000),
         Case::LongestHistory => (vec![filtered], 1, 32, 94),
         Case::HundredCaps => {
             ((0..100).map(|cap| if cap % 2 == 0 { two[0].clone() } else { filtered.clone() }).collect(), 32, 1, 24)

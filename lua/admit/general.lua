@@ -6,9 +6,13 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
-  -- Entries looked at in one call, after which the rest is put off: some 2 ms at the worst.
-  local MAX_WORK = 20000
-  local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, '\255\255\255'
+  -- Entries looked at in one call, after which the rest is put off: below 1 ms.
+  local MAX_WORK = 4000
+  local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
+  -- Time, id and origin (not used), kind, campaign and cost of an entry; of four at once, since each call of a C function
+  -- costs more than an entry.
+  local ENTRY = 'I5I8xI2I3B'
+  local ONE, FOUR = '>' .. ENTRY, '>' .. ENTRY .. ENTRY .. ENTRY .. ENTRY
   local horizon, touch = now + MAX_AHEAD_MS, head[4] == 1
 
   local known, sets = 0, {}
@@ -39,16 +43,29 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   end
 
   local work, replied = 0, 0
-  -- The user at hand: history, how many entries, their times, the sum of the costs up to each, the same sums over
-  -- what a filter or campaign counts, and whether the history names a kind that the caller does not know.
-  local history, count, times, totals, partial, stale = '', 0, {}, { [0] = 0 }, {}, false
+  -- The user at hand: history and what comes behind it, how many entries both have, their times, kinds and campaigns, the sum of the costs up to each, the
+  -- same sums over what a filter or campaign counts, and whether the history names a kind that the caller does not know.
+  local history, added, count, times, kinds, campaigns, totals, partial, stale = '', '', 0, {}, {}, {}, { [0] = 0 }, {}, false
 
   local function load_history(packed)
-    history, count = packed, #packed / ENTRY_BYTES
+    history, added, count = packed, '', #packed / ENTRY_BYTES
     local p, total = 1, 0
-    for i = 1, count do
-      times[i] = unpack_struct('>I5', packed, p)
-      total = total + byte(packed, p + 19)
+    for i = 1, count - 3, 4 do
+      local t1, _, k1, g1, c1, t2, _, k2, g2, c2, t3, _, k3, g3, c3, t4, _, k4, g4, c4 = unpack_struct(FOUR, packed, p)
+      times[i], times[i + 1], times[i + 2], times[i + 3] = t1, t2, t3, t4
+      kinds[i], kinds[i + 1], kinds[i + 2], kinds[i + 3] = k1, k2, k3, k4
+      campaigns[i], campaigns[i + 1], campaigns[i + 2], campaigns[i + 3] = g1, g2, g3, g4
+      c2 = c1 + c2
+      c3 = c2 + c3
+      totals[i], totals[i + 1], totals[i + 2] = total + c1, total + c2, total + c3
+      total = total + c3 + c4
+      totals[i + 3] = total
+      p = p + 4 * ENTRY_BYTES
+    end
+    for i = count - count % 4 + 1, count do
+      local cost, _
+      times[i], _, kinds[i], campaigns[i], cost = unpack_struct(ONE, packed, p)
+      total = total + cost
       totals[i] = total
       p = p + ENTRY_BYTES
     end
@@ -58,33 +75,15 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     work = work + count
   end
 
-  local function counts_entry(cap, i, campaign)
-    local p = (i - 1) * ENTRY_BYTES
-    if cap.same then
-      local theirs = sub(history, p + 17, p + 19)
-      if theirs ~= campaign and theirs ~= CAMPAIGN_OVERFLOW then
-        return false
-      end
-    end
-    if not cap.kinds then
-      return true
-    end
-    local high, low = byte(history, p + 15, p + 16)
-    local kind = high * 256 + low
-    if kind == KIND_OVERFLOW then
-      return true
-    end
-    if kind > known then
+  -- Whether a filter counts a kind; what was looked up is remembered beside the filter's bits.
+  local function counts_kind(filter, kind)
+    if kind > known and kind ~= KIND_OVERFLOW then
       stale = true
       return false
     end
-    -- Kinds that were looked up are remembered beside the bits.
-    local counted = cap.kinds[kind]
-    if counted == nil then
-      local bits = byte(cap.kinds.bits, floor(kind / 8) + 1)
-      counted = bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0
-      cap.kinds[kind] = counted
-    end
+    local bits = byte(filter.bits, floor(kind / 8) + 1)
+    local counted = kind == KIND_OVERFLOW or (bits ~= nil and band(bits, 2 ^ (kind % 8)) ~= 0)
+    filter[kind] = counted
     return counted
   end
 
@@ -93,14 +92,28 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     if cap.plain then
       return totals
     end
-    local key = cap.same and cap.filter .. campaign or cap.filter
+    local filter, same = cap.kinds, cap.same
+    -- No campaign's key is that of a filter alone.
+    local key = same and -1 - cap.filter * 16777216 - campaign or cap.filter
     local sums = partial[key]
     if not sums then
       sums = { [0] = 0, upto = 0 }
       partial[key] = sums
     end
+    local sum = sums[sums.upto]
     for i = sums.upto + 1, count do
-      sums[i] = sums[i - 1] + (counts_entry(cap, i, campaign) and totals[i] - totals[i - 1] or 0)
+      local counted = not same or campaigns[i] == campaign or campaigns[i] == CAMPAIGN_OVERFLOW
+      if counted and filter then
+        local kind = kinds[i]
+        counted = filter[kind]
+        if counted == nil then
+          counted = counts_kind(filter, kind)
+        end
+      end
+      if counted then
+        sum = sum + totals[i] - totals[i - 1]
+      end
+      sums[i] = sum
     end
     work = work + 2 * (count - sums.upto)
     sums.upto = count
@@ -164,21 +177,31 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     return code, worst, worst_used, worst_blocking
   end
 
-  -- REPLAYED and when it was let through, DUPLICATE, or nothing.
-  local function seen(id, origin, from)
+  -- REPLAYED and when it was let through, DUPLICATE, or nothing; of the entries in a string that stands behind `before`
+  -- bytes of the history, from the one behind `place`.
+  local function seen_in(entries, before, place, id, origin)
     local code
-    local place = find(history, id, (from - 1) * ENTRY_BYTES + 1, true)
+    place = find(entries, id, place + 1, true)
     while place do
       if place % ENTRY_BYTES == 6 then
-        if sub(history, place + 6, place + 8) == origin then
-          return REPLAYED, times[(place - 6) / ENTRY_BYTES + 1]
+        if sub(entries, place + 6, place + 8) == origin then
+          return REPLAYED, times[(before + place - 6) / ENTRY_BYTES + 1]
         end
         code = DUPLICATE
       end
-      place = find(history, id, place + 1, true)
+      place = find(entries, id, place + 1, true)
+    end
+    return code
+  end
+
+  local function seen(id, origin, from)
+    local code, at = seen_in(history, 0, (from - 1) * ENTRY_BYTES, id, origin)
+    if code ~= REPLAYED and added ~= '' then
+      local later, later_at = seen_in(added, #history, 0, id, origin)
+      code, at = later or code, later_at
     end
     work = work + floor(count / 32)
-    return code
+    return code, at
   end
 
   local function reply(send, code, cap, used, at, blocking)
@@ -191,6 +214,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   -- live must be renewed.
   local function decide(s)
     local way, id, rest = abs(sends[s + 1]), sends[s + 2], sends[s + 3]
+    local kind, campaign, cost = unpack_struct('>I2I3B', rest, 4)
     local newest = count
     while newest > 0 and times[newest] > horizon do
       newest = newest - 1
@@ -207,7 +231,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     end
     local cap, used, blocking = 0, 0, nil
     if not code then
-      code, cap, used, blocking = judge(sets[head[way + 1]], byte(rest, 9), sub(rest, 6, 8), at, from)
+      code, cap, used, blocking = judge(sets[head[way + 1]], cost, campaign, at, from)
     end
     if code ~= ALLOWED or ahead > 0 or at > now then
       reply(s / 3, code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
@@ -222,11 +246,12 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     work = work + floor(count / 32)
     if from == 1 and newest == count then
       count = count + 1
-      history, times[count], totals[count] = history .. entry, at, totals[count - 1] + byte(rest, 9)
+      added, times[count], kinds[count], campaigns[count] = added .. entry, at, kind, campaign
+      totals[count] = totals[count - 1] + cost
     else
       -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
-      local cut = newest * ENTRY_BYTES
-      load_history(sub(history, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(history, cut + 1))
+      local cut, whole = newest * ENTRY_BYTES, history .. added
+      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1))
     end
     return true, renew
   end
@@ -275,9 +300,6 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       refuse(STALE, begun, upto)
       return nil, false, replied, upto
     end
-    if totals[count] ~= count then
-      history = history .. FLAG
-    end
-    return dirty and history, renew, replied, upto
+    return dirty and history .. added .. (totals[count] == count and '' or FLAG), renew, replied, upto
   end
 end

@@ -12,7 +12,7 @@ use super::{
     node::{Reply, Request},
     open::ask_epochs,
     packing::{CapSets, ClassNumbers, Terms, pack_call, script_time},
-    plan::{self, Planned},
+    plan::{self, CallSize, Planned},
     reply::{Outcome, read_reply},
     script::Script,
     stats::RetryCause,
@@ -32,6 +32,9 @@ pub(super) struct Pass<'a> {
     batch: &'a AdmitBatch<'a>,
     answers: &'a mut [Option<Answer>],
     keyspace: &'a Keyspace,
+    size: &'a mut CallSize,
+    /// Calls of the round at hand that have put sends off.
+    put_off: usize,
     /// By place in the batch; `None` where not asked for or not to be had.
     numbers: Vec<Option<ClassNumbers>>,
     /// Sends without an answer that may still get one.
@@ -67,7 +70,12 @@ enum CallKind {
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn new(batch: &'a AdmitBatch<'a>, answers: &'a mut [Option<Answer>], keyspace: &'a Keyspace) -> Self {
+    pub(super) fn new(
+        batch: &'a AdmitBatch<'a>,
+        answers: &'a mut [Option<Answer>],
+        keyspace: &'a Keyspace,
+        size: &'a mut CallSize,
+    ) -> Self {
         let layout = keyspace.meta().layout;
         let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
         let pending = open.map(|(ask, asked)| Planned { place: layout.place(asked.user), ask }).collect();
@@ -76,6 +84,8 @@ impl<'a> Pass<'a> {
             batch,
             answers,
             keyspace,
+            size,
+            put_off: 0,
             pending,
             moving: BTreeSet::new(),
             detours: BTreeMap::new(),
@@ -127,6 +137,7 @@ impl<'a> Pass<'a> {
                 }
             }
             self.pending.retain(|send| self.answers[send.ask].is_none());
+            self.size.learn(calls.len(), std::mem::take(&mut self.put_off));
             if self.stale {
                 self.stale = false;
                 if !self.read_kinds(cluster, names).await {
@@ -181,9 +192,9 @@ impl<'a> Pass<'a> {
     fn calls(&self) -> Vec<Call> {
         let active = |send: &&Planned| !self.resting.contains(&send.place.shard);
         let sends = if self.resting.is_empty() {
-            plan::calls(&self.pending)
+            plan::calls(&self.pending, self.size)
         } else {
-            plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>())
+            plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>(), self.size)
         };
         let mut calls = Vec::with_capacity(sends.len());
         for sends in sends {
@@ -255,6 +266,7 @@ impl<'a> Pass<'a> {
         let Value::BulkString(bytes) = value else { return None };
         let outcomes = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
         self.answered.insert(call.sends[0].place.shard);
+        let mut put_off = 0;
         for (send, outcome) in call.sends.iter().zip(outcomes) {
             match outcome {
                 Outcome::Answered(answer) => {
@@ -263,7 +275,10 @@ impl<'a> Pass<'a> {
                     }
                     self.answers[send.ask] = Some(answer);
                 }
-                Outcome::PutOff => cluster.stats().trouble(RetryCause::PutOff),
+                Outcome::PutOff => {
+                    cluster.stats().trouble(RetryCause::PutOff);
+                    put_off = 1;
+                }
                 Outcome::StaleKinds => {
                     cluster.stats().trouble(RetryCause::StaleKinds);
                     self.stale = true;
@@ -276,6 +291,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+        self.put_off += put_off;
         Some(())
     }
 

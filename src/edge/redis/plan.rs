@@ -9,6 +9,42 @@ pub(super) const MAX_SENDS_A_CALL: usize = 256;
 /// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
 pub(super) const MAX_SENDS_A_USER: usize = 32;
 
+/// How many users a call carries. Where the script has put sends off in many calls, since histories were much work, the next
+/// ones carry half as many users, so that one round trip decides a batch all the same; then an eighth more after some rounds
+/// in which that was not so.
+#[derive(Debug)]
+pub(super) struct CallSize {
+    users: usize,
+    /// Rounds since it was changed.
+    rounds: usize,
+}
+
+/// One call in so many may put sends off: it has users of very long histories, whom smaller calls for all would not help.
+const SOME: usize = 8;
+/// Rounds after which larger calls are tried.
+const ROUNDS: usize = 16;
+
+impl Default for CallSize {
+    fn default() -> Self {
+        Self { users: MAX_USERS_A_CALL, rounds: 0 }
+    }
+}
+
+impl CallSize {
+    /// A round of so many calls is over, of which `put_off` put sends off.
+    pub(super) fn learn(&mut self, calls: usize, put_off: usize) {
+        self.rounds += 1;
+        let users = if put_off * SOME > calls {
+            (self.users / 2).max(1)
+        } else if self.rounds > ROUNDS {
+            (self.users + self.users.div_ceil(SOME)).min(MAX_USERS_A_CALL)
+        } else {
+            return;
+        };
+        *self = Self { users, rounds: 0 };
+    }
+}
+
 /// One send that is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Planned {
@@ -20,14 +56,14 @@ pub(super) struct Planned {
 
 /// Cuts the sends of a round into calls: each of one shard, all sends of a user in one call and in the order of
 /// the batch. Returns the calls; sends that are in none wait for the next round.
-pub(super) fn calls(pending: &[Planned]) -> Vec<Vec<Planned>> {
+pub(super) fn calls(pending: &[Planned], size: &CallSize) -> Vec<Vec<Planned>> {
     let pending = in_order(pending);
     let mut calls: Vec<Vec<Planned>> = Vec::new();
     for shard in pending.chunk_by(|a, b| a.place.shard == b.place.shard) {
         let (mut call, mut users) = (Vec::new(), 0);
         for user in shard.chunk_by(|a, b| a.place == b.place) {
             let user = &user[..user.len().min(MAX_SENDS_A_USER)];
-            if users == MAX_USERS_A_CALL || call.len() + user.len() > MAX_SENDS_A_CALL {
+            if users == size.users || call.len() + user.len() > MAX_SENDS_A_CALL {
                 calls.push(std::mem::take(&mut call));
                 users = 0;
             }
@@ -83,13 +119,21 @@ mod tests {
         let pending: Vec<Planned> = (0..10_000)
             .map(|n| send(u16::try_from(n % 2).unwrap(), if n < 200 { 0 } else { u8::try_from(n % 251).unwrap() }, n))
             .collect();
-        let calls = calls(&pending);
+        for rounds_put_off in [0, 1, 100] {
+            let mut size = CallSize::default();
+            (0..rounds_put_off).for_each(|_| size.learn(8, 2));
+            holds(&pending, &size, MAX_USERS_A_CALL.checked_shr(rounds_put_off).unwrap_or(0).max(1));
+        }
+    }
+
+    fn holds(pending: &[Planned], size: &CallSize, most_users: usize) {
+        let calls = calls(pending, size);
         let mut seen = std::collections::BTreeMap::<Place, Vec<usize>>::new();
         for call in &calls {
             assert!((1..=MAX_SENDS_A_CALL).contains(&call.len()));
             assert!(call.iter().all(|send| send.place.shard == call[0].place.shard));
             let users: Vec<Place> = call.chunk_by(|a, b| a.place == b.place).map(|user| user[0].place).collect();
-            assert!(users.len() <= MAX_USERS_A_CALL);
+            assert!(users.len() <= most_users);
             for user in users {
                 let asks = call.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
                 assert!(seen.insert(user, asks).is_none(), "a user is in two calls");
@@ -99,5 +143,22 @@ mod tests {
             let all: Vec<usize> = pending.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
             assert_eq!(asks[..], all[..all.len().min(MAX_SENDS_A_USER)]);
         }
+    }
+
+    #[test]
+    fn calls_shrink_where_many_put_sends_off_and_grow_again() {
+        let mut size = CallSize::default();
+        size.learn(8, 1);
+        assert_eq!(size.users, MAX_USERS_A_CALL, "one of many is a user of a long history");
+        size.learn(8, 2);
+        assert_eq!(size.users, MAX_USERS_A_CALL / 2);
+        size.learn(1, 1);
+        assert_eq!(size.users, MAX_USERS_A_CALL / 4);
+        (0..ROUNDS).for_each(|_| size.learn(8, 0));
+        assert_eq!(size.users, MAX_USERS_A_CALL / 4);
+        size.learn(8, 0);
+        assert_eq!(size.users, MAX_USERS_A_CALL / 4 + MAX_USERS_A_CALL / 4 / SOME);
+        (0..20 * ROUNDS).for_each(|_| size.learn(8, 0));
+        assert_eq!(size.users, MAX_USERS_A_CALL);
     }
 }

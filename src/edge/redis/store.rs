@@ -12,6 +12,7 @@ use super::{
     open::ask_epochs,
     options::RedisOptions,
     pass::Pass,
+    plan::CallSize,
     rebuild::{Send, put_in},
     renewal::renewed,
     stats::RedisStats,
@@ -29,6 +30,7 @@ pub struct RedisStore {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
     names: Names,
+    call_size: CallSize,
     /// Shards found without their epoch and not answered since.
     lost: Vec<u16>,
     /// The shard that [`RedisStore::health`] looks at next.
@@ -47,6 +49,7 @@ impl RedisStore {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
             keyspace: Arc::clone(&opened.keyspace),
             names: Names::default(),
+            call_size: CallSize::default(),
             lost: opened.lost.clone(),
             next_look: 0,
             watch: Watch::new(options, stats),
@@ -126,8 +129,8 @@ pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
 
 impl Store for RedisStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let Self { cluster, keyspace, names, lost, .. } = self;
-        let mut pass = Pass::new(batch, answers, keyspace);
+        let Self { cluster, keyspace, names, lost, call_size, .. } = self;
+        let mut pass = Pass::new(batch, answers, keyspace, call_size);
         pass.name(cluster, names).await;
         pass.run(cluster, names).await;
         lost.retain(|shard| !pass.was_answered(*shard));
