@@ -38,6 +38,7 @@ enum Verb {
 }
 
 fn main() {
+    native::allocator::prepare();
     let verb = Cli::parse().verb;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

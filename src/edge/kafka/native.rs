@@ -4,6 +4,7 @@
 //! header key that is not UTF-8, and its `flush` waits in slices of 100 ms (docs/decisions.md has the figures).
 //! All `unsafe` code of weir is in this file and in its folder.
 
+pub mod allocator;
 mod produce;
 
 use std::{
