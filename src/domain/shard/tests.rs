@@ -161,3 +161,22 @@ fn a_users_shard_is_that_of_its_place() {
         }
     }
 }
+
+/// docs/operations.md tells publishers these: numbers by the formula there, text by XXH3-128's 06b05ab6733a6185 78af5f94892f3950.
+#[test]
+fn publishers_find_partitions_by_shard_as_the_documentation_says() {
+    for (id, expected) in [
+        ("0", [0, 0, 0]),
+        ("31", [0, 0, 0]),
+        ("32", [4, 7, 61]),
+        ("42", [4, 7, 61]),
+        ("1000", [1, 1, 15]),
+        ("123456789", [7, 11, 96]),
+        ("18446744073709551615", [0, 0, 3]),
+        ("abc", [0, 0, 2]),
+    ] {
+        assert_eq!([8, 12, 100].map(|partitions| UserHash::of(id).shard(partitions)), expected, "{id}");
+    }
+    // Of a user with all bits of a text's hash, so that a wrong half or byte order shows.
+    assert_eq!(UserHash::of("abc").0, 0x06b0_5ab6_733a_6185_78af_5f94_892f_3950);
+}
