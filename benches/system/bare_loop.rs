@@ -23,6 +23,7 @@ use weir::{
     domain::header::HeaderName,
     edge::kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
     worker::{
+        lane::pace::Pace,
         ports::{Settled, Sink, Source, where_committed},
         record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
     },
@@ -120,6 +121,7 @@ struct Bare {
     source: KafkaSource,
     sink: KafkaSink,
     capper: Capper,
+    pace: Pace,
     /// Intents of the batch in flight, and those of them that are suppressed.
     in_flight: (usize, usize),
 }
@@ -135,7 +137,7 @@ impl Bare {
             Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
             Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
-        Ok(Self { source, sink, capper, in_flight: (0, 0) })
+        Ok(Self { source, sink, capper, pace: Pace::new(settings.worker.commit_interval), in_flight: (0, 0) })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
@@ -144,7 +146,7 @@ impl Bare {
         let mut closed_at = Instant::now();
         loop {
             let mut batch = self.source.batch();
-            let pause = settings.worker.commit_interval.saturating_sub(closed_at.elapsed());
+            let pause = self.pace.open_for().saturating_sub(closed_at.elapsed());
             let wait = pause.max(Duration::from_millis(1));
             if self.source.poll(&mut batch, settings.worker.batch, wait).await?.is_some() {
                 self.collect().await?;
@@ -198,7 +200,8 @@ impl Bare {
         match self.sink.wait(wait).await {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
-            Settled::Committed(_) => {
+            Settled::Committed(times) => {
+                self.pace.took(times.produce + times.flush + times.commit);
                 let (intents, suppressed) = self.in_flight;
                 writeln!(std::io::stdout(), "{COMMITTED}{intents} {suppressed}")?;
                 Ok(true)

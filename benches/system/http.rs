@@ -110,7 +110,7 @@ fn start(servers: &Servers) -> Result<(Run, Worker)> {
     let mut run = servers.run("http")?;
     // All requests come from one address.
     run.config += "rate = 0\n";
-    servers.create_keyspace(&run)?;
+    servers.create_keyspace(&run, WEIR)?;
     let process = Worker::run(Path::new(WEIR), &run.config)?;
     Ok((run, process))
 }

@@ -1,6 +1,7 @@
 //! How long an intent takes to come out: `cargo xtask bench latency`.
 //!
-//! Intents are published at an even pace, and read back from approved and suppressed by a `read_committed` consumer. An
+//! Intents are published at an even pace by a client with its own defaults (it gathers records for 5 ms), and read back from
+//! approved and suppressed by a `read_committed` consumer. Each case is measured of the bare loop and then of weir. An
 //! intent's time counts from the moment at which it was due to be published, which is its record's timestamp, so that a
 //! publisher that falls behind does not hide it. Each case has topics, a group and a keyspace of its own.
 
@@ -21,13 +22,15 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use serde::Serialize;
-use testkit::{unique, wait_for, worker::Worker};
+use testkit::{kafka::Record, unique, wait_for, worker::Worker};
 use weir::worker::{clock::SystemClock, ports::Clock};
 
 use crate::{
     Output, Settings,
+    bare_loop::Kind,
     drain::{self, cpu_us},
     machine::Machine,
+    rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
     workload::Workload,
 };
@@ -57,9 +60,22 @@ pub struct Load {
     settings: Settings,
 }
 
+/// p99 that goal 5 allows for a commit interval, both in milliseconds.
+const GOALS_MS: [(u32, f64); 3] = [(20, 60.0), (50, 80.0), (100, 120.0)];
+
+/// What is between the topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Between {
+    /// The bare loop, at weir's pace: what the brokers and the clients take.
+    BareLoop,
+    Weir,
+}
+
 /// One case's figures.
 #[derive(Debug, Serialize)]
 struct Case {
+    between: Between,
     commit_interval_ms: u32,
     per_s: u32,
     sent: usize,
@@ -94,10 +110,8 @@ pub fn print(load: Load) -> Result<()> {
 }
 
 fn run(load: Load) -> Result<Report> {
-    let Settings { intents, users, seed, .. } = load.settings;
-    let workload = Workload::new(intents, users.unwrap_or(intents / 5), seed);
     eprintln!("starting Kafka and a Redis Cluster");
-    let mut servers = Servers::start(&load.settings, workload)?;
+    let mut servers = Servers::start(&load.settings, load.settings.workload())?;
     let machine = Machine::look(&servers)?;
     eprintln!("a drain to warm up");
     warm_up(&servers)?;
@@ -105,7 +119,9 @@ fn run(load: Load) -> Result<Report> {
     for &rate in &load.rates {
         for &interval_ms in &load.intervals_ms {
             eprintln!("{rate} intents/s, commit_interval {interval_ms} ms");
-            cases.push(case(&mut servers, &load, rate, interval_ms)?);
+            for between in [Between::BareLoop, Between::Weir] {
+                cases.push(case(&mut servers, &load, (rate, interval_ms), between)?);
+            }
         }
     }
     Ok(Report { machine, load, cases })
@@ -114,13 +130,13 @@ fn run(load: Load) -> Result<Report> {
 /// Drains the backlog: a broker that has just started interprets its code.
 fn warm_up(servers: &Servers) -> Result<()> {
     let run = servers.run("warm")?;
-    servers.create_keyspace(&run)?;
+    servers.create_keyspace(&run, WEIR)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
     drain::watch(servers, &run, &mut process, || Ok(()))?;
     drain::end(process)
 }
 
-fn case(servers: &mut Servers, load: &Load, rate: u32, interval_ms: u32) -> Result<Case> {
+fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), between: Between) -> Result<Case> {
     servers.flush_redis()?;
     let mut run = servers.run("latency")?;
     let prefix = unique("paced-");
@@ -135,9 +151,12 @@ fn case(servers: &mut Servers, load: &Load, rate: u32, interval_ms: u32) -> Resu
     for name in outputs.iter().chain([&intents]) {
         servers.kafka.create_topic(name, load.settings.partitions)?;
     }
-    servers.create_keyspace(&run)?;
-    let process = Worker::run(Path::new(WEIR), &run.config)?;
-    wait_ready(&run)?;
+    servers.create_keyspace(&run, WEIR)?;
+    let process = match between {
+        Between::BareLoop => rounds::start_loop(&run, Kind::Bare)?,
+        Between::Weir => Worker::run(Path::new(WEIR), &run.config)?,
+    };
+    wait_joined(servers, &run)?;
     let broker = servers.kafka.pid(0)?;
     let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
     let pace = Pace::of(load, servers, rate);
@@ -151,6 +170,7 @@ fn case(servers: &mut Servers, load: &Load, rate: u32, interval_ms: u32) -> Resu
     let at = |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
     let sent = seen.len();
     Ok(Case {
+        between,
         commit_interval_ms: interval_ms,
         per_s: rate,
         sent,
@@ -170,21 +190,31 @@ fn topic_names(run: &Run, servers: &Servers, topic: &impl Fn(&str) -> String) ->
     names.fold(run.config.clone(), |config, name| config.replacen(&quoted(name), &quoted(&topic(name)), 1))
 }
 
-fn wait_ready(run: &Run) -> Result<()> {
-    let url = format!("http://127.0.0.1:{}/readyz", run.http.number());
-    wait_for(PATIENCE, || ureq::get(&url).call().ok()).context("weir does not become ready").map(|_| ())
+/// Waits until somebody is in the run's group, and all in it have their partitions.
+fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
+    let asking: BaseConsumer = servers.kafka.client().config().create()?;
+    let joined = wait_for(PATIENCE, || {
+        let groups = asking.fetch_group_list(Some(&run.group), PATIENCE).ok()?;
+        groups.groups().iter().find(|group| group.state() == "Stable" && !group.members().is_empty()).map(|_| ())
+    });
+    joined.context("nobody joins the group")
 }
 
 /// What is published, and when.
 struct Pace {
     workload: Workload,
+    partitions: i32,
     rate: u32,
 }
 
 impl Pace {
     fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
         let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
-        Self { workload: Workload::new(rate * seconds, servers.workload.users, load.settings.seed), rate }
+        Self {
+            workload: Workload { intents: rate * seconds, ..servers.workload },
+            partitions: load.settings.partitions,
+            rate,
+        }
     }
 
     /// How many of them are not among the figures.
@@ -216,7 +246,7 @@ fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> R
 
 fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
     let mut config = servers.kafka.client().config();
-    config.set("linger.ms", "0").set("partitioner", "murmur2_random").set("enable.idempotence", "true");
+    config.set("partitioner", "murmur2_random").set("enable.idempotence", "true");
     let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
     producer.client().fetch_metadata(Some(intents), PATIENCE)?;
     // From the clock by which they are due to that of the record.
@@ -227,10 +257,10 @@ fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Res
             producer.poll(Duration::ZERO);
             thread::park_timeout(TICK.min(due.saturating_sub(began.elapsed())));
         }
-        let record = intent.record();
-        let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
+        let Record { key, value, partition, .. } = intent.record(pace.partitions);
+        let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
         let at_ms = began_at_ms + i64::try_from(due.as_millis())?;
-        let record = BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms);
+        let record = BaseRecord { partition, ..BaseRecord::to(intents).key(&key).payload(&value).timestamp(at_ms) };
         producer.send(record).map_err(|(error, _)| error).context("an intent is not taken")?;
     }
     producer.flush(PATIENCE).context("not all intents were published")
@@ -303,6 +333,7 @@ impl fmt::Display for Report {
         table.set_header([
             "intents/s",
             "commit_interval, ms",
+            "",
             "sent = seen",
             "p50, ms",
             "p99, ms",
@@ -316,6 +347,7 @@ impl fmt::Display for Report {
             table.add_row([
                 case.per_s.to_string(),
                 case.commit_interval_ms.to_string(),
+                case.between.name().to_owned(),
                 case.sent.to_string(),
                 ms(case.p50_ms),
                 ms(case.p99_ms),
@@ -328,6 +360,32 @@ impl fmt::Display for Report {
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        write!(f, "{table}")
+        writeln!(f, "{table}\n")?;
+        cases.chunks(2).try_for_each(|both| match both {
+            [bare, weir] => goal(f, bare, weir),
+            _ => Ok(()),
+        })
+    }
+}
+
+/// What goal 5 says of a case, where it says something, and of the bare loop beside it.
+fn goal(f: &mut fmt::Formatter<'_>, bare: &Case, weir: &Case) -> fmt::Result {
+    let Case { per_s, commit_interval_ms, p99_ms, .. } = weir;
+    let Some((_, most)) = GOALS_MS.iter().find(|(interval, _)| interval == commit_interval_ms) else { return Ok(()) };
+    let verdict = if p99_ms <= most { "met" } else { "not met" };
+    writeln!(
+        f,
+        "goal 5: p99 at {per_s} intents/s and {commit_interval_ms} ms, ms: {p99_ms:.0}, wanted at most {most:.0}: {verdict}; \
+         the bare loop takes {:.0}",
+        bare.p99_ms
+    )
+}
+
+impl Between {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BareLoop => "bare loop",
+            Self::Weir => "weir",
+        }
     }
 }

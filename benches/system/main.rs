@@ -15,6 +15,7 @@
 
 mod async_client;
 mod bare_loop;
+mod compare;
 mod drain;
 mod goals;
 mod http;
@@ -36,6 +37,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use weir::edge::kafka::native::allocator;
 
 use crate::{
     machine::Machine,
@@ -43,7 +45,7 @@ use crate::{
     servers::Servers,
     sizes::Sizes,
     store::Size,
-    workload::Workload,
+    workload::{Partitioner, Workload},
 };
 
 /// What weir costs, beside a bare consume-produce loop and beside a sorted set a user
@@ -86,6 +88,9 @@ pub struct Settings {
     /// Users of the part that measures the store alone
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     store_users: u32,
+    /// How publishers find the partition of an intent
+    #[arg(long, value_enum, default_value_t)]
+    partitioner: Partitioner,
     /// What users and intents are picked by
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -103,6 +108,12 @@ struct Unsaid {
 }
 
 impl Settings {
+    /// The intents of a run.
+    fn workload(&self) -> Workload {
+        let Self { intents, users, partitioner, seed, .. } = *self;
+        Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
+    }
+
     /// As without arguments.
     fn defaults() -> Self {
         Unsaid::parse_from(["bench"]).settings
@@ -128,6 +139,8 @@ enum Child {
     Scale(scale::Scale),
     /// The most memory that a long drain takes
     Memory(memory::Memory),
+    /// Two builds of weir, or one under two environments, in turn
+    Compare(compare::Compare),
     /// The bare loop, in a process of its own; started by the bench itself
     #[command(hide = true)]
     BareLoop {
@@ -141,6 +154,8 @@ enum Child {
 }
 
 fn main() -> Result<()> {
+    // As weir does.
+    allocator::prepare();
     let cli = Cli::parse();
     match cli.child {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
@@ -148,12 +163,13 @@ fn main() -> Result<()> {
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),
         Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output()),
+        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, compare.output()),
         None => run(cli.settings),
     }
 }
 
 fn run(settings: Settings) -> Result<()> {
-    let workload = Workload::new(settings.intents, settings.users.unwrap_or(settings.intents / 5), settings.seed);
+    let workload = settings.workload();
     eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", settings.intents);
     let servers = Servers::start(&settings, workload)?;
     let machine = Machine::look(&servers)?;
@@ -179,7 +195,7 @@ fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -
 
 fn http(load: http::Load) -> Result<()> {
     let settings = load.settings();
-    let workload = Workload::new(settings.intents, settings.users.unwrap_or(settings.intents / 5), settings.seed);
+    let workload = settings.workload();
     let output = settings.output;
     let report = http::run(load, workload)?;
     print(&report, output)

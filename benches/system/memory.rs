@@ -138,7 +138,7 @@ pub fn run(memory: &Memory) -> Result<Report> {
     }
     let machine = Machine::look(&servers)?;
     let run = servers.run("memory")?;
-    servers.create_keyspace(&run)?;
+    servers.create_keyspace(&run, WEIR)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
     let most = AtomicU64::new(0);
     let done = AtomicBool::new(false);
@@ -182,7 +182,7 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, m
                 break;
             }
             let room = (committed + ahead).min(all).saturating_sub(published).min(ahead / 4 + 1);
-            publish(&publisher, intents.by_ref().take(room as usize))?;
+            publish(&publisher, servers.settings().partitions, intents.by_ref().take(room as usize))?;
             published += room;
             if room == 0 {
                 let moved = wait_for(DEADLINE, || (progress.committed()? > i64::from(committed)).then_some(()));
@@ -202,9 +202,9 @@ fn feed(servers: &Servers, run: &Run, process: &mut Worker, intent_bytes: u32, m
     Ok(rows)
 }
 
-fn publish(publisher: &Publisher, intents: impl Iterator<Item = Intent>) -> Result<()> {
+fn publish(publisher: &Publisher, partitions: i32, intents: impl Iterator<Item = Intent>) -> Result<()> {
     for intent in intents {
-        publisher.send(&intent.record())?;
+        publisher.send(&intent.record(partitions))?;
     }
     publisher.flush()
 }

@@ -147,7 +147,7 @@ impl Report {
 }
 
 /// Numbers stand to the right.
-fn to_the_right(mut table: Table) -> Table {
+pub fn to_the_right(mut table: Table) -> Table {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -1,10 +1,6 @@
 //! The rounds: in each the bare loop, the published way and weir, one after the other on the same servers.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -97,7 +93,8 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
         let bare = bare(servers, Kind::Bare).context("the bare loop")?;
         let zset = capped(servers, Kind::SortedSets).context("the published way")?;
         let client = capped(servers, Kind::AsyncClient).context("the async client")?;
-        let Weir { capped: weir, stages_ms, scripts, round_trips } = weir(servers, |_| Ok(())).context("weir")?;
+        let Weir { capped: weir, stages_ms, scripts, round_trips } =
+            weir(servers, &Program::this(), |_| Ok(())).context("weir")?;
         // Nothing leaves a window during a run, so how many are let through does not depend on time.
         let (ours, theirs) = (weir.redis.suppressed, zset.redis.suppressed);
         ensure!(ours == theirs, "weir suppressed {ours} of the intents and the published way {theirs}: one is wrong");
@@ -139,15 +136,36 @@ fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
     Ok(Capped { drained: drained(servers, &window, f64::from(told.batches)), redis })
 }
 
+/// A build of weir, and the environment that it runs in.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Environment variables, besides this process's.
+    pub env: Vec<(String, String)>,
+}
+
+impl Program {
+    /// The build that the bench belongs to.
+    pub fn this() -> Self {
+        Self { binary: WEIR.into(), env: Vec::new() }
+    }
+
+    fn run(&self, config: &str) -> Result<Worker> {
+        let env: Vec<(&str, &str)> = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        Worker::start(&self.binary, config, |config| vec!["run".into(), "--config".into(), config.into()], &env)
+    }
+}
+
 /// Drains by weir, on a keyspace that `fill` is given when it is new.
-pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<Weir> {
+pub fn weir(servers: &Servers, program: &Program, fill: impl FnOnce(&Run) -> Result<()>) -> Result<Weir> {
     servers.flush_redis()?;
     let run = servers.run("weir")?;
-    servers.create_keyspace(&run)?;
+    servers.create_keyspace(&run, &program.binary)?;
     fill(&run)?;
     ScriptTimes::reset(&servers.redis)?;
     let empty = RedisTotals::ask(&servers.redis)?;
-    let mut process = Worker::run(Path::new(WEIR), &run.config)?;
+    let mut process = program.run(&run.config)?;
     let url = format!("http://127.0.0.1:{}/metrics", run.http.number());
     let ask = || Ok((RedisTotals::ask(&servers.redis)?, Figures::read(&url)?));
     let window = drain::watch(servers, &run, &mut process, ask)?;
@@ -167,7 +185,8 @@ pub fn weir(servers: &Servers, fill: impl FnOnce(&Run) -> Result<()>) -> Result<
     Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
 }
 
-fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
+/// Starts a loop.
+pub fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
     let args = |config: PathBuf| {
         vec!["bare-loop".into(), "--kind".into(), kind.name().into(), "--config".into(), config.into_os_string()]
     };

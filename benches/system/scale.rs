@@ -20,7 +20,7 @@ use crate::{
     Output, Settings,
     machine::Machine,
     report::Ratio,
-    rounds::{self, Capped},
+    rounds::{self, Capped, Program},
     servers::{Load, PRIMARIES, Servers},
     store,
 };
@@ -149,7 +149,7 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
 fn drain(servers: &mut Servers, scale: &Scale, setup: &Setup) -> Result<Capped> {
     let load: Load = servers.publish(&scale.settings(setup.lanes), setup.workload)?;
     let before = servers.turn_to(load);
-    let drained = rounds::weir(servers, |run| match setup.histories {
+    let drained = rounds::weir(servers, &Program::this(), |run| match setup.histories {
         Histories::None => Ok(()),
         Histories::OneSend => store::give_a_send(servers, run),
     });

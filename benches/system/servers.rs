@@ -1,6 +1,6 @@
 //! The servers of a run, and what lies on them: topics with the backlog, a policy, segments.
 
-use std::{path::Path, process::Command};
+use std::{ffi::OsStr, path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use testkit::{kafka::Kafka, ports::Port, redis::RedisCluster, scratch::Scratch, unique};
@@ -53,7 +53,7 @@ impl Servers {
     /// Starts them, makes topics, policy and segments, and publishes the backlog.
     pub fn start(settings: &Settings, workload: Workload) -> Result<Self> {
         let servers = Self::start_empty(settings, workload)?;
-        servers.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record()))?;
+        servers.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record(settings.partitions)))?;
         Ok(servers)
     }
 
@@ -68,7 +68,9 @@ impl Servers {
     /// Publishes a backlog to topics of its own, beside what is there.
     pub fn publish(&self, settings: &Settings, workload: Workload) -> Result<Load> {
         let load = Load::make(&self.kafka, settings, workload, &unique(""))?;
-        self.kafka.client().publish(&load.intents, workload.intents().map(|intent| intent.record()))?;
+        self.kafka
+            .client()
+            .publish(&load.intents, workload.intents().map(|intent| intent.record(settings.partitions)))?;
         Ok(load)
     }
 
@@ -95,10 +97,10 @@ impl Servers {
     }
 
     /// Makes a run's keyspace: its epochs are there once, however many users there are.
-    pub fn create_keyspace(&self, run: &Run) -> Result<()> {
+    pub fn create_keyspace(&self, run: &Run, binary: impl AsRef<OsStr>) -> Result<()> {
         let file = self.load.folder.join("weir.toml");
         std::fs::write(&file, &run.config)?;
-        let check = Command::new(WEIR).args(["check", "--create", "--config"]).arg(&file).output()?;
+        let check = Command::new(binary).args(["check", "--create", "--config"]).arg(&file).output()?;
         ensure!(check.status.success(), "weir check --create: {}", String::from_utf8_lossy(&check.stderr));
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::ValueEnum;
 use serde::Serialize;
 use testkit::kafka::Record;
+use weir::domain::shard::UserHash;
 
 /// A segment, and what one of its users may be sent.
 #[derive(Debug)]
@@ -49,6 +50,17 @@ pub enum Order {
     ById,
 }
 
+/// How a publisher finds the partition of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Partitioner {
+    /// As Kafka's clients do, by murmur2 of the key
+    #[default]
+    Key,
+    /// By shard, so that a partition has users of few shards (docs/campaigns.md)
+    Shard,
+}
+
 /// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Workload {
@@ -64,6 +76,8 @@ pub struct Workload {
     pub campaigns: u32,
     /// In what order users come.
     pub order: Order,
+    /// How their partitions are found.
+    pub partitioner: Partitioner,
     /// Bytes that are added to each intent's payload.
     pub filler: u32,
     /// What users and kinds are picked by.
@@ -78,6 +92,7 @@ pub struct Intent {
     pub user: u32,
     kind: usize,
     campaign: u32,
+    partitioner: Partitioner,
     filler: u32,
 }
 
@@ -85,7 +100,8 @@ impl Workload {
     /// Intents of 20 campaigns for all of these users, picked evenly.
     pub fn new(intents: u32, users: u32, seed: u64) -> Self {
         let (active, segmented) = (users, users);
-        Self { intents, users, active, segmented, campaigns: 20, order: Order::Uniform, filler: 0, seed }
+        let (order, partitioner) = (Order::Uniform, Partitioner::Key);
+        Self { intents, users, active, segmented, campaigns: 20, order, partitioner, filler: 0, seed }
     }
 
     /// All of them, in order.
@@ -97,6 +113,7 @@ impl Workload {
             user: pick(number, &mut numbers),
             kind: numbers.usize(..KINDS.len()),
             campaign: number % self.campaigns,
+            partitioner: self.partitioner,
             filler: self.filler,
         })
     }
@@ -166,8 +183,8 @@ impl Intent {
         format!("0195c0de-0000-7000-8000-{:012}", self.number)
     }
 
-    /// As it is published: some 250 bytes, with the user as the key.
-    pub fn record(&self) -> Record {
+    /// As it is published to so many partitions: some 250 bytes, with the user as the key.
+    pub fn record(&self, partitions: i32) -> Record {
         let (channel, category) = KINDS[self.kind];
         let (number, user, id) = (self.number, self.user, self.id());
         let (campaign, created_at) = (self.campaign, CREATED_AT_MS + u64::from(number));
@@ -175,7 +192,12 @@ impl Intent {
         let value = format!(
             r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}}}"#
         );
-        Record::new(user.to_string(), value)
+        let key = user.to_string();
+        let partition = match self.partitioner {
+            Partitioner::Key => None,
+            Partitioner::Shard => Some(UserHash::of(&key).shard(partitions as u16).into()),
+        };
+        Record { partition, ..Record::new(key, value) }
     }
 }
 

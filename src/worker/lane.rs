@@ -16,7 +16,7 @@
 mod away;
 mod interruption;
 mod owed;
-mod pace;
+pub mod pace;
 mod parking;
 mod recovery;
 #[cfg(test)]

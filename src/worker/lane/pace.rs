@@ -10,25 +10,28 @@ const WEIGHT: u32 = 4;
 
 /// How long batches stay open.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     interval: Duration,
     /// What a batch has lately taken from its end to its commit, smoothed.
     after: Duration,
 }
 
 impl Pace {
-    pub(super) fn new(interval: Duration) -> Self {
+    /// The pace for this commit interval, before anything was committed.
+    #[must_use]
+    pub fn new(interval: Duration) -> Self {
         Self { interval, after: Duration::ZERO }
     }
 
     /// How long a batch is open, from the end of the one before: whole milliseconds, as clients wait.
-    pub(super) fn open_for(&self) -> Duration {
+    #[must_use]
+    pub fn open_for(&self) -> Duration {
         let open = self.interval.saturating_sub(self.after).max(self.interval / LEAST_PART);
         open - Duration::from_nanos(u64::from(open.subsec_nanos() % 1_000_000))
     }
 
     /// A batch was committed so long after it was closed.
-    pub(super) fn took(&mut self, after: Duration) {
+    pub fn took(&mut self, after: Duration) {
         self.after = (self.after * (WEIGHT - 1) + after) / WEIGHT;
     }
 }

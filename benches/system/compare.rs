@@ -1,0 +1,127 @@
+//! Two builds of weir, or one under two environments, in turn on the same servers: `cargo xtask bench compare`.
+//!
+//! A machine changes its speed by more than most changes gain, so the two drain the same backlog one right after the
+//! other, in an order that changes from round to round, and figures are ratios of the two in one round.
+
+use std::{fmt, path::PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+
+use crate::{
+    Output, Settings,
+    machine::Machine,
+    report::{Ratio, median, to_the_right},
+    rounds::{self, Capped, Program},
+    servers::Servers,
+};
+
+/// What is compared with this build.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Compare {
+    /// The other build's binary [default: this one]
+    #[arg(long)]
+    other: Option<PathBuf>,
+    /// An environment variable of the other one, NAME=VALUE
+    #[arg(long = "env", value_parser = variable)]
+    variables: Vec<(String, String)>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    compare: Compare,
+    this: Vec<Capped>,
+    other: Vec<Capped>,
+    figures: Vec<Figure>,
+}
+
+/// A figure of both, medians, and this build's over the other's.
+#[derive(Debug, Serialize)]
+struct Figure {
+    name: &'static str,
+    this: f64,
+    other: f64,
+    ratio: Ratio,
+}
+
+impl Compare {
+    /// How the result is printed.
+    pub fn output(&self) -> Output {
+        self.settings.output
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something breaks.
+pub fn run(compare: &Compare) -> Result<Report> {
+    let Settings { rounds, intents, .. } = compare.settings;
+    let this = Program::this();
+    let other = Program {
+        binary: compare.other.clone().unwrap_or_else(|| this.binary.clone()),
+        env: compare.variables.clone(),
+    };
+    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
+    let servers = Servers::start(&compare.settings, compare.settings.workload())?;
+    let machine = Machine::look(&servers)?;
+    let drain = |program: &Program| Ok::<_, anyhow::Error>(rounds::weir(&servers, program, |_| Ok(()))?.capped);
+    eprintln!("a drain to warm up");
+    drain(&this)?;
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        let mut in_turn = [(&this, &mut ours), (&other, &mut others)];
+        if round % 2 == 0 {
+            in_turn.reverse();
+        }
+        for (program, drained) in in_turn {
+            drained.push(drain(program).with_context(|| program.binary.display().to_string())?);
+        }
+    }
+    let figures = figures(&ours, &others);
+    Ok(Report { machine, compare: compare.clone(), this: ours, other: others, figures })
+}
+
+/// A figure of a drain.
+type Of = fn(&Capped) -> f64;
+
+fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
+    let of: [(&'static str, Of); 4] = [
+        ("intents/s", |capped| capped.drained.intents_per_s),
+        ("worker CPU, us an intent", |capped| capped.drained.cpu_us),
+        ("resident memory at most, MiB", |capped| capped.drained.resident_mib),
+        ("Redis CPU, us a decision", |capped| capped.redis.cpu_us),
+    ];
+    let figure = |(name, of): (&'static str, Of)| {
+        let [this, other] = [ours, others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());
+        Figure { name, this: median(&this), other: median(&other), ratio: Ratio::of(&this, &other) }
+    };
+    of.map(figure).into()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpu, cores, load, .. } = &self.machine;
+        let Settings { rounds, intents, .. } = self.compare.settings;
+        writeln!(f, "{cores} cores of {cpu}, load {load} at the start; {rounds} rounds of {intents} intents\n")?;
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["", "this", "other", "this : other"]);
+        for Figure { name, this, other, ratio } in &self.figures {
+            table.add_row([(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]);
+        }
+        write!(f, "{}", to_the_right(table))
+    }
+}
