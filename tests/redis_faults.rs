@@ -17,7 +17,7 @@ use testkit::{
 };
 use weir::{
     domain::{
-        admit::Ask,
+        admit::{Ask, CapQuery},
         class::{Campaign, Filter, Kind},
         decide::{Answer, Record, Verdict},
         history::{ENTRY_BYTES, Entry, pack, unpack},
@@ -302,10 +302,8 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_calls_stay_short() 
     println!("{}", stat.lines().find(|line| line.contains("evalsha")).unwrap());
 }
 
-#[tokio::test]
-async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_the_next_calls_are_smaller() {
-    let server = server();
-    let mut store = fresh_store(&RedisOptions { shards: 1, ..own(&server) }).await;
+/// Gives each of these users a history of 3,000 sends.
+fn give_long_histories(server: &RedisServer, store: &RedisStore, asks: &[Ask<'_>]) {
     let entry = |number: u32| Entry {
         at: at(0),
         id: IdHash(number.into()),
@@ -316,14 +314,21 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_the_next_ca
     };
     let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    for ask in users(20) {
+    for ask in asks {
         let place = store.keyspace().meta().layout.place(ask.user);
-        let key = store.keyspace().bucket_key(0, place.bucket);
+        let key = store.keyspace().bucket_key(place.shard, place.bucket);
         let _: () =
             redis::cmd("HSET").arg(key).arg(place.field.to_bytes()).arg(&history).query(&mut connection).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_later_calls_are_smaller() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { shards: 1, ..own(&server) }).await;
+    give_long_histories(&server, &store, &users(20));
     let mut put_off = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..12 {
         let before = store.stats().troubles(RetryCause::PutOff);
         let (answers, result) = admit(&mut store, &batch(at(1), &[cap(3000, DAY_MS)], users(20))).await;
         result.unwrap();
@@ -331,8 +336,27 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_the_next_ca
         assert!(answers.iter().all(|answer| answer.unwrap().verdict == denied), "{answers:?}");
         put_off.push(store.stats().troubles(RetryCause::PutOff) - before);
     }
-    assert!(put_off[0] > 0, "some 6,000 entries a call");
-    assert_eq!(put_off[1..], [0; 9], "calls have become as small as these histories need");
+    assert!(put_off[0] > 0, "some 4,000 entries a call");
+    assert_eq!(put_off[8..], [0; 4], "calls have become as small as these histories need: {put_off:?}");
+}
+
+#[tokio::test]
+async fn a_user_whose_own_sends_are_too_many_for_a_call_makes_nobody_elses_calls_smaller() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { shards: 32, ..own(&server) }).await;
+    give_long_histories(&server, &store, &[ask("somebody", 0)]);
+    let filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
+    let caps = [CapQuery { filter, ..cap(100_000, DAY_MS) }];
+    let mut put_off = 0;
+    for round in 0..5 {
+        let own = (0..100).map(|number| ask("somebody", 1_000_000 + 100 * round + number));
+        admit_all(&mut store, &batch(at(1), &caps, users(400).into_iter().chain(own).collect())).await;
+        put_off = store.stats().troubles(RetryCause::PutOff);
+    }
+    assert!(put_off > 0, "this user's sends were put off");
+    let before = store.stats().calls();
+    admit_all(&mut store, &batch(at(2), &caps, users(400))).await;
+    assert_eq!(store.stats().calls() - before, 32, "one call a shard, as ever");
 }
 
 #[tokio::test]

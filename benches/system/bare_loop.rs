@@ -122,6 +122,8 @@ struct Bare {
     sink: KafkaSink,
     capper: Capper,
     pace: Pace,
+    /// How long the batch in flight was decided, from its close on.
+    decided_in: Duration,
     /// Intents of the batch in flight, and those of them that are suppressed.
     in_flight: (usize, usize),
 }
@@ -137,7 +139,8 @@ impl Bare {
             Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
             Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
-        Ok(Self { source, sink, capper, pace: Pace::new(settings.worker.commit_interval), in_flight: (0, 0) })
+        let pace = Pace::new(settings.worker.commit_interval);
+        Ok(Self { source, sink, capper, pace, decided_in: Duration::ZERO, in_flight: (0, 0) })
     }
 
     /// The turns of `worker/lane.rs`, with its pace.
@@ -185,6 +188,7 @@ impl Bare {
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);
             self.in_flight = (batch.len(), suppressed);
+            self.decided_in = closed_at.elapsed();
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }
     }
@@ -201,7 +205,7 @@ impl Bare {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
-                self.pace.took(times.produce + times.flush + times.commit);
+                self.pace.took(self.decided_in + times.produce + times.flush + times.commit);
                 let (intents, suppressed) = self.in_flight;
                 writeln!(std::io::stdout(), "{COMMITTED}{intents} {suppressed}")?;
                 Ok(true)

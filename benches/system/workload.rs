@@ -57,7 +57,7 @@ pub enum Partitioner {
     /// As Kafka's clients do, by murmur2 of the key
     #[default]
     Key,
-    /// By shard, so that a partition has users of few shards (docs/campaigns.md)
+    /// By shard, so that a partition has users of few shards (docs/operations.md)
     Shard,
 }
 

@@ -173,6 +173,7 @@ fn publishers_find_partitions_by_shard_as_the_documentation_says() {
         ("1000", [1, 1, 15]),
         ("123456789", [7, 11, 96]),
         ("18446744073709551615", [0, 0, 3]),
+        ("007", [7, 11, 94]),
         ("abc", [0, 0, 2]),
     ] {
         assert_eq!([8, 12, 100].map(|partitions| UserHash::of(id).shard(partitions)), expected, "{id}");

@@ -33,8 +33,8 @@ pub(super) struct Pass<'a> {
     answers: &'a mut [Option<Answer>],
     keyspace: &'a Keyspace,
     size: &'a mut CallSize,
-    /// Calls of the round at hand that have put sends off.
-    put_off: usize,
+    /// Calls that were answered, and those of them that did not get to all of their users.
+    read: (usize, usize),
     /// By place in the batch; `None` where not asked for or not to be had.
     numbers: Vec<Option<ClassNumbers>>,
     /// Sends without an answer that may still get one.
@@ -85,7 +85,7 @@ impl<'a> Pass<'a> {
             answers,
             keyspace,
             size,
-            put_off: 0,
+            read: (0, 0),
             pending,
             moving: BTreeSet::new(),
             detours: BTreeMap::new(),
@@ -122,6 +122,7 @@ impl<'a> Pass<'a> {
     /// Rounds, until nothing is open or what is open is not to be had now.
     pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
         let mut backoff = cluster.backoff();
+        let mut learnt = false;
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
         while !self.pending.is_empty() {
             self.check_moving(cluster).await;
@@ -137,7 +138,10 @@ impl<'a> Pass<'a> {
                 }
             }
             self.pending.retain(|send| self.answers[send.ask].is_none());
-            self.size.learn(calls.len(), std::mem::take(&mut self.put_off));
+            // Later rounds have few calls, of users whose own sends are too many for one.
+            if self.read.0 > 0 && !std::mem::replace(&mut learnt, true) {
+                self.size.learn(self.read.0, self.read.1);
+            }
             if self.stale {
                 self.stale = false;
                 if !self.read_kinds(cluster, names).await {
@@ -266,8 +270,9 @@ impl<'a> Pass<'a> {
         let Value::BulkString(bytes) = value else { return None };
         let outcomes = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
         self.answered.insert(call.sends[0].place.shard);
-        let mut put_off = 0;
+        let (mut before, mut missed_users) = (call.sends[0].place, false);
         for (send, outcome) in call.sends.iter().zip(outcomes) {
+            let next_user = std::mem::replace(&mut before, send.place) != send.place;
             match outcome {
                 Outcome::Answered(answer) => {
                     if answer.ahead {
@@ -277,7 +282,7 @@ impl<'a> Pass<'a> {
                 }
                 Outcome::PutOff => {
                     cluster.stats().trouble(RetryCause::PutOff);
-                    put_off = 1;
+                    missed_users |= next_user;
                 }
                 Outcome::StaleKinds => {
                     cluster.stats().trouble(RetryCause::StaleKinds);
@@ -291,7 +296,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        self.put_off += put_off;
+        self.read = (self.read.0 + 1, self.read.1 + usize::from(missed_users));
         Some(())
     }
 

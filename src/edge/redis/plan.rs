@@ -9,39 +9,39 @@ pub(super) const MAX_SENDS_A_CALL: usize = 256;
 /// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
 pub(super) const MAX_SENDS_A_USER: usize = 32;
 
-/// How many users a call carries. Where the script has put sends off in many calls, since histories were much work, the next
-/// ones carry half as many users, so that one round trip decides a batch all the same; then an eighth more after some rounds
-/// in which that was not so.
+/// How many users a call carries. Where many calls were too much work for the script to get to all of their users, the next
+/// batch's carry half as many, so that one round trip decides it; then an eighth more after some batches in which that was
+/// not so.
 #[derive(Debug)]
 pub(super) struct CallSize {
     users: usize,
-    /// Rounds since it was changed.
-    rounds: usize,
+    /// Batches since it was changed.
+    batches: usize,
 }
 
-/// One call in so many may put sends off: it has users of very long histories, whom smaller calls for all would not help.
+/// One call in so many may be too much: it has users of very long histories, whom smaller calls for all would not help.
 const SOME: usize = 8;
-/// Rounds after which larger calls are tried.
-const ROUNDS: usize = 16;
+/// Batches after which larger calls are tried.
+const BATCHES: usize = 16;
 
 impl Default for CallSize {
     fn default() -> Self {
-        Self { users: MAX_USERS_A_CALL, rounds: 0 }
+        Self { users: MAX_USERS_A_CALL, batches: 0 }
     }
 }
 
 impl CallSize {
-    /// A round of so many calls is over, of which `put_off` put sends off.
-    pub(super) fn learn(&mut self, calls: usize, put_off: usize) {
-        self.rounds += 1;
-        let users = if put_off * SOME > calls {
+    /// The first round of a batch is over: so many calls were answered, of which some were too much.
+    pub(super) fn learn(&mut self, answered: usize, too_much: usize) {
+        self.batches += 1;
+        let users = if too_much * SOME > answered {
             (self.users / 2).max(1)
-        } else if self.rounds > ROUNDS {
+        } else if self.batches > BATCHES {
             (self.users + self.users.div_ceil(SOME)).min(MAX_USERS_A_CALL)
         } else {
             return;
         };
-        *self = Self { users, rounds: 0 };
+        *self = Self { users, batches: 0 };
     }
 }
 
@@ -119,10 +119,10 @@ mod tests {
         let pending: Vec<Planned> = (0..10_000)
             .map(|n| send(u16::try_from(n % 2).unwrap(), if n < 200 { 0 } else { u8::try_from(n % 251).unwrap() }, n))
             .collect();
-        for rounds_put_off in [0, 1, 100] {
+        for batches in [0, 1, 100] {
             let mut size = CallSize::default();
-            (0..rounds_put_off).for_each(|_| size.learn(8, 2));
-            holds(&pending, &size, MAX_USERS_A_CALL.checked_shr(rounds_put_off).unwrap_or(0).max(1));
+            (0..batches).for_each(|_| size.learn(8, 2));
+            holds(&pending, &size, MAX_USERS_A_CALL.checked_shr(batches).unwrap_or(0).max(1));
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_shrink_where_many_put_sends_off_and_grow_again() {
+    fn calls_shrink_where_many_are_too_much_and_grow_again() {
         let mut size = CallSize::default();
         size.learn(8, 1);
         assert_eq!(size.users, MAX_USERS_A_CALL, "one of many is a user of a long history");
@@ -154,11 +154,11 @@ mod tests {
         assert_eq!(size.users, MAX_USERS_A_CALL / 2);
         size.learn(1, 1);
         assert_eq!(size.users, MAX_USERS_A_CALL / 4);
-        (0..ROUNDS).for_each(|_| size.learn(8, 0));
+        (0..BATCHES).for_each(|_| size.learn(8, 0));
         assert_eq!(size.users, MAX_USERS_A_CALL / 4);
         size.learn(8, 0);
         assert_eq!(size.users, MAX_USERS_A_CALL / 4 + MAX_USERS_A_CALL / 4 / SOME);
-        (0..20 * ROUNDS).for_each(|_| size.learn(8, 0));
+        (0..20 * BATCHES).for_each(|_| size.learn(8, 0));
         assert_eq!(size.users, MAX_USERS_A_CALL);
     }
 }
