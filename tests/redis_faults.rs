@@ -268,10 +268,9 @@ async fn keys_outlive_the_history_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn ten_thousand_sends_of_one_user_keep_their_order_and_calls_stay_short() {
+async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bounded_work() {
     let server = server();
     let mut store = fresh_store(&own(&server)).await;
-    server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "100000"]).unwrap();
     let push = Filter { channels: Some(["push".to_owned()].into()), categories: None };
     let mut filtered = cap(20_000, DAY_MS);
     filtered.filter = Arc::new(push);
@@ -284,9 +283,7 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_calls_stay_short() 
             ask
         })
         .collect();
-    let started = Instant::now();
     let answers: Vec<Answer> = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
-    println!("10,000 sends of one user: {:?}, {} calls", started.elapsed(), store.stats().calls());
     let verdicts = answers.iter().enumerate().map(|(place, answer)| (place, answer.verdict));
     for (place, verdict) in verdicts {
         let used = u32::try_from(place.min(9000)).unwrap();
@@ -296,10 +293,7 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_calls_stay_short() 
     }
     assert_eq!(entries(&server, &store, "somebody"), 9000);
     assert!(store.stats().most_items() <= 32, "{}", store.stats().most_items());
-    let slow: u64 = server.query(&["SLOWLOG", "LEN"]).unwrap();
-    assert_eq!(slow, 0, "a call took over 100 ms");
-    let stat: String = server.query(&["INFO", "commandstats"]).unwrap();
-    println!("{}", stat.lines().find(|line| line.contains("evalsha")).unwrap());
+    assert!(store.stats().troubles(RetryCause::PutOff) > 0, "what a call does is bounded, however long the history");
 }
 
 /// Gives each of these users a history of 3,000 sends.

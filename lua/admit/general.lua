@@ -43,9 +43,11 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   end
 
   local work, replied = 0, 0
-  -- The user at hand: history and what comes behind it, how many entries both have, their times, kinds and campaigns, the sum of the costs up to each, the
-  -- same sums over what a filter or campaign counts, and whether the history names a kind that the caller does not know.
-  local history, added, count, times, kinds, campaigns, totals, partial, stale = '', '', 0, {}, {}, {}, { [0] = 0 }, {}, false
+  -- The user at hand: history, what the call has added behind it, how many entries both have, their times, kinds and
+  -- campaigns, the sum of the costs up to each, the same sums over what a filter or campaign counts, and whether the
+  -- history names a kind that the caller does not know.
+  local history, added, count, times, kinds, campaigns = '', '', 0, {}, {}, {}
+  local totals, partial, stale = { [0] = 0 }, {}, false
 
   local function load_history(packed)
     history, added, count = packed, '', #packed / ENTRY_BYTES
@@ -173,7 +175,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
         end
       end
     end
-    work = work + #caps
+    work = work + 2 * #caps
     return code, worst, worst_used, worst_blocking
   end
 

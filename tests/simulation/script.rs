@@ -148,12 +148,15 @@ enum Piece {
     Number(usize),
     /// So many bytes as they are.
     Bytes(usize),
+    /// A byte that is not read.
+    Skip,
 }
 
 impl Piece {
     fn width(&self) -> usize {
         match self {
             Self::Number(width) | Self::Bytes(width) => *width,
+            Self::Skip => 1,
         }
     }
 }
@@ -169,6 +172,7 @@ fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
             b'B' => Piece::Number(1),
             b'I' if big_endian => Piece::Number(width()),
             b'c' => Piece::Bytes(width()),
+            b'x' => Piece::Skip,
             other => panic!("struct: {} in {}", char::from(*other), String::from_utf8_lossy(format)),
         })
     })
@@ -197,12 +201,14 @@ fn unpack(lua: &Lua, (format, bytes, place): (Bytes, Bytes, Option<usize>)) -> m
     for piece in pieces(&format.as_bytes()) {
         let end = at + piece.width();
         let part = bytes.get(at..end).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
-        out.push(match piece {
-            Piece::Bytes(_) => LuaValue::String(lua.create_string(part)?),
+        match piece {
+            Piece::Bytes(_) => out.push(LuaValue::String(lua.create_string(part)?)),
             Piece::Number(_) => {
-                LuaValue::Number(part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) as f64)
+                let number = part.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+                out.push(LuaValue::Number(number as f64));
             }
-        });
+            Piece::Skip => {}
+        }
         at = end;
     }
     out.push(LuaValue::Integer(i64::try_from(at + 1).unwrap()));
