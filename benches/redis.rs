@@ -209,9 +209,9 @@ enum Case {
     Usual,
     /// As many users and sends as a call may carry.
     LargestCall,
-    /// The same user, one send a batch.
+    /// A user of up to 3,000 sends (60 KB), one send a batch, under a cap with a filter.
     LongHistory,
-    /// A user of 3,000 sends (60 KB), in batches of 32 sends, under a cap with a filter.
+    /// The same in batches of 32 sends.
     LongestHistory,
     /// 100 caps, half of them with filters, users of 24 sends.
     HundredCaps,

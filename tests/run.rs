@@ -291,8 +291,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
     ];
     for (from, to, env, expected) in cases {
         let config = if from.is_empty() { good.clone() } else { good.replace(from, to) };
-        let args = |config: std::path::PathBuf| vec!["run".into(), "--config".into(), config.into()];
-        let mut worker = Worker::start(support::weir(), &config, args, env).unwrap();
+        let mut worker = Worker::run_with(support::weir(), &config, env).unwrap();
         let log = ends(&mut worker, 2);
         assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
         assert!(!log.trim().contains("\n\n") && log.starts_with("weir: "), "one paragraph: {log}");

@@ -153,7 +153,7 @@ impl Program {
 
     fn run(&self, config: &str) -> Result<Worker> {
         let env: Vec<(&str, &str)> = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        Worker::start(&self.binary, config, |config| vec!["run".into(), "--config".into(), config.into()], &env)
+        Worker::run_with(&self.binary, config, &env)
     }
 }
 

@@ -28,7 +28,15 @@ impl Worker {
     /// # Errors
     /// When the file cannot be written.
     pub fn run(binary: impl AsRef<Path>, config: &str) -> Result<Self> {
-        Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], &[])
+        Self::run_with(binary, config, &[])
+    }
+
+    /// The same, with environment variables.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn run_with(binary: impl AsRef<Path>, config: &str, env: &[(&str, &str)]) -> Result<Self> {
+        Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], env)
     }
 
     /// Starts `weir` with arguments that are told the configuration's path, and with environment variables.

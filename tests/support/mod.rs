@@ -219,8 +219,7 @@ listen = "127.0.0.1:0"
     pub fn worker_with(&self, instance: &str, env: &[(&str, &str)]) -> Worker {
         let own = self.env.iter().map(|(name, value)| (*name, value.as_str()));
         let env: Vec<(&str, &str)> = own.chain(env.iter().copied()).collect();
-        let args = |config: PathBuf| vec!["run".into(), "--config".into(), config.into()];
-        Worker::start(weir(), &self.config(instance), args, &env).unwrap()
+        Worker::run_with(weir(), &self.config(instance), &env).unwrap()
     }
 
     pub fn publish(&self, records: impl IntoIterator<Item = Record>) {

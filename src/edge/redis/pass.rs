@@ -139,7 +139,8 @@ impl<'a> Pass<'a> {
             }
             self.pending.retain(|send| self.answers[send.ask].is_none());
             // Later rounds have few calls, of users whose own sends are too many for one.
-            if self.read.0 > 0 && !std::mem::replace(&mut learnt, true) {
+            if !learnt && self.read.0 > 0 {
+                learnt = true;
                 self.size.learn(self.read.0, self.read.1);
             }
             if self.stale {
