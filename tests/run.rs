@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::{
-    DEADLINE, POLICY, Scene, TOPICS,
+    DEADLINE, Decision, POLICY, Scene, TOPICS,
     http::{described, get, metric, wait_ready},
     outcome::{Way, intent},
 };
@@ -197,6 +197,31 @@ fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
     scene.drain(&mut worker);
     wait_ready(&worker);
     one_each(&scene, 5_000, 25_000);
+}
+
+#[test]
+fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
+    const INTENTS: usize = 3_000;
+    let scene = Scene::new("waves", 1, POLICY);
+    // 7.5 MB for one partition: a request has less than one, so the transaction writes them one after the other.
+    let filling = "x".repeat(2_500);
+    let one =
+        |number: usize| intent(&number.to_string(), format!("user-{}", number / 2), json!({ "payload": filling }));
+    scene.publish((0..INTENTS).map(one));
+    let batch = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
+    let mut worker = scene.worker_with("waves", &batch);
+    wait_until(DEADLINE, "all is committed", || scene.done() == 3_000);
+    let commits = || metric(&worker, "weir_stage_seconds_count", "stage=\"commit\"");
+    wait_until(DEADLINE, "the commit is counted", || commits().is_some());
+    assert_eq!(commits(), Some(1.0), "one transaction");
+    scene.drain(&mut worker);
+    // Of each user's two the first is approved.
+    let every_other = |first| (first..INTENTS).step_by(2).map(|number| number.to_string()).collect::<Vec<_>>();
+    let approved: Vec<String> = scene.output("approved").into_iter().map(|it| Decision::approval(it).0).collect();
+    assert_eq!(approved, every_other(0));
+    let suppressed: Vec<String> =
+        scene.output("suppressed").into_iter().map(|it| Decision::suppression(it).0).collect();
+    assert_eq!(suppressed, every_other(1));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub trait Records {
 }
 
 /// Where an output record goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
     /// The approved topic.
     Approved,

@@ -78,10 +78,25 @@ const METADATA_REFRESH_MS: &str = "10000";
 const GATHERED_BYTES: u64 = 65_536;
 /// How long it waits at the most.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
-/// What a broker gives of one partition at a time, at most, in bytes: librdkafka's own default.
-const PARTITION_FETCH_BYTES: u64 = 1_048_576;
+/// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
+/// more partitions, and the outputs for each fit into one request (see [`KafkaOptions::wave_bytes`]).
+const PARTITION_FETCH_BYTES: u64 = 524_288;
+
+/// The largest request for a partition: librdkafka's own default of `batch.size`, which a topic's `max.message.bytes` takes
+/// unless it was made smaller.
+const REQUEST_BYTES: u64 = 1_000_000;
+/// What is handed over of a partition at a time, in bytes, is not less, however small requests are made.
+const LEAST_WAVE_BYTES: u64 = 524_288;
 
 impl KafkaOptions {
+    /// What of a partition is handed to the producer's client at a time, at most, in bytes: what fits into one request.
+    #[must_use]
+    pub fn wave_bytes(&self) -> u64 {
+        let set = self.properties.get("batch.size").and_then(|bytes| bytes.parse().ok());
+        let request: u64 = set.unwrap_or(REQUEST_BYTES);
+        (request / 10 * 9).max(LEAST_WAVE_BYTES)
+    }
+
     /// The transactional id of a lane: stable over restarts.
     #[must_use]
     pub fn transactional_id(&self, lane: usize) -> String {

@@ -124,9 +124,13 @@ impl Message {
 
     /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
     fn bytes_held(&self) -> usize {
+        self.raw().len + self.bytes_beside_value() + RECORD_OVERHEAD_BYTES
+    }
+
+    fn bytes_beside_value(&self) -> usize {
         let headers = (0..).map_while(|index| self.header(index));
         let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
-        self.raw().len + self.raw().key_len + headers + RECORD_OVERHEAD_BYTES
+        self.raw().key_len + headers
     }
 }
 
@@ -191,6 +195,12 @@ impl<C: ConsumerContext> MessageBatch<C> {
     #[must_use]
     pub fn largest_bytes(&self) -> usize {
         self.largest_bytes
+    }
+
+    /// Bytes of key and headers of message `index`.
+    #[must_use]
+    pub fn bytes_beside_value(&self, index: usize) -> usize {
+        self.messages[index].bytes_beside_value()
     }
 
     /// Whether message `index` has headers.

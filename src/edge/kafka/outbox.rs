@@ -14,6 +14,7 @@ use rdkafka::{
 use super::{
     client::{FailedDelivery, KafkaOptions, LaneContext},
     native::{self, MessageBatch, Run, Topic},
+    waves::{Addressed, Wave, Waves},
 };
 use crate::worker::record::{Destination, Output, OutputValue, Records};
 
@@ -23,6 +24,10 @@ const PARTITIONS_HOLD: Duration = Duration::from_secs(300);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the brokers have to make room at a time, where the client's queue is full.
 const FULL_SLICE: Duration = Duration::from_millis(10);
+/// What a record takes of a request beside key, value and headers, at most: lengths, and what tells it from the record before.
+const RECORD_BYTES: usize = 40;
+/// What a header takes beside name and value, at most.
+const HEADER_BYTES: usize = 10;
 /// The partition of librdkafka's that stands for the one that its partitioner finds.
 const BY_KEY: i32 = -1;
 
@@ -89,6 +94,15 @@ impl Outlet {
             (None, None) => None,
         }
     }
+
+    /// Why a record without a key goes nowhere: how many partitions there are could not be found out, or there is no topic.
+    fn without_partition(&self, reason: Option<String>) -> Unsent {
+        let name = self.name.to_string_lossy().into_owned();
+        match reason {
+            Some(reason) => Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}")),
+            None => Unsent::NoTopic(name),
+        }
+    }
 }
 
 /// The output topics of a producer. To be dropped before it.
@@ -96,7 +110,12 @@ pub struct Outbox {
     approved: Outlet,
     suppressed: Outlet,
     dead_letters: Outlet,
+    /// What of a partition is handed over at a time, at most, in bytes.
+    wave_bytes: u64,
 }
+
+/// Records and their outputs.
+type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
 
 impl Outbox {
     /// The output topics of these options.
@@ -108,32 +127,61 @@ impl Outbox {
             approved: Outlet::new(producer, &options.approved, options)?,
             suppressed: Outlet::new(producer, &options.suppressed, options)?,
             dead_letters: Outlet::new(producer, &options.dead_letters, options)?,
+            wave_bytes: options.wave_bytes(),
         })
     }
 
-    /// Hands all outputs over, one a record, in their order within each partition. Where the client's queue is full, waits
-    /// for the brokers until the deadline.
+    /// Finds where all outputs go, and what may go together.
+    ///
+    /// # Errors
+    /// It cannot be found out of one of them.
+    pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<Waves, Unsent> {
+        let mut waves = Waves::new(self.wave_bytes, outputs.len());
+        let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
+        for (index, output) in outputs.iter().enumerate() {
+            let Some(outlet) = self.outlet(output.to) else { continue };
+            if !looked.iter().any(|(topic, _)| *topic == output.to) {
+                // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
+                looked.push((output.to, outlet.look(producer)));
+            }
+            let record = records.get(index);
+            let Some(partition) = outlet.partition_of(record.key, record.partition) else {
+                let answer = looked.into_iter().find(|(topic, _)| *topic == output.to);
+                return Err(outlet.without_partition(answer.and_then(|(_, answer)| answer.err())));
+            };
+            waves.add((output.to, partition), index, bytes_of(records, index, output));
+        }
+        Ok(waves)
+    }
+
+    /// Hands the outputs of a wave over, one a record, in their order within each partition. Where the client's queue is
+    /// full, waits for the brokers until the deadline.
     ///
     /// # Errors
     /// Why not all were; some may have been.
     pub fn put(
         &mut self,
         producer: &Producing,
-        (records, outputs): (&MessageBatch<LaneContext>, &[Output]),
+        batch: Batch<'_>,
+        wave: Wave<'_>,
         deadline: Instant,
     ) -> Result<(), Unsent> {
-        let at = |outlet| Stream { producer, records, deadline, outlet, looked: None, run: Run::default() };
-        let (mut approved, mut suppressed) = (at(&mut self.approved), at(&mut self.suppressed));
-        let mut dead_letters = at(&mut self.dead_letters);
-        for (index, output) in outputs.iter().enumerate() {
-            match output.to {
-                Destination::Approved => approved.put(index, output)?,
-                Destination::Suppressed => suppressed.put(index, output)?,
-                Destination::DeadLetters => dead_letters.put(index, output)?,
-                Destination::Nowhere => {}
+        for group in wave.partitions() {
+            let Some(Addressed { partition, to, .. }) = group.first().copied() else { continue };
+            if let Some(outlet) = self.outlet(to) {
+                Stream { producer, batch, deadline, outlet, partition }.put(group)?;
             }
         }
-        [approved, suppressed, dead_letters].iter_mut().try_for_each(Stream::end_run)
+        Ok(())
+    }
+
+    fn outlet(&mut self, to: Destination) -> Option<&mut Outlet> {
+        match to {
+            Destination::Approved => Some(&mut self.approved),
+            Destination::Suppressed => Some(&mut self.suppressed),
+            Destination::DeadLetters => Some(&mut self.dead_letters),
+            Destination::Nowhere => None,
+        }
     }
 
     /// Forgets how many partitions there are: a topic may have been made anew.
@@ -144,64 +192,62 @@ impl Outbox {
     }
 }
 
-/// The outputs of one batch on their way to one topic.
-struct Stream<'b, 'o> {
-    producer: &'b Producing,
-    records: &'b MessageBatch<LaneContext>,
-    deadline: Instant,
-    outlet: &'o mut Outlet,
-    /// What came of finding out how many partitions there are, which is done with the first output.
-    looked: Option<Result<(), String>>,
-    run: Run<'b>,
+/// What an output takes of a request, in bytes; rather too much.
+fn bytes_of(records: &MessageBatch<LaneContext>, index: usize, output: &Output) -> u64 {
+    let value = match &output.value {
+        OutputValue::AsItCame => records.get(index).value.map_or(0, <[u8]>::len),
+        OutputValue::Ours(bytes) => bytes.len(),
+    };
+    let ours: usize = output.headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES).sum();
+    (value + records.bytes_beside_value(index) + ours + RECORD_BYTES) as u64
 }
 
-impl<'b> Stream<'b, '_> {
-    fn put(&mut self, index: usize, output: &'b Output) -> Result<(), Unsent> {
-        if self.looked.is_none() {
-            // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
-            self.looked = Some(self.outlet.look(self.producer));
-        }
-        let record = self.records.get(index);
-        let Some(partition) = self.outlet.partition_of(record.key, record.partition) else {
-            return Err(self.without_partition());
-        };
-        let value = match &output.value {
-            OutputValue::AsItCame => None,
-            OutputValue::Ours(bytes) => Some(bytes.as_slice()),
-        };
+/// The outputs of one batch on their way to one partition of one topic.
+struct Stream<'b, 'o> {
+    producer: &'b Producing,
+    batch: Batch<'b>,
+    deadline: Instant,
+    outlet: &'o Outlet,
+    partition: i32,
+}
+
+impl Stream<'_, '_> {
+    fn put(&self, group: &[Addressed]) -> Result<(), Unsent> {
+        let (records, outputs) = self.batch;
         let most = self.outlet.run;
-        let bare = most > 1 && output.headers.is_empty() && !self.records.has_headers(index);
-        if !bare || !self.run.takes(partition) || self.run.len() >= most {
-            self.end_run()?;
+        let mut run = Run::new(self.partition);
+        for &Addressed { index, .. } in group {
+            let output = &outputs[index];
+            let value = match &output.value {
+                OutputValue::AsItCame => None,
+                OutputValue::Ours(bytes) => Some(bytes.as_slice()),
+            };
+            let bare = most > 1 && output.headers.is_empty() && !records.has_headers(index);
+            if !bare || run.len() >= most {
+                self.end_run(&mut run)?;
+            }
+            if bare {
+                run.add((records, index), value);
+                continue;
+            }
+            let place = (&self.outlet.topic, self.partition);
+            self.with_room(|| {
+                native::produce(self.producer.client(), place, (records, index), value, &output.headers).map_err(
+                    |code| {
+                        let record = records.get(index);
+                        (code, (record.partition, record.offset))
+                    },
+                )
+            })?;
         }
-        if bare {
-            self.run.add(partition, (self.records, index), value);
-            return Ok(());
-        }
-        let place = (&self.outlet.topic, partition);
-        self.with_room(|| {
-            native::produce(self.producer.client(), place, (self.records, index), value, &output.headers)
-                .map_err(|code| (code, (record.partition, record.offset)))
-        })
+        self.end_run(&mut run)
     }
 
-    fn without_partition(&mut self) -> Unsent {
-        let name = self.outlet.name.to_string_lossy().into_owned();
-        match self.looked.take() {
-            Some(Err(reason)) => Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}")),
-            Some(Ok(())) | None => Unsent::NoTopic(name),
-        }
-    }
-
-    fn end_run(&mut self) -> Result<(), Unsent> {
-        if self.run.is_empty() {
+    fn end_run(&self, run: &mut Run<'_>) -> Result<(), Unsent> {
+        if run.is_empty() {
             return Ok(());
         }
-        let mut run = std::mem::take(&mut self.run);
-        self.with_room(|| run.produce(&self.outlet.topic).map_err(|code| (code, run.first().unwrap_or_default())))?;
-        // Its room for records is used again.
-        self.run = run;
-        Ok(())
+        self.with_room(|| run.produce(&self.outlet.topic).map_err(|code| (code, run.first().unwrap_or_default())))
     }
 
     /// Tries until there is room in the client's queue. A refusal names partition and offset of the intent.

@@ -124,11 +124,8 @@ impl LaneProducer {
         if self.delivery == Delivery::ExactlyOnce {
             self.producer.begin_transaction().map_err(|error| self.spent("begin a transaction", &error))?;
         }
-        self.produce(job)?;
-        let produced = Instant::now();
-        if let Err(error) = self.flush() {
-            return Err(self.behind(job, error));
-        }
+        let mut times = CommitTimes::default();
+        self.write(job, &mut times)?;
         let flushed = Instant::now();
         let offsets = self.offsets(job)?;
         match self.delivery {
@@ -146,7 +143,28 @@ impl LaneProducer {
                 .map_err(|error| self.explain("commit the offsets", &error))?,
         }
         self.state = State::Ready;
-        Ok(CommitTimes { produce: produced - self.opened, flush: flushed - produced, commit: flushed.elapsed() })
+        times.commit = flushed.elapsed();
+        Ok(times)
+    }
+
+    /// Writes all outputs, and waits until the brokers have them.
+    fn write(&mut self, job: &KafkaJob, times: &mut CommitTimes) -> Result<(), CommitError> {
+        let deadline = self.opened + STEP_TIMEOUT;
+        let mut began = self.opened;
+        let batch = (&job.records, job.outputs.as_slice());
+        let mut waves = self.outbox.address(&self.producer, batch).map_err(|unsent| self.unsent(unsent))?;
+        for wave in waves.in_order() {
+            self.outbox.put(&self.producer, batch, wave, deadline).map_err(|unsent| self.unsent(unsent))?;
+            let produced = Instant::now();
+            if let Err(error) = self.flush(deadline) {
+                return Err(self.behind(job, error));
+            }
+            let flushed = Instant::now();
+            times.produce += produced - began;
+            times.flush += flushed - produced;
+            began = flushed;
+        }
+        Ok(())
     }
 
     /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
@@ -165,10 +183,9 @@ impl LaneProducer {
         }
     }
 
-    /// Hands all output records to the client; where its queue is full, waits for the broker.
-    fn produce(&mut self, job: &KafkaJob) -> Result<(), CommitError> {
-        let deadline = self.opened + STEP_TIMEOUT;
-        self.outbox.put(&self.producer, (&job.records, &job.outputs), deadline).map_err(|unsent| match unsent {
+    /// What it means that an output was not handed over.
+    fn unsent(&mut self, unsent: Unsent) -> CommitError {
+        match unsent {
             Unsent::Refused { failed, intent: (partition, offset) } => {
                 self.outbox.forget_partitions();
                 if failed.code == RDKafkaErrorCode::UnknownPartition {
@@ -182,11 +199,10 @@ impl LaneProducer {
             Unsent::NoTopic(name) => {
                 CommitError::Fatal(format!("the topic {name} does not exist: create it (`weir check` lists them)"))
             }
-        })
+        }
     }
 
-    fn flush(&mut self) -> Result<(), CommitError> {
-        let deadline = self.opened + STEP_TIMEOUT;
+    fn flush(&mut self, deadline: Instant) -> Result<(), CommitError> {
         loop {
             let done = native::flush(self.producer.client(), FLUSH_SLICE);
             self.producer.poll(Duration::ZERO);

@@ -155,7 +155,6 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
 
 /// Records without headers for one partition, which are handed over in one call: librdkafka's call for many takes no headers.
 /// It borrows the batch, and the values, that they are made of.
-#[derive(Default)]
 pub struct Run<'b> {
     partition: i32,
     records: Vec<rd::rd_kafka_message_t>,
@@ -163,6 +162,12 @@ pub struct Run<'b> {
 }
 
 impl<'b> Run<'b> {
+    /// None yet, for this partition. Partition -1: the ones that the producer's partitioner finds for the keys.
+    #[must_use]
+    pub fn new(partition: i32) -> Self {
+        Self { partition, records: Vec::new(), borrowed: PhantomData }
+    }
+
     /// How many records wait to be handed over.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -181,23 +186,11 @@ impl<'b> Run<'b> {
         self.records.first().map(|record| (record.partition, record.offset))
     }
 
-    /// Whether a record for this partition may be added: one behind the other, all are for the same.
-    #[must_use]
-    pub fn takes(&self, partition: i32) -> bool {
-        self.is_empty() || self.partition == partition
-    }
-
     /// Adds the record that is made of message `index` of `batch`, which has no headers: with `value` in place of its own,
-    /// if there is one. Partition -1: the ones that the producer's partitioner finds for the keys.
-    pub fn add<D: ConsumerContext>(
-        &mut self,
-        partition: i32,
-        (batch, index): (&'b MessageBatch<D>, usize),
-        value: Option<&'b [u8]>,
-    ) {
+    /// if there is one.
+    pub fn add<D: ConsumerContext>(&mut self, (batch, index): (&'b MessageBatch<D>, usize), value: Option<&'b [u8]>) {
         let message = &batch.messages[index];
         let (raw, (payload, len)) = (message.raw(), content(message, value));
-        self.partition = partition;
         self.records.push(rd::rd_kafka_message_t {
             err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
             rkt: ptr::null_mut(),
