@@ -202,7 +202,7 @@ impl Lane {
             let began = Instant::now();
             let set = set();
             let got = began.elapsed();
-            set.lookup_many(ids.iter().map(String::as_str), &mut self.scratch, &mut found);
+            set.lookup_many(ids.iter().map(|id| set.number(id)), &mut self.scratch, &mut found);
             let looked = began.elapsed();
             drop(set);
             Turn { swapping: began.elapsed() - looked + got, looking: looked - got }

@@ -56,6 +56,10 @@ pub struct Load {
     /// How long intents are published in each case, without the warm-up
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// How long intents are published before the first case: a broker that has just started interprets its code, and takes
+    /// cores to compile it
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=600))]
+    warm_up_seconds: u32,
     #[command(flatten)]
     settings: Settings,
 }
@@ -111,16 +115,15 @@ pub fn print(load: Load) -> Result<()> {
 
 fn run(load: Load) -> Result<Report> {
     eprintln!("starting Kafka and a Redis Cluster");
-    let mut servers = Servers::start(&load.settings, load.settings.workload())?;
+    let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
     let machine = Machine::look(&servers)?;
-    eprintln!("a drain to warm up");
-    warm_up(&servers)?;
+    warm_up(&mut servers, &load)?;
     let mut cases = Vec::new();
     for &rate in &load.rates {
         for &interval_ms in &load.intervals_ms {
             eprintln!("{rate} intents/s, commit_interval {interval_ms} ms");
             let mut both = [Between::BareLoop, Between::Weir];
-            // Who comes second finds a broker that has compiled more of its code.
+            // Who comes second finds a broker that has compiled more of its code, and more records behind.
             if cases.len() % 4 == 2 {
                 both.reverse();
             }
@@ -132,13 +135,19 @@ fn run(load: Load) -> Result<Report> {
     Ok(Report { machine, load, cases })
 }
 
-/// Drains the backlog: a broker that has just started interprets its code.
-fn warm_up(servers: &Servers) -> Result<()> {
+/// Drains the backlog, and then has a case like those to come, whose figures are thrown away.
+fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
+    eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
     let run = servers.run("warm")?;
     servers.create_keyspace(&run, WEIR)?;
     let mut process = Worker::run(Path::new(WEIR), &run.config)?;
     drain::watch(servers, &run, &mut process, || Ok(()))?;
-    drain::end(process)
+    drain::end(process)?;
+    let (Some(rate), Some(interval_ms)) = (load.rates.iter().max(), load.intervals_ms.iter().min()) else {
+        return Ok(());
+    };
+    let longer = Load { seconds: load.warm_up_seconds, ..load.clone() };
+    case(servers, &longer, (*rate, *interval_ms), Between::Weir).map(drop)
 }
 
 fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), between: Between) -> Result<Case> {

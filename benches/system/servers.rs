@@ -52,14 +52,26 @@ pub struct Run {
 impl Servers {
     /// Starts them, makes topics, policy and segments, and publishes the backlog.
     pub fn start(settings: &Settings, workload: Workload) -> Result<Self> {
-        let servers = Self::start_empty(settings, workload)?;
-        servers.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record(settings.partitions)))?;
-        Ok(servers)
+        Self::start_empty(settings, workload)?.with_backlog()
+    }
+
+    /// The same with a broker that is set as one in production.
+    pub fn start_as_shipped(settings: &Settings, workload: Workload) -> Result<Self> {
+        Self::around(Kafka::start_as_shipped().context("Kafka")?, settings, workload)?.with_backlog()
+    }
+
+    fn with_backlog(self) -> Result<Self> {
+        let (workload, partitions) = (self.workload, self.settings().partitions);
+        self.kafka.client().publish(INTENTS, workload.intents().map(|intent| intent.record(partitions)))?;
+        Ok(self)
     }
 
     /// Starts them, and makes topics, policy and segments; nothing is published.
     pub fn start_empty(settings: &Settings, workload: Workload) -> Result<Self> {
-        let kafka = Kafka::start(1).context("Kafka")?;
+        Self::around(Kafka::start(1).context("Kafka")?, settings, workload)
+    }
+
+    fn around(kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {
         let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
         let load = Load::make(&kafka, settings, workload, "")?;
         Ok(Self { kafka, redis, workload, load })

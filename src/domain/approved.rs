@@ -102,13 +102,7 @@ pub fn read<'a>(
     let at = at.parse().ok().and_then(Time::from_millis).ok_or_else(|| bad(HeaderName::DecidedAt))?;
     let cost: NonZeroU8 = text(cost, HeaderName::Cost)?.parse().map_err(|_| bad(HeaderName::Cost))?;
     let names = serde_json::from_slice(class.unwrap_or_default()).map_err(|_| bad(HeaderName::Class))?;
-    Ok(ApprovedRecord::Counts(Sent {
-        user: UserHash::of(&intent.user_id),
-        id: IdHash::of(&intent.id),
-        at,
-        cost: cost.get(),
-        names,
-    }))
+    Ok(ApprovedRecord::Counts(Sent { user: intent.user, id: intent.id_hash, at, cost: cost.get(), names }))
 }
 
 fn bad(name: HeaderName) -> Unreadable {

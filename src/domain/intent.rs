@@ -2,7 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::{class::ClassNames, time::Time, zone::Zone};
+use super::{
+    class::ClassNames,
+    shard::{IdHash, UserHash},
+    time::Time,
+    zone::Zone,
+};
 
 /// The largest value that is an intent, in bytes: 1 MiB.
 pub const MAX_INTENT_BYTES: usize = 1 << 20;
@@ -34,6 +39,11 @@ pub struct Intent<'a> {
     pub not_before: Option<Time>,
     /// The user's time zone.
     pub timezone: Option<Zone>,
+    /// Of [`Intent::id`], as histories know it. Made where the intent is read, while its text is in the processor's cache;
+    /// a batch later it is not.
+    pub id_hash: IdHash,
+    /// Of [`Intent::user_id`], likewise.
+    pub user: UserHash,
     /// The value it was read from: JSON, known to be so.
     pub(super) value: &'a str,
 }

@@ -35,6 +35,13 @@ impl UserHash {
         Self(u128::from(place_of(number)) << 64 | u128::from(number))
     }
 
+    /// The number that the user id is, if it is one. A hash of another id passes for a number's at odds of 2^-64.
+    #[must_use]
+    pub fn number(self) -> Option<u64> {
+        let (place, rest) = self.halves();
+        (place == place_of(rest)).then_some(rest)
+    }
+
     /// The shard of its history, of so many.
     #[must_use]
     pub fn shard(self, shards: u16) -> u16 {
@@ -102,13 +109,14 @@ impl Layout {
         // The keyspace is a line that `place` points into; its integer part is the shard, and that of the rest the bucket.
         let (shard, behind) = scaled(place, u32::from(self.shards));
         let (bucket, _) = scaled(behind, self.buckets);
-        // A hash for which this holds is all 128 bits of that number's, so it has been the same user before.
-        let field = if place == place_of(rest) {
-            // Neighbourhoods of one key are of different turns.
-            let turns = (rest >> NEIGHBOUR_BITS) / self.turn;
-            Field::Numbered(turns << NEIGHBOUR_BITS | (rest & ((1 << NEIGHBOUR_BITS) - 1)))
-        } else {
-            Field::Hashed(rest)
+        // A hash that is taken for a number's is all 128 bits of that, so it has been the same user before.
+        let field = match user.number() {
+            Some(number) => {
+                // Neighbourhoods of one key are of different turns.
+                let turns = (number >> NEIGHBOUR_BITS) / self.turn;
+                Field::Numbered(turns << NEIGHBOUR_BITS | (number & ((1 << NEIGHBOUR_BITS) - 1)))
+            }
+            None => Field::Hashed(rest),
         };
         Place { shard: u16::try_from(shard).unwrap_or(0), bucket, field }
     }

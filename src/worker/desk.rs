@@ -17,7 +17,7 @@ use crate::{
         intent::Intent,
         policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
         segment::{LookupScratch, Membership, SegmentSet},
-        shard::{IdHash, OriginMark, UserHash},
+        shard::OriginMark,
         time::Time,
         verdict::{Decision, Verdict},
     },
@@ -182,9 +182,9 @@ impl Sitting {
 
     /// The segments of all intents, in their order.
     fn memberships(&self, decoded: &[Decoded<'_>]) -> Vec<Membership> {
-        let users = decoded.iter().flatten().map(|intent| intent.user_id.as_ref());
+        let numbers = decoded.iter().flatten().map(|intent| self.set.number_of(intent));
         let mut found = Vec::with_capacity(decoded.len());
-        self.set.lookup_many(users, &mut LookupScratch::default(), &mut found);
+        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
         found
     }
 
@@ -207,8 +207,8 @@ impl Sitting {
         let Gate::Ask { cap_set } = gate else { return Way::Bypass { shadowed } };
         let ask = asks.len();
         asks.push(Ask {
-            user: UserHash::of(&intent.user_id),
-            id: IdHash::of(&intent.id),
+            user: intent.user,
+            id: intent.id_hash,
             origin: OriginMark::of(&self.desk.topic, record.partition, record.offset),
             class: facts.class,
             cost: intent.cost,

@@ -115,7 +115,7 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
         let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
-        let history = self.store.history_of(UserHash::of(&intent.user_id)).await?;
+        let history = self.store.history_of(intent.user).await?;
         let answers: Vec<Option<Answer>> =
             batch.asks.iter().map(|ask| Some(would(&history, ask, &batch.cap_sets[ask.cap_set], batch.now))).collect();
         let user = user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref());

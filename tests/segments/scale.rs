@@ -39,7 +39,7 @@ async fn twenty_million_users_stay_near_one_bit_a_user_and_segment_and_are_found
     let asked: Vec<u32> = (0..10_000).map(|n| n * 1999 % (USERS + 1000)).collect();
     let ids: Vec<String> = asked.iter().map(u32::to_string).collect();
     let mut found = Vec::new();
-    set.lookup_many(ids.iter().map(String::as_str), &mut LookupScratch::default(), &mut found);
+    set.lookup_many(ids.iter().map(|id| set.number(id)), &mut LookupScratch::default(), &mut found);
     for (user, found) in asked.into_iter().zip(found) {
         let expected = if user < USERS { segment_of(user) } else { None };
         assert_eq!(found.segment(), expected, "user {user}");

@@ -73,12 +73,12 @@ fn decode(shape: Shape) -> Case {
 }
 
 fn lookup() -> Case {
-    let (desk, batch) = (desk(), Shape::USUAL.batch());
-    let users: Vec<String> =
-        desk.sit(now()).decode(&batch).iter().flatten().map(|intent| intent.user_id.to_string()).collect();
+    let desk = desk();
+    let (_, decoded) = decoded(&desk, Shape::USUAL);
     let (mut scratch, mut found) = (LookupScratch::default(), Vec::<Membership>::new());
     case(BATCH, move || {
-        desk.segments.current().lookup_many(users.iter().map(String::as_str), &mut scratch, &mut found);
+        let set = desk.segments.current();
+        set.lookup_many(decoded.iter().flatten().map(|intent| set.number_of(intent)), &mut scratch, &mut found);
         black_box(&found);
     })
 }

@@ -73,7 +73,7 @@ struct Answers<'s, W> {
 
 impl<W: Write> Answers<'_, W> {
     fn answer(&mut self, users: &[String]) -> anyhow::Result<()> {
-        self.set.lookup_many(users.iter().map(String::as_str), &mut self.scratch, &mut self.found);
+        self.set.lookup_many(users.iter().map(|user| self.set.number(user)), &mut self.scratch, &mut self.found);
         for (user, &found) in users.iter().zip(&self.found) {
             let report = LookupReport::of(self.set, user, found);
             match self.form {

@@ -60,6 +60,7 @@ use super::{
         trie::{EventMember, Slot},
     },
     intent::{Intent, MAX_INTENT_BYTES},
+    shard::{IdHash, UserHash},
 };
 
 /// Reads an intent from a record's value and headers.
@@ -114,18 +115,22 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 
 /// Judges the fields, in the order of the contract's table.
 fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
+    let id = match source.usual(Field::Id) {
+        Usual::Text(id) if given::is_sized(id) => id.into(),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, Field::Id)?.id()?,
+    };
+    let user_id = match source.usual(Field::UserId) {
+        Usual::Text(id) if given::is_sized(id) => id.into(),
+        Usual::Digits(id) if given::is_short(id) => id.into(),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
+            required(source, Field::UserId)?.user_id()?
+        }
+    };
     Ok(Intent {
-        id: match source.usual(Field::Id) {
-            Usual::Text(id) if given::is_sized(id) => id.into(),
-            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, Field::Id)?.id()?,
-        },
-        user_id: match source.usual(Field::UserId) {
-            Usual::Text(id) if given::is_sized(id) => id.into(),
-            Usual::Digits(id) if given::is_short(id) => id.into(),
-            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-                required(source, Field::UserId)?.user_id()?
-            }
-        },
+        id_hash: IdHash::of(&id),
+        user: UserHash::of(&user_id),
+        id,
+        user_id,
         channel: text_of(source, Field::Channel)?,
         category: text_of(source, Field::Category)?,
         campaign: text_of(source, Field::Campaign)?,

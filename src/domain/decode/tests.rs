@@ -96,6 +96,8 @@ fn the_fields_of_an_intent_are_read() {
             expires_at: at(1),
             not_before: at(500),
             timezone: Zone::named("Asia/Singapore"),
+            id_hash: IdHash::of("i-1"),
+            user: UserHash::of("42"),
             value,
         }
     );

@@ -5,6 +5,7 @@ mod lookup;
 use std::sync::Arc;
 
 use super::{Members, Sha256, UserIdKind, UserIds};
+use crate::domain::intent::Intent;
 
 pub use lookup::LookupScratch;
 
@@ -120,6 +121,12 @@ impl SegmentSet {
         self.ids.number(user_id)
     }
 
+    /// The same of an intent's user.
+    #[must_use]
+    pub fn number_of(&self, intent: &Intent<'_>) -> Option<u64> {
+        self.ids.number_of(&intent.user_id, intent.user)
+    }
+
     /// Whether a user is in the segment at this place, whatever other ones it is in.
     #[must_use]
     pub fn contains(&self, segment: usize, user_id: &str) -> bool {
@@ -210,7 +217,7 @@ mod tests {
                 let set = set(&segments[..some], kind);
                 let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
                 let mut found = Vec::new();
-                set.lookup_many(users.iter().map(String::as_str), &mut LookupScratch::default(), &mut found);
+                set.lookup_many(users.iter().map(|user| set.number(user)), &mut LookupScratch::default(), &mut found);
                 let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
                 assert_eq!(found, single, "{kind}, {some} segments");
             }
@@ -225,7 +232,7 @@ mod tests {
             let set = set(&[("odd", &odd), ("third", &third)], kind);
             let users: Vec<String> = (0..2100).rev().map(|n| (n * 7 % 2100).to_string()).chain(["x".into()]).collect();
             let (mut scratch, mut found) = (LookupScratch::default(), vec![Membership::In(9)]);
-            set.lookup_many(users.iter().map(String::as_str), &mut scratch, &mut found);
+            set.lookup_many(users.iter().map(|user| set.number(user)), &mut scratch, &mut found);
             let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
             assert_eq!(found, single, "{kind}");
             assert!(found.contains(&Membership::InSeveral(0)) && found.contains(&Membership::Nowhere));

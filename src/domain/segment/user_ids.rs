@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::domain::number;
+use crate::domain::{number, shard::UserHash};
 
 /// What a set's bitmaps hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +69,16 @@ impl UserIds {
         }
     }
 
+    /// The same of a user whose hash is known, which tells most numbers.
+    #[must_use]
+    pub fn number_of(&self, user_id: &str, user: UserHash) -> Option<u64> {
+        match self.kind {
+            UserIdKind::U32 if self.prefix.is_empty() => user.number().filter(|&id| id <= u64::from(u32::MAX)),
+            UserIdKind::U64 if self.prefix.is_empty() => user.number(),
+            UserIdKind::U32 | UserIdKind::U64 | UserIdKind::Hash64 => self.number(user_id),
+        }
+    }
+
     fn without_prefix<'a>(&self, user_id: &'a str) -> &'a str {
         user_id.strip_prefix(self.prefix.as_str()).unwrap_or(user_id)
     }
@@ -102,6 +112,10 @@ mod tests {
         for (id, narrow, wide) in cases {
             assert_eq!(UserIds::new(UserIdKind::U32, "").number(id), narrow, "{id:?} as u32");
             assert_eq!(UserIds::new(UserIdKind::U64, "").number(id), wide, "{id:?} as u64");
+            for (kind, prefix) in [(UserIdKind::U32, ""), (UserIdKind::U64, ""), (UserIdKind::U32, "4")] {
+                let ids = UserIds::new(kind, prefix);
+                assert_eq!(ids.number_of(id, UserHash::of(id)), ids.number(id), "{id:?} as {kind} behind {prefix:?}");
+            }
         }
     }
 

@@ -14,10 +14,7 @@ use std::{
 
 use super::{Interruption, Lane, Turn, away::Away, owed::Promise, waiting::Reach};
 use crate::{
-    domain::{
-        parked::{Condition, Parked, ParkedError, ROOM_BYTES},
-        shard::UserHash,
-    },
+    domain::parked::{Condition, Parked, ParkedError, ROOM_BYTES},
     worker::{
         desk::{Decoded, Draft, Way},
         ports::{Clock, Sink, Source, Store},
@@ -110,7 +107,7 @@ impl Parking {
                 return false;
             }
             let Ok(intent) = &decoded[index] else { return true };
-            !part.parked.is_open(offset, UserHash::of(&intent.user_id), &intent.class())
+            !part.parked.is_open(offset, intent.user, &intent.class())
         };
         (0..batch.len()).map(done).collect()
     }
@@ -217,7 +214,7 @@ pub(super) fn leave_out(decoded: &[Decoded<'_>], drafts: &mut [Draft], condition
     let mut decided = BTreeSet::new();
     for (decoded, draft) in decoded.iter().zip(drafts) {
         let (Ok(intent), false) = (decoded, draft.way == Way::LeftOut) else { continue };
-        let (user, class) = (UserHash::of(&intent.user_id), intent.class());
+        let (user, class) = (intent.user, intent.class());
         if condition.holds(user, &class) {
             draft.way = Way::LeftOut;
         } else if condition.terms.waits(&class) {

@@ -64,6 +64,7 @@ pub(super) struct Broker {
     port: Port,
     controller: Port,
     tapped: Option<Tapped>,
+    jvm: Jvm,
     folder: PathBuf,
     // The process before its disk: fields are dropped in their order.
     process: Option<Guarded>,
@@ -85,10 +86,38 @@ pub(super) enum Taps {
     Each,
 }
 
+/// How the Java machine of a broker is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Jvm {
+    /// A small heap, and the client compiler alone: it starts faster and takes less of two cores from the tests.
+    #[default]
+    Light,
+    /// As Kafka's own `kafka-server-start.sh` and `kafka-run-class.sh` set it.
+    AsShipped,
+}
+
+impl Jvm {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Light => &["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+            Self::AsShipped => &[
+                "-Xmx1G",
+                "-Xms1G",
+                "-server",
+                "-XX:+UseG1GC",
+                "-XX:MaxGCPauseMillis=20",
+                "-XX:InitiatingHeapOccupancyPercent=35",
+                "-XX:+ExplicitGCInvokesConcurrent",
+            ],
+        }
+    }
+}
+
 /// What is not usual about brokers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shape {
     pub(super) taps: Taps,
+    pub(super) jvm: Jvm,
     /// The size of each broker's disk, where it is one of its own.
     pub(super) disk_mib: Option<u32>,
 }
@@ -106,7 +135,7 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
         let (data, said) = (folder.join("data"), folder.join("disk.log"));
         let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
         let controller = Port::lease()?;
-        brokers.push(Broker { node: index + 1, port, controller, tapped, folder, process: None, disk });
+        brokers.push(Broker { node: index + 1, port, controller, tapped, jvm: shape.jvm, folder, process: None, disk });
     }
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
@@ -141,9 +170,7 @@ impl Broker {
     pub(super) fn start(&mut self) -> Result<()> {
         self.process = None;
         let mut java = java()?;
-        // A small heap, no JMX; the client compiler alone starts faster and takes less of two cores from the tests.
-        java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.Kafka"]);
-        java.arg(self.properties_file());
+        java.args(self.jvm.arguments()).arg("kafka.Kafka").arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
         self.process = Some(Guarded::spawn(&name, &self.on_disk(java)?, &self.log_file())?);
         Ok(())
@@ -167,7 +194,7 @@ impl Broker {
 
     fn format(&self, additions: &Additions) -> Result<Guarded> {
         let mut java = java()?;
-        java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]);
+        java.args(Jvm::Light.arguments()).arg("kafka.tools.StorageTool");
         java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file()).args(&additions.format_args);
         Guarded::spawn("Kafka's StorageTool", &self.on_disk(java)?, &self.folder.join("format.log"))
     }

@@ -35,7 +35,7 @@ use crate::{
     scratch::Scratch,
     wait_for,
 };
-use broker::{Additions, Broker, Shape, Taps};
+use broker::{Additions, Broker, Jvm, Shape, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -77,7 +77,7 @@ impl Kafka {
     /// As [`Kafka::start`].
     pub fn start_tapped(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
-        Self::start_with(ports, Shape { taps: Taps::Each, disk_mib: None }, &Additions::default())
+        Self::start_with(ports, Shape { taps: Taps::Each, ..Shape::default() }, &Additions::default())
     }
 
     /// Starts one broker on a disk of its own, so small that [`Kafka::disk`] can fill it.
@@ -85,7 +85,16 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`], and when we may not mount: this needs root.
     pub fn start_on_small_disk(mib: u32) -> Result<Self> {
-        Self::start_with(vec![Port::lease()?], Shape { taps: Taps::None, disk_mib: Some(mib) }, &Additions::default())
+        Self::start_with(vec![Port::lease()?], Shape { disk_mib: Some(mib), ..Shape::default() }, &Additions::default())
+    }
+
+    /// Starts one broker whose Java machine is set as Kafka's own scripts set it, not as suits tests: it gets faster for a
+    /// minute or two, and then is faster.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_as_shipped() -> Result<Self> {
+        Self::start_with(vec![Port::lease()?], Shape { jvm: Jvm::AsShipped, ..Shape::default() }, &Additions::default())
     }
 
     fn start_with(ports: Vec<Port>, shape: Shape, additions: &Additions) -> Result<Self> {

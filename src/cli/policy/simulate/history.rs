@@ -17,7 +17,7 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
         header::HeaderName,
-        shard::{IdHash, OriginMark, UserHash},
+        shard::{OriginMark, UserHash},
         time::Time,
     },
     edge::{
@@ -97,9 +97,9 @@ impl History<'_> {
         let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
         let (Some(time), Sent::Counts) = (time, sent) else { return 0 };
         let origin = OriginMark::of("approved", 0, at.cast_signed());
-        let id = IdHash::of(&intent.id);
+        let id = intent.id_hash;
         let send = PastSend { at: time, id, origin, class: intent.class(), cost: intent.cost };
-        remember(stores, UserHash::of(&intent.user_id), &send)
+        remember(stores, intent.user, &send)
     }
 
     fn topic(
@@ -145,11 +145,7 @@ impl History<'_> {
         // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
         let origin = OriginMark::of("approved", record.partition, record.offset);
         let cost = stamp.cost.unwrap_or(intent.cost);
-        remember(
-            stores,
-            UserHash::of(&intent.user_id),
-            &PastSend { at, id: IdHash::of(&intent.id), origin, class, cost },
-        )
+        remember(stores, intent.user, &PastSend { at, id: intent.id_hash, origin, class, cost })
     }
 }
 

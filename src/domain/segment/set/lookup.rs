@@ -22,14 +22,15 @@ type NarrowAsk = (u32, u32);
 type WideAsk = (u64, u32);
 
 impl SegmentSet {
-    /// Where these users are: clears `found` and puts an answer there for each, in their order.
+    /// Where these users are, by their numbers ([`SegmentSet::number`]): clears `found` and puts an answer there for each, in
+    /// their order.
     ///
     /// Ids are brought into order, 32-bit ones into that of their blocks, and one segment is asked after the other, for those
     /// who are in none so far.
     /// Users beyond 2^32 in one batch are looked up one by one.
-    pub fn lookup_many<'a>(
+    pub fn lookup_many(
         &self,
-        user_ids: impl IntoIterator<Item = &'a str>,
+        numbers: impl IntoIterator<Item = Option<u64>>,
         scratch: &mut LookupScratch,
         found: &mut Vec<Membership>,
     ) {
@@ -37,8 +38,7 @@ impl SegmentSet {
         scratch.narrow.clear();
         scratch.wide.clear();
         let blocks = self.blocks();
-        for user_id in user_ids {
-            let number = self.number(user_id);
+        for number in numbers {
             let at = u32::try_from(found.len());
             found.push(match (number, at) {
                 (Some(number), Ok(at)) => {
