@@ -30,6 +30,7 @@ use crate::{
     bare_loop::Kind,
     drain::{self, cpu_us},
     machine::Machine,
+    report::median,
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
     workload::Workload,
@@ -53,8 +54,8 @@ pub struct Load {
     /// worker.commit_interval in milliseconds, a case each
     #[arg(long, value_delimiter = ',', default_values_t = [20, 50, 100], value_parser = clap::value_parser!(u32).range(1..=10_000))]
     intervals_ms: Vec<u32>,
-    /// How long intents are published in each case, without the warm-up
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=600))]
+    /// How long intents are published in each case and round, without the warm-up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
     /// How long intents are published before the first case: a broker that has just started interprets its code, and takes
     /// cores to compile it
@@ -77,7 +78,7 @@ enum Between {
 }
 
 /// One case's figures.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Case {
     between: Between,
     commit_interval_ms: u32,
@@ -96,7 +97,9 @@ struct Case {
 pub struct Report {
     machine: Machine,
     load: Load,
+    /// The medians of the rounds.
     cases: Vec<Case>,
+    rounds: Vec<Case>,
 }
 
 /// Runs it and prints the result.
@@ -118,21 +121,51 @@ fn run(load: Load) -> Result<Report> {
     let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
     let machine = Machine::look(&servers)?;
     warm_up(&mut servers, &load)?;
-    let mut cases = Vec::new();
-    for &rate in &load.rates {
-        for &interval_ms in &load.intervals_ms {
-            eprintln!("{rate} intents/s, commit_interval {interval_ms} ms");
-            let mut both = [Between::BareLoop, Between::Weir];
-            // Who comes second finds a broker that has compiled more of its code, and more records behind.
-            if cases.len() % 4 == 2 {
-                both.reverse();
-            }
-            for between in both {
-                cases.push(case(&mut servers, &load, (rate, interval_ms), between)?);
+    let mut rounds = Vec::new();
+    for round in 1..=load.settings.rounds {
+        for &rate in &load.rates {
+            for &interval_ms in &load.intervals_ms {
+                eprintln!("round {round}: {rate} intents/s, commit_interval {interval_ms} ms");
+                let mut both = [Between::BareLoop, Between::Weir];
+                // Who comes second finds a broker that has compiled more of its code, and more records behind.
+                if round % 2 == 0 {
+                    both.reverse();
+                }
+                for between in both {
+                    rounds.push(case(&mut servers, &load, (rate, interval_ms), between)?);
+                }
             }
         }
     }
-    Ok(Report { machine, load, cases })
+    let mut cases = Vec::new();
+    for &per_s in &load.rates {
+        for &commit_interval_ms in &load.intervals_ms {
+            for between in [Between::BareLoop, Between::Weir] {
+                let of = |case: &&Case| {
+                    (case.per_s, case.commit_interval_ms, case.between) == (per_s, commit_interval_ms, between)
+                };
+                cases.extend(Case::median(&rounds.iter().filter(of).collect::<Vec<_>>()));
+            }
+        }
+    }
+    Ok(Report { machine, load, cases, rounds })
+}
+
+impl Case {
+    /// The medians of the rounds of one case; none of none.
+    fn median(rounds: &[&Self]) -> Option<Self> {
+        let of = |figure: fn(&Self) -> f64| median(&rounds.iter().map(|round| figure(round)).collect::<Vec<_>>());
+        let first = (*rounds.first()?).clone();
+        Some(Self {
+            p50_ms: of(|case| case.p50_ms),
+            p99_ms: of(|case| case.p99_ms),
+            p999_ms: of(|case| case.p999_ms),
+            largest_ms: of(|case| case.largest_ms),
+            worker_cpu_us: of(|case| case.worker_cpu_us),
+            broker_cpu_us: of(|case| case.broker_cpu_us),
+            ..first
+        })
+    }
 }
 
 /// Drains the backlog, and then has a case like those to come, whose figures are thrown away.
@@ -333,14 +366,15 @@ impl Reader {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, load, cases } = self;
+        let Self { machine, load, cases, .. } = self;
         let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
         writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
         writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
-        let Settings { partitions, lanes, .. } = load.settings;
+        let Settings { partitions, lanes, rounds, .. } = load.settings;
         writeln!(
             f,
-            "load: {} s a case after {WARM_UP:?} of warm-up, {partitions} partitions, {lanes} lane(s)\n",
+            "load: {} s a case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
+             {lanes} lane(s)\n",
             load.seconds
         )?;
         let mut table = Table::new();
@@ -377,8 +411,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{table}\n")?;
         cases.chunks(2).try_for_each(|both| match both {
-            [one, other] if one.between == Between::Weir => goal(f, other, one),
-            [one, other] => goal(f, one, other),
+            [bare, weir] => goal(f, bare, weir),
             _ => Ok(()),
         })
     }

@@ -1,7 +1,7 @@
 //! In which order a batch's outputs are handed to the producer's client, and which of them may be on their way together.
 //!
 //! The client has one request a partition on its way at a time. While records wait behind it, its thread does not sleep but
-//! asks whether the answer has come, over and over, which took a fifth of the worker's CPU (docs/performance.md). So what
+//! asks whether the answer has come, over and over, which took an eighth of the worker's samples (docs/performance.md). So what
 //! of a partition does not fit into one request waits here, and a partition's records are handed over without others in between.
 
 use std::collections::HashMap;

@@ -7,6 +7,9 @@ use std::time::Duration;
 const LEAST_PART: u32 = 4;
 /// The part by which one batch moves what is expected of the next.
 const WEIGHT: u32 = 4;
+/// So many times what commits lately differed by is held ready for the next one, so that few are late; as TCP does it with what
+/// an answer takes (RFC 6298), which waits for four times that before it does harm.
+const DEVIATIONS: u32 = 2;
 
 /// How long batches stay open.
 #[derive(Debug)]
@@ -14,25 +17,30 @@ pub struct Pace {
     interval: Duration,
     /// What a batch has lately taken from its end to its commit, smoothed.
     after: Duration,
+    /// By how much that was wrong, smoothed.
+    deviation: Duration,
 }
 
 impl Pace {
     /// The pace for this commit interval, before anything was committed.
     #[must_use]
     pub fn new(interval: Duration) -> Self {
-        Self { interval, after: Duration::ZERO }
+        Self { interval, after: Duration::ZERO, deviation: Duration::ZERO }
     }
 
     /// How long a batch is open, from the end of the one before: whole milliseconds, as clients wait.
     #[must_use]
     pub fn open_for(&self) -> Duration {
-        let open = self.interval.saturating_sub(self.after).max(self.interval / LEAST_PART);
+        let expected = self.after + DEVIATIONS * self.deviation;
+        let open = self.interval.saturating_sub(expected).max(self.interval / LEAST_PART);
         open - Duration::from_nanos(u64::from(open.subsec_nanos() % 1_000_000))
     }
 
     /// A batch was committed so long after it was closed.
     pub fn took(&mut self, after: Duration) {
-        self.after = (self.after * (WEIGHT - 1) + after) / WEIGHT;
+        let smoothed = |before: Duration, now: Duration| (before * (WEIGHT - 1) + now) / WEIGHT;
+        self.deviation = smoothed(self.deviation, self.after.abs_diff(after));
+        self.after = smoothed(self.after, after);
     }
 }
 
@@ -51,7 +59,18 @@ mod tests {
         for _ in 0..50 {
             pace.took(ms(20));
         }
-        assert_eq!(pace.open_for(), ms(80), "in whole milliseconds: {pace:?}");
+        assert!([ms(79), ms(80)].contains(&pace.open_for()), "in whole milliseconds: {pace:?}");
+    }
+
+    #[test]
+    fn commits_that_differ_leave_time_for_the_slower_ones() {
+        let mut pace = Pace::new(ms(100));
+        for _ in 0..50 {
+            pace.took(ms(10));
+            pace.took(ms(30));
+        }
+        assert!(pace.open_for() < ms(70), "the slower ones would be late: {pace:?}");
+        assert!(pace.open_for() > ms(40), "{pace:?}");
     }
 
     #[test]
