@@ -2,8 +2,9 @@
 -- rebuild: puts sends of some users of one shard back into their histories.
 --
 -- An entry of the same id and time as one that is there is that one; so to do it again changes nothing. One of the same id
--- and origin (but 0, of what a rebuild put back) is the same send, too: it takes the place of what an attempt recorded that
--- was not committed.
+-- and origin (but 0, of what a rebuild put back) is the same send, too, decided twice: the later one stays, whichever came
+-- first. Where one of the two was not committed, that is the earlier one, as a rule; and a send that is taken to be later than
+-- it was lets nothing through that is too many.
 --
 -- KEYS  [1]     the shard's epoch
 --       [2..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte, 0,
@@ -37,11 +38,15 @@ local function u16()
   return high * 256 + low
 end
 
--- The history with the entry in its place, behind those of the same time; nothing where it is there already.
+-- The history with the entry in its place, behind those of the same time; nothing where it, or a later one of the same send,
+-- is there already.
 local function insert(history, entry, time)
   local name = sub(entry, 6, 14)
   for at = 1, sub(entry, 12, 14) == RESTORED and 0 or #history, ENTRY_BYTES do
-    if sub(history, at + 5, at + 13) == name and unpack_struct('>I5', history, at) ~= time then
+    local known = sub(history, at + 5, at + 13) == name and unpack_struct('>I5', history, at)
+    if known and known > time then
+      return nil
+    elseif known and known < time then
       history = sub(history, 1, at - 1) .. sub(history, at + ENTRY_BYTES)
       break
     end

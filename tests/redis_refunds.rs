@@ -157,6 +157,8 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 0);
+    // What somebody else has decided later stays, whoever comes back with what he had decided before.
+    assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 0);
     let mut outcomes = [None];
     restorer.take_back("bounces", &[refund("u", 6, Some(at(6000)), 0)], &mut outcomes).await.unwrap();
     assert_eq!(outcomes, [Some(TakenBack)]);
@@ -172,7 +174,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     let (answers, _) =
         admit(&mut store(&options, &opened), &batch(at(8000), &[cap(1, CAP_MS)], vec![ask("v", 8)])).await;
     let expected = Verdict::Denied { cap: 0, used: 1, blocking: Some(at(5200)) };
-    assert_eq!(answers[0].unwrap().verdict, expected, "once, at the time that was put in last");
+    assert_eq!(answers[0].unwrap().verdict, expected, "once, at the later time");
     // The refund was taken by the rebuild: the reader of refunds passes over it.
     assert_eq!(take(&mut refunds(&options, &opened), &[refund("u", 6, Some(at(6000)), 0)]).await, [Repeated]);
     assert!(matches!(restorer.insert(&sends, at(0)).await, Err(StoreError::LostHistory { .. })), "the run is over");

@@ -199,29 +199,57 @@ fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
     one_each(&scene, 5_000, 25_000);
 }
 
-#[test]
-fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
-    const INTENTS: usize = 3_000;
-    let scene = Scene::new("waves", 1, POLICY);
-    // 7.5 MB for one partition: a request has less than one, so the transaction writes them one after the other.
+/// Intents of 2.5 kB for one partition, two a user: of 1,000 in a batch, 1.3 MB go to approved and more to suppressed, so both are
+/// written in several requests, one after the other.
+fn large_intents(scene: &Scene, count: usize) {
     let filling = "x".repeat(2_500);
     let one =
         |number: usize| intent(&number.to_string(), format!("user-{}", number / 2), json!({ "payload": filling }));
-    scene.publish((0..INTENTS).map(one));
-    let batch = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
-    let mut worker = scene.worker_with("waves", &batch);
-    wait_until(DEADLINE, "all is committed", || scene.done() == 3_000);
-    let commits = || metric(&worker, "weir_stage_seconds_count", "stage=\"commit\"");
-    wait_until(DEADLINE, "the commit is counted", || commits().is_some());
-    assert_eq!(commits(), Some(1.0), "one transaction");
-    scene.drain(&mut worker);
-    // Of each user's two the first is approved.
-    let every_other = |first| (first..INTENTS).step_by(2).map(|number| number.to_string()).collect::<Vec<_>>();
+    scene.publish((0..count).map(one));
+}
+
+/// Of each user's two the first is approved and the second is not; each came out once, in order.
+fn in_order(scene: &Scene, count: usize) {
+    let every_other = |first| (first..count).step_by(2).map(|number| number.to_string()).collect::<Vec<_>>();
     let approved: Vec<String> = scene.output("approved").into_iter().map(|it| Decision::approval(it).0).collect();
     assert_eq!(approved, every_other(0));
     let suppressed: Vec<String> =
         scene.output("suppressed").into_iter().map(|it| Decision::suppression(it).0).collect();
     assert_eq!(suppressed, every_other(1));
+}
+
+/// A worker whose batches are of so many intents, however long they take to come.
+const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
+
+#[test]
+fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
+    for delivery in ["exactly_once", "at_least_once"] {
+        let mut scene = Scene::new("waves", 1, POLICY);
+        scene.delivery = delivery;
+        large_intents(&scene, 3_000);
+        let mut worker = scene.worker_with("waves", &LARGE_BATCH);
+        wait_until(DEADLINE, "all is committed", || scene.done() == 3_000);
+        let commits = || metric(&worker, "weir_stage_seconds_count", "stage=\"commit\"").unwrap_or(0.0);
+        wait_until(DEADLINE, "commits are counted", || commits() > 0.0);
+        assert!(commits() <= 3.0, "{delivery}: one of them had at least 1,000 intents");
+        scene.drain(&mut worker);
+        in_order(&scene, 3_000);
+    }
+}
+
+#[test]
+fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    let scene = Scene::on(kafka.client().clone(), cluster, "between", 1, POLICY);
+    large_intents(&scene, 12_000);
+    let mut worker = scene.worker_with("between", &LARGE_BATCH);
+    wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
+    kafka.kill(0).unwrap();
+    kafka.restart(0).unwrap();
+    assert!(scene.done() < 12_000, "the broker was away before all was done");
+    scene.drain(&mut worker);
+    in_order(&scene, 12_000);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl SegmentSet {
         self.ids.number(user_id)
     }
 
-    /// The same of an intent's user.
+    /// The number by which the bitmaps know the user of an intent, as [`SegmentSet::number`] gives it.
     #[must_use]
     pub fn number_of(&self, intent: &Intent<'_>) -> Option<u64> {
         self.ids.number_of(&intent.user_id, intent.user)

@@ -69,7 +69,7 @@ impl UserIds {
         }
     }
 
-    /// The same of a user whose hash is known, which tells most numbers.
+    /// The same of a user whose hash is known: where no prefix is set, the number is taken from it, and the text is not read again.
     #[must_use]
     pub fn number_of(&self, user_id: &str, user: UserHash) -> Option<u64> {
         match self.kind {

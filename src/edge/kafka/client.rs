@@ -19,6 +19,7 @@ use rdkafka::{
     types::{RDKafkaConfRes, RDKafkaRespErr},
 };
 
+use super::waves::WaveSize;
 use crate::domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory};
 
 /// How a batch becomes visible.
@@ -79,22 +80,22 @@ const GATHERED_BYTES: u64 = 65_536;
 /// How long it waits at the most.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
-/// more partitions, and the outputs for each fit into one request (see [`KafkaOptions::wave_bytes`]).
+/// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::wave`]).
 const PARTITION_FETCH_BYTES: u64 = 524_288;
 
-/// The largest request for a partition: librdkafka's own default of `batch.size`, which a topic's `max.message.bytes` takes
-/// unless it was made smaller.
-const REQUEST_BYTES: u64 = 1_000_000;
-/// What is handed over of a partition at a time, in bytes, is not less, however small requests are made.
-const LEAST_WAVE_BYTES: u64 = 524_288;
+/// The largest request for a partition: librdkafka's own defaults of `batch.size`, which a topic's `max.message.bytes` takes
+/// unless it was made smaller, and of `batch.num.messages`.
+const REQUEST: WaveSize = WaveSize { bytes: 1_000_000, records: 10_000 };
+/// What is handed over of a partition at a time is not less, however small requests are made: all brokers are waited for behind
+/// each wave, and hundreds of them would cost more than a thread that does not sleep.
+const LEAST_WAVE: WaveSize = WaveSize { bytes: 524_288, records: 1_000 };
 
 impl KafkaOptions {
-    /// What of a partition is handed to the producer's client at a time, at most, in bytes: what fits into one request.
+    /// What of a partition is handed to the producer's client at a time, at most: what fits into one request, by librdkafka's
+    /// limits and those that the user's properties set.
     #[must_use]
-    pub fn wave_bytes(&self) -> u64 {
-        let set = self.properties.get("batch.size").and_then(|bytes| bytes.parse().ok());
-        let request: u64 = set.unwrap_or(REQUEST_BYTES);
-        (request / 10 * 9).max(LEAST_WAVE_BYTES)
+    pub fn wave(&self) -> WaveSize {
+        wave(&self.properties)
     }
 
     /// The transactional id of a lane: stable over restarts.
@@ -193,6 +194,18 @@ impl KafkaOptions {
         }
         config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
         config
+    }
+}
+
+fn wave(properties: &BTreeMap<String, String>) -> WaveSize {
+    let set = |name: &str| properties.get(name).and_then(|value| value.parse::<u64>().ok());
+    let bytes = set("batch.size").unwrap_or(REQUEST.bytes);
+    let bytes = bytes.min(set("message.max.bytes").unwrap_or(LARGEST_OUTPUT_BYTES));
+    let records = set("batch.num.messages").and_then(|records| usize::try_from(records).ok());
+    WaveSize {
+        // What a record takes is only reckoned, and the request has a head.
+        bytes: (bytes / 10 * 9).max(LEAST_WAVE.bytes),
+        records: records.unwrap_or(REQUEST.records).max(LEAST_WAVE.records),
     }
 }
 
@@ -344,5 +357,23 @@ mod tests {
     fn brokers_gather_for_a_part_of_the_commit_interval() {
         let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
         assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
+    }
+
+    #[test]
+    fn a_wave_is_what_fits_into_one_request_as_it_is_set() {
+        let of = |set: &[(&str, &str)]| {
+            let properties = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let WaveSize { bytes, records } = wave(&properties);
+            (bytes, records)
+        };
+        assert_eq!(of(&[]), (900_000, 10_000));
+        assert_eq!(of(&[("batch.size", "2000000"), ("batch.num.messages", "20000")]), (1_800_000, 20_000));
+        assert_eq!(of(&[("batch.size", "2147483647")]).0, LARGEST_OUTPUT_BYTES / 10 * 9);
+        assert_eq!(of(&[("batch.size", "2000000"), ("message.max.bytes", "1000000")]).0, 900_000);
+        assert_eq!(of(&[("batch.size", "1"), ("batch.num.messages", "1")]), (524_288, 1_000));
+        // What librdkafka refuses makes no client.
+        for value in ["", "-1", "x", "18446744073709551616"] {
+            assert_eq!(of(&[("batch.size", value), ("batch.num.messages", value)]), (900_000, 10_000), "{value}");
+        }
     }
 }

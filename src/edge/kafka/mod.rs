@@ -12,5 +12,5 @@ pub mod sink;
 pub mod source;
 pub mod span;
 pub mod topics;
-mod waves;
+pub mod waves;
 pub mod witness;

@@ -14,7 +14,7 @@ use rdkafka::{
 use super::{
     client::{FailedDelivery, KafkaOptions, LaneContext},
     native::{self, MessageBatch, Run, Topic},
-    waves::{Addressed, Wave, Waves},
+    waves::{Addressed, Wave, WaveSize, Waves},
 };
 use crate::worker::record::{Destination, Output, OutputValue, Records};
 
@@ -110,8 +110,8 @@ pub struct Outbox {
     approved: Outlet,
     suppressed: Outlet,
     dead_letters: Outlet,
-    /// What of a partition is handed over at a time, at most, in bytes.
-    wave_bytes: u64,
+    /// What of a partition is handed over at a time, at most.
+    wave: WaveSize,
 }
 
 /// Records and their outputs.
@@ -127,7 +127,7 @@ impl Outbox {
             approved: Outlet::new(producer, &options.approved, options)?,
             suppressed: Outlet::new(producer, &options.suppressed, options)?,
             dead_letters: Outlet::new(producer, &options.dead_letters, options)?,
-            wave_bytes: options.wave_bytes(),
+            wave: options.wave(),
         })
     }
 
@@ -136,7 +136,7 @@ impl Outbox {
     /// # Errors
     /// It cannot be found out of one of them.
     pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<Waves, Unsent> {
-        let mut waves = Waves::new(self.wave_bytes, outputs.len());
+        let mut waves = Waves::new(self.wave, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
             let Some(outlet) = self.outlet(output.to) else { continue };

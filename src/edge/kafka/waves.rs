@@ -1,14 +1,27 @@
 //! In which order a batch's outputs are handed to the producer's client, and which of them may be on their way together.
 //!
-//! The client has one request a partition on its way at a time. While records wait behind it, its thread does not sleep but
-//! asks whether the answer has come, over and over, which took an eighth of the worker's samples (docs/performance.md). So what
-//! of a partition does not fit into one request waits here, and a partition's records are handed over without others in between.
+//! While five records of a partition or more are on their way, the client sends no others for it. Where some wait behind them, its
+//! thread does not sleep but asks whether the answer has come, over and over, which took an eighth of the worker's samples
+//! (docs/performance.md). So what of a partition does not fit into one request waits here, and a partition's records are handed
+//! over without others in between.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
 use crate::worker::record::Destination;
+
+/// Records of a partition that the client has on its way at a time, though in several requests.
+const SENT_TOGETHER: usize = 5;
+
+/// What of a partition is handed over at a time, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaveSize {
+    /// In bytes. Five records may have more.
+    pub bytes: u64,
+    /// In records.
+    pub records: usize,
+}
 
 /// Where an output goes, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,27 +44,37 @@ impl Addressed {
 /// The outputs of a batch, wave by wave, and in each partition by partition.
 #[derive(Debug)]
 pub struct Waves {
-    most_bytes: u64,
+    most: WaveSize,
     addressed: Vec<Addressed>,
-    /// How many waves each partition has had, from 0, and how full the last one is.
-    full: HashMap<(Destination, i32), (u32, u64), RandomState>,
+    last: HashMap<(Destination, i32), Last, RandomState>,
+}
+
+/// The last wave of a partition so far.
+#[derive(Debug, Default)]
+struct Last {
+    /// Its number, from 0.
+    wave: u32,
+    bytes: u64,
+    records: usize,
 }
 
 impl Waves {
-    /// None yet, of a batch of so many outputs. A wave has at most so many bytes for a partition, or one output.
+    /// None yet, of a batch of so many outputs.
     #[must_use]
-    pub fn new(most_bytes: u64, outputs: usize) -> Self {
-        Self { most_bytes, addressed: Vec::with_capacity(outputs), full: HashMap::default() }
+    pub fn new(most: WaveSize, outputs: usize) -> Self {
+        Self { most, addressed: Vec::with_capacity(outputs), last: HashMap::default() }
     }
 
     /// Adds output `index`, of so many bytes, behind those that have gone to the same partition.
     pub fn add(&mut self, (to, partition): (Destination, i32), index: usize, bytes: u64) {
-        let (wave, taken) = self.full.entry((to, partition)).or_default();
-        if *taken > 0 && taken.saturating_add(bytes) > self.most_bytes {
-            (*wave, *taken) = (*wave + 1, 0);
+        let last = self.last.entry((to, partition)).or_default();
+        let full = last.bytes.saturating_add(bytes) > self.most.bytes && last.records >= SENT_TOGETHER;
+        if full || last.records >= self.most.records {
+            *last = Last { wave: last.wave + 1, ..Last::default() };
         }
-        *taken = taken.saturating_add(bytes);
-        self.addressed.push(Addressed { wave: *wave, partition, to, index });
+        last.bytes = last.bytes.saturating_add(bytes);
+        last.records += 1;
+        self.addressed.push(Addressed { wave: last.wave, partition, to, index });
     }
 
     /// Nothing is added any more: the waves in their order.
@@ -83,42 +106,57 @@ mod tests {
         waves.in_order().map(|wave| wave.partitions().map(group).collect()).collect()
     }
 
-    #[test]
-    fn a_partition_has_at_most_so_many_bytes_a_wave_and_stays_in_order() {
-        use Destination::{Approved, Suppressed};
-        let mut waves = Waves::new(100, 8);
-        let outputs = [
-            (Approved, 1, 60),
-            (Approved, 0, 40),
-            (Suppressed, 1, 40),
-            (Approved, 1, 40),
-            (Approved, 0, 10),
-            (Approved, 1, 1),
-            (Suppressed, 1, 60),
-            (Approved, 1, 99),
-        ];
-        for (index, (to, partition, bytes)) in outputs.into_iter().enumerate() {
-            waves.add((to, partition), index, bytes);
+    /// The waves of outputs for these places, of so many bytes each.
+    fn waves(most: WaveSize, outputs: &[(Destination, i32, u64)]) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
+        let mut waves = Waves::new(most, outputs.len());
+        for (index, (to, partition, bytes)) in outputs.iter().enumerate() {
+            waves.add((*to, *partition), index, *bytes);
         }
-        let expected = [
-            vec![(Approved, 0, vec![1, 4]), (Approved, 1, vec![0, 3]), (Suppressed, 1, vec![2, 6])],
-            vec![(Approved, 1, vec![5, 7])],
-        ];
-        assert_eq!(groups(&mut waves), expected);
+        groups(&mut waves)
     }
 
     #[test]
-    fn an_output_that_is_too_large_for_a_wave_has_one_of_its_own() {
-        let mut waves = Waves::new(100, 4);
-        for (index, bytes) in [500, 10, 500, 500].into_iter().enumerate() {
-            waves.add((Destination::Approved, 3), index, bytes);
-        }
-        let one = |index| vec![(Destination::Approved, 3, vec![index])];
-        assert_eq!(groups(&mut waves), [one(0), one(1), one(2), one(3)]);
+    fn a_partition_has_at_most_so_many_bytes_a_wave_and_stays_in_order() {
+        use Destination::{Approved, Suppressed};
+        let most = WaveSize { bytes: 100, records: 100 };
+        // By turns: 7 of 20 bytes for the one, one of 40 for another, 2 of 60 for the third.
+        let outputs = [
+            (Approved, 1, 20),
+            (Approved, 0, 40),
+            (Suppressed, 1, 60),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Suppressed, 1, 60),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+        ];
+        let expected = [
+            vec![(Approved, 0, vec![1]), (Approved, 1, vec![0, 3, 4, 5, 7]), (Suppressed, 1, vec![2, 6])],
+            vec![(Approved, 1, vec![8, 9])],
+        ];
+        assert_eq!(waves(most, &outputs), expected);
+    }
+
+    #[test]
+    fn five_large_outputs_go_together_since_the_client_does_not_wait_between_them() {
+        let most = WaveSize { bytes: 100, records: 100 };
+        let outputs = [(Destination::Approved, 3, 500); 12];
+        let one = |indexes: std::ops::Range<usize>| vec![(Destination::Approved, 3, indexes.collect::<Vec<_>>())];
+        assert_eq!(waves(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
+    }
+
+    #[test]
+    fn a_wave_has_at_most_so_many_records() {
+        let most = WaveSize { bytes: u64::MAX, records: 2 };
+        let outputs = [(Destination::Approved, -1, u64::MAX); 3];
+        let one = |indexes: &[usize]| vec![(Destination::Approved, -1, indexes.to_vec())];
+        assert_eq!(waves(most, &outputs), [one(&[0, 1]), one(&[2])]);
     }
 
     #[test]
     fn what_goes_nowhere_is_no_wave() {
-        assert!(Waves::new(100, 0).in_order().next().is_none());
+        assert!(waves(WaveSize { bytes: 100, records: 100 }, &[]).is_empty());
     }
 }

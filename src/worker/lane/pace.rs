@@ -7,8 +7,8 @@ use std::time::Duration;
 const LEAST_PART: u32 = 4;
 /// The part by which one batch moves what is expected of the next.
 const WEIGHT: u32 = 4;
-/// So many times what commits lately differed by is held ready for the next one, so that few are late; as TCP does it with what
-/// an answer takes (RFC 6298), which waits for four times that before it does harm.
+/// So many deviations of what commits lately took are added to what the next one is expected to take, so that few are late. TCP's
+/// time-out is reckoned so, with four of them (RFC 6298); a late batch costs less than a needless resend.
 const DEVIATIONS: u32 = 2;
 
 /// How long batches stay open.
