@@ -38,8 +38,9 @@ use crate::{
 
 /// How long a start, and the last intents, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Intents of this long after the start are seen, but not among the figures: connections and the brokers' code are warm then.
-const WARM_UP: Duration = Duration::from_secs(3);
+/// Intents of this long after the start are seen, but not among the figures: a worker that has just started takes up to 4 s until
+/// its tail is what it stays.
+const WARM_UP: Duration = Duration::from_secs(6);
 /// Between two looks of the publisher at the clock.
 const TICK: Duration = Duration::from_millis(1);
 /// An intent's id ends in its number, of so many digits.
