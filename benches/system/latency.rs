@@ -1,9 +1,10 @@
 //! How long an intent takes to come out: `cargo xtask bench latency`.
 //!
-//! Intents are published at an even pace by a client with its own defaults (it gathers records for 5 ms), and read back from
-//! approved and suppressed by a `read_committed` consumer. Each case is measured of the bare loop and of weir, which take turns in being first. An
-//! intent's time counts from the moment at which it was due to be published, which is its record's timestamp, so that a
-//! publisher that falls behind does not hide it. Each case has topics, a group and a keyspace of its own.
+//! Intents are published at an even pace by a client with its own defaults (it gathers records for 5 ms), and read back
+//! from approved and suppressed by a `read_committed` consumer. Each case is measured of the bare loop and of weir, which
+//! take turns in being first. An intent's time counts from the moment at which it was due to be published, which is its
+//! record's timestamp, so that a publisher that falls behind does not hide it. Each case has topics, a group and a
+//! keyspace of its own.
 
 use std::{
     fmt,

@@ -63,8 +63,7 @@ impl UserIds {
     #[must_use]
     pub fn number(&self, user_id: &str) -> Option<u64> {
         match self.kind {
-            UserIdKind::U32 => number::canonical(self.without_prefix(user_id)).filter(|&id| id <= u64::from(u32::MAX)),
-            UserIdKind::U64 => number::canonical(self.without_prefix(user_id)),
+            UserIdKind::U32 | UserIdKind::U64 => self.fitting(number::canonical(self.without_prefix(user_id))),
             UserIdKind::Hash64 => Some(xxh3_64(user_id.as_bytes())),
         }
     }
@@ -73,10 +72,14 @@ impl UserIds {
     #[must_use]
     pub fn number_of(&self, user_id: &str, user: UserHash) -> Option<u64> {
         match self.kind {
-            UserIdKind::U32 if self.prefix.is_empty() => user.number().filter(|&id| id <= u64::from(u32::MAX)),
-            UserIdKind::U64 if self.prefix.is_empty() => user.number(),
+            UserIdKind::U32 | UserIdKind::U64 if self.prefix.is_empty() => self.fitting(user.number()),
             UserIdKind::U32 | UserIdKind::U64 | UserIdKind::Hash64 => self.number(user_id),
         }
+    }
+
+    /// The number, if a bitmap of this kind can hold it.
+    fn fitting(&self, number: Option<u64>) -> Option<u64> {
+        number.filter(|&number| self.kind != UserIdKind::U32 || number <= u64::from(u32::MAX))
     }
 
     fn without_prefix<'a>(&self, user_id: &'a str) -> &'a str {

@@ -92,6 +92,8 @@ struct Message {
     /// Its own headers, null where it has none. They live as long as it does.
     headers: *mut rd::rd_kafka_headers_t,
     timestamp: Option<Time>,
+    /// Bytes of key and headers.
+    bytes_beside_value: usize,
 }
 
 // SAFETY: a fetched message is not touched by librdkafka after it was handed out, and may be read and freed
@@ -108,7 +110,12 @@ impl Message {
         // SAFETY: the message is alive.
         let millis = unsafe { rd::rd_kafka_message_timestamp(raw.as_ptr(), &mut kind) };
         let known = kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-        Self { raw, headers, timestamp: known.then(|| Time::from_millis(millis)).flatten() }
+        let timestamp = known.then(|| Time::from_millis(millis)).flatten();
+        let mut message = Self { raw, headers, timestamp, bytes_beside_value: 0 };
+        let headers = (0..).map_while(|index| message.header(index));
+        let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+        message.bytes_beside_value = message.raw().key_len + headers;
+        message
     }
 
     fn raw(&self) -> &rd::rd_kafka_message_t {
@@ -124,13 +131,7 @@ impl Message {
 
     /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
     fn bytes_held(&self) -> usize {
-        self.raw().len + self.bytes_beside_value() + RECORD_OVERHEAD_BYTES
-    }
-
-    fn bytes_beside_value(&self) -> usize {
-        let headers = (0..).map_while(|index| self.header(index));
-        let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
-        self.raw().key_len + headers
+        self.raw().len + self.bytes_beside_value + RECORD_OVERHEAD_BYTES
     }
 }
 
@@ -200,7 +201,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// Bytes of key and headers of message `index`.
     #[must_use]
     pub fn bytes_beside_value(&self, index: usize) -> usize {
-        self.messages[index].bytes_beside_value()
+        self.messages[index].bytes_beside_value
     }
 
     /// Whether message `index` has headers.

@@ -59,7 +59,8 @@ mod tests {
         for _ in 0..50 {
             pace.took(ms(20));
         }
-        assert!([ms(79), ms(80)].contains(&pace.open_for()), "in whole milliseconds: {pace:?}");
+        // 80 less a little, since the deviation never quite goes.
+        assert_eq!(pace.open_for(), ms(79), "in whole milliseconds: {pace:?}");
     }
 
     #[test]
