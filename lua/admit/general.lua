@@ -2,17 +2,18 @@
 
 -- What makes the rest of the script: gives decide_user.
 local function make_general(now, packed_now, retention, head, sends, replies)
-  local byte, find, sub, floor, abs = string.byte, string.find, string.sub, math.floor, math.abs
+  local byte, find, sub, rep, floor, abs = string.byte, string.find, string.sub, string.rep, math.floor, math.abs
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
-  -- Entries looked at in one call, after which the rest is put off: some 0.8 ms, and the last user's first send besides.
-  local MAX_WORK = 4000
+  -- Work of one call, in steps of some 0.2 us, after which the rest is put off: the last user's first send comes on top.
+  local MAX_WORK = 3000
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
-  -- Time, id and origin (not used), kind, campaign and cost of an entry; of four at once, since each call of a C function
-  -- costs more than an entry.
-  local ENTRY = 'I5I8xI2I3B'
-  local ONE, FOUR = '>' .. ENTRY, '>' .. ENTRY .. ENTRY .. ENTRY .. ENTRY
+  -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number too,
+  -- since that is one step of the format. Of eight at once, since each call of a C function costs more than an entry.
+  local KIND = { at = 15, one = '>I2', eight = '>' .. rep('I2I18', 8) }
+  local CAMPAIGN = { at = 17, one = '>I3', eight = '>' .. rep('I3I17', 8) }
+  local COST = { at = 20, one = '>B', eight = '>' .. rep('BI19', 8) }
   local horizon, touch = now + MAX_AHEAD_MS, head[4] == 1
 
   local known, sets = 0, {}
@@ -43,38 +44,63 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   end
 
   local work, replied = 0, 0
-  -- The user at hand: history, what the call has added behind it, how many entries both have, their times, kinds and
-  -- campaigns, the sum of the costs up to each, the same sums over what a filter or campaign counts, and whether the
+  -- The user at hand: history, what the call has added behind it, how many entries both have, and whether each costs 1.
+  local history, added, count, ones = '', '', 0, true
+  -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter or a
+  -- campaign first asks; the sum of the costs up to each; the same sums over what a filter or campaign counts, and whether the
   -- history names a kind that the caller does not know.
-  local history, added, count, times, kinds, campaigns = '', '', 0, {}, {}, {}
-  local totals, partial, stale = { [0] = 0 }, {}, false
+  local times, kinds, campaigns, totals, partial, stale = {}, {}, {}, {}, {}, false
 
-  local function load_history(packed)
-    history, added, count = packed, '', #packed / ENTRY_BYTES
-    local p, total = 1, 0
-    for i = 1, count - 3, 4 do
-      local t1, _, k1, g1, c1, t2, _, k2, g2, c2, t3, _, k3, g3, c3, t4, _, k4, g4, c4 = unpack_struct(FOUR, packed, p)
-      times[i], times[i + 1], times[i + 2], times[i + 3] = t1, t2, t3, t4
-      kinds[i], kinds[i + 1], kinds[i + 2], kinds[i + 3] = k1, k2, k3, k4
-      campaigns[i], campaigns[i + 1], campaigns[i + 2], campaigns[i + 3] = g1, g2, g3, g4
-      c2 = c1 + c2
-      c3 = c2 + c3
-      totals[i], totals[i + 1], totals[i + 2] = total + c1, total + c2, total + c3
-      total = total + c3 + c4
-      totals[i + 3] = total
-      p = p + 4 * ENTRY_BYTES
+  local read_time = { __index = function(list, i)
+    local time = unpack_struct('>I5', history, (i - 1) * ENTRY_BYTES + 1)
+    list[i] = time
+    return time
+  end }
+
+  -- The sums of costs that are all 1; of any user.
+  local count_up = setmetatable({}, { __index = function(list, i)
+    list[i] = i
+    return i
+  end })
+
+  -- Fills a list with what the entries of the history say.
+  local function read(list, what)
+    local place, eight, one, upto = what.at, what.eight, what.one, #history / ENTRY_BYTES
+    local i, _ = 1, nil
+    -- What the eighth skips ends within the ninth.
+    while i + 8 <= upto do
+      list[i], _, list[i + 1], _, list[i + 2], _, list[i + 3], _, list[i + 4], _, list[i + 5], _, list[i + 6], _, list[i + 7] =
+        unpack_struct(eight, history, place)
+      i, place = i + 8, place + 8 * ENTRY_BYTES
     end
-    for i = count - count % 4 + 1, count do
-      local cost, _
-      times[i], _, kinds[i], campaigns[i], cost = unpack_struct(ONE, packed, p)
-      total = total + cost
-      totals[i] = total
-      p = p + ENTRY_BYTES
+    while i <= upto do
+      list[i] = unpack_struct(one, history, place)
+      i, place = i + 1, place + ENTRY_BYTES
     end
-    if next(partial) then
-      partial = {}
+    work = work + upto / 4
+  end
+
+  -- Makes the sums of costs that are not all 1.
+  local function read_costs()
+    totals = {}
+    read(totals, COST)
+    local sum = 0
+    for i = 1, count do
+      -- Those that were added while all cost 1.
+      sum = sum + (totals[i] or 1)
+      totals[i] = sum
     end
-    work = work + count
+    totals[0], ones = 0, false
+  end
+
+  local function load_history(packed, all_ones)
+    history, added, count, ones = packed, '', #packed / ENTRY_BYTES, all_ones
+    times, kinds, campaigns, totals, partial = setmetatable({}, read_time), {}, {}, count_up, {}
+    if not all_ones then
+      read_costs()
+    end
+    -- A long string is read from the key, hashed, and looked through for ids.
+    work = work + count / 4
   end
 
   -- Whether a filter counts a kind; what was looked up is remembered beside the filter's bits.
@@ -102,8 +128,18 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       sums = { [0] = 0, upto = 0 }
       partial[key] = sums
     end
-    local sum = sums[sums.upto]
-    for i = sums.upto + 1, count do
+    local upto = sums.upto
+    if upto == count then
+      return sums
+    end
+    if filter and not kinds[1] then
+      read(kinds, KIND)
+    end
+    if same and not campaigns[1] then
+      read(campaigns, CAMPAIGN)
+    end
+    local sum = sums[upto]
+    for i = upto + 1, count do
       local counted = not same or campaigns[i] == campaign or campaigns[i] == CAMPAIGN_OVERFLOW
       if counted and filter then
         local kind = kinds[i]
@@ -113,17 +149,20 @@ local function make_general(now, packed_now, retention, head, sends, replies)
         end
       end
       if counted then
-        sum = sum + totals[i] - totals[i - 1]
+        sum = sum + (ones and 1 or totals[i] - totals[i - 1])
       end
       sums[i] = sum
     end
-    work = work + 2 * (count - sums.upto)
+    work = work + (count - upto) / 2
     sums.upto = count
     return sums
   end
 
   -- The first of the ascending numbers list[from..upto] that is at least `least`; upto + 1 where none is.
   local function first_at_least(list, least, from, upto)
+    if upto < from or list[from] >= least then
+      return from
+    end
     while upto - from > 8 do
       local middle = floor((from + upto) / 2)
       if list[middle] < least then
@@ -153,29 +192,35 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   -- The caps alone: code, cap, used, blocking. Of the caps that deny, the one that frees last; of equals the first.
   local function judge(caps, cost, campaign, at, from)
     local code, worst, worst_used, worst_blocking, worst_freed = ALLOWED, 0, 0, nil, nil
+    local all = totals[count] + cost
     for c = 1, #caps do
       local cap = caps[c]
-      local first
-      if cap.length then
-        first = at - cap.length + 1
-      else
-        first = at < cap.next and cap.start or cap.next
-      end
-      local sums = sums_of(cap, campaign)
-      local i = first_at_least(times, first, from, count)
-      local used, limit = sums[count] - sums[i - 1], cap.limit
-      if used + cost > limit then
-        local blocking, freed = nil, NEVER
-        if cost <= limit then
-          blocking = times[first_at_least(sums, sums[count] + cost - limit, i, count)]
-          freed = freed_at(cap, blocking)
+      local limit = cap.limit
+      -- What a window counts is a part of what its filter counts, and that of all.
+      local sums = all > limit and sums_of(cap, campaign)
+      if sums and sums[count] + cost > limit then
+        local first
+        if cap.length then
+          first = at - cap.length + 1
+        else
+          first = at < cap.next and cap.start or cap.next
         end
-        if not worst_freed or freed > worst_freed then
-          code, worst, worst_used, worst_blocking, worst_freed = DENIED, c - 1, used, blocking, freed
+        local i = first_at_least(times, first, from, count)
+        local used = sums[count] - sums[i - 1]
+        if used + cost > limit then
+          local blocking, freed = nil, NEVER
+          if cost <= limit then
+            blocking = times[first_at_least(sums, sums[count] + cost - limit, i, count)]
+            freed = freed_at(cap, blocking)
+          end
+          if not worst_freed or freed > worst_freed then
+            code, worst, worst_used, worst_blocking, worst_freed = DENIED, c - 1, used, blocking, freed
+          end
         end
+        work = work + 3
       end
     end
-    work = work + 2 * #caps
+    work = work + #caps / 4
     return code, worst, worst_used, worst_blocking
   end
 
@@ -246,14 +291,19 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     local renew = newest < from or times[newest] < at - at % retention
     local entry = (at == now and packed_now or pack('>I5', at)) .. id .. rest
     work = work + floor(count / 32)
+    if ones and cost ~= 1 then
+      read_costs()
+    end
     if from == 1 and newest == count then
       count = count + 1
       added, times[count], kinds[count], campaigns[count] = added .. entry, at, kind, campaign
-      totals[count] = totals[count - 1] + cost
+      if not ones then
+        totals[count] = totals[count - 1] + cost
+      end
     else
       -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
       local cut, whole = newest * ENTRY_BYTES, history .. added
-      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1))
+      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1), ones)
     end
     return true, renew
   end
@@ -276,15 +326,16 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       refuse(LATER, s, upto)
       return nil, false, replied, upto
     end
+    local all_ones = true
     if #packed % ENTRY_BYTES == 1 and sub(packed, -1) == FLAG then
-      packed = sub(packed, 1, -2)
+      packed, all_ones = sub(packed, 1, -2), false
     end
     if #packed % ENTRY_BYTES ~= 0 then
       refuse(TORN, s, upto)
       return nil, false, replied, upto
     end
     stale = false
-    load_history(packed)
+    load_history(packed, all_ones)
     local answered, begun, dirty, renew, spent = replied, s, false, false, nil
     while s < upto do
       -- What the first send of a user costs cannot be divided, so it is not held against the others.

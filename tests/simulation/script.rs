@@ -163,17 +163,20 @@ impl Piece {
 
 /// The pieces of a format of `struct`: big-endian unsigned numbers and strings are all that the scripts use.
 fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
-    let mut rest = format.strip_prefix(b">").unwrap_or(format).iter();
+    let mut rest = format.strip_prefix(b">").unwrap_or(format).iter().copied().peekable();
     let big_endian = format.first() == Some(&b'>');
     std::iter::from_fn(move || {
         let kind = rest.next()?;
-        let mut width = || usize::from(rest.next().expect("a width") - b'0');
+        let mut width = || {
+            let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
+            digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'))
+        };
         Some(match kind {
             b'B' => Piece::Number(1),
             b'I' if big_endian => Piece::Number(width()),
             b'c' => Piece::Bytes(width()),
             b'x' => Piece::Skip,
-            other => panic!("struct: {} in {}", char::from(*other), String::from_utf8_lossy(format)),
+            other => panic!("struct: {} in {}", char::from(other), String::from_utf8_lossy(format)),
         })
     })
 }
