@@ -1,8 +1,6 @@
 //! The store beside the published way, on one Redis of its own: `cargo bench --bench redis -- 300000`.
 //!
-//! CPU of the server and redis.calls a decision, what asking costs the worker, bytes a user, and the longest script calls
-//! where they are worst. The server's own clock times the calls (SLOWLOG), so what else the machine does is in the longest of
-//! them.
+//! CPU of the server and redis.calls a decision, what asking costs the worker, and bytes a user.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,14 +38,7 @@ const START_MS: i64 = 1_795_132_800_000;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    if !std::env::args().any(|arg| arg == "worst") {
-        costs(&runtime);
-    }
-    for case in
-        [Case::Usual, Case::LargestCall, Case::LongHistory, Case::LongestHistory, Case::HundredCaps, Case::FullestKey]
-    {
-        runtime.block_on(worst(case));
-    }
+    costs(&runtime);
 }
 
 /// What a decision costs, in several numbers of shards, beside the published way.
@@ -200,83 +191,4 @@ async fn weir(server: &RedisServer, picked: &[u32], shards: u16) -> f64 {
         decide(&mut store, batch).await;
     }
     own_cpu_us() - before
-}
-
-/// Where a script call may be long.
-#[derive(Debug, Clone, Copy)]
-enum Case {
-    /// Two caps, batches of 10,000, 128 shards.
-    Usual,
-    /// As many users and sends as a call may carry.
-    LargestCall,
-    /// A user of up to 3,000 sends (60 KB), one send a batch, under a cap with a filter.
-    LongHistory,
-    /// The same in batches of 32 sends.
-    LongestHistory,
-    /// 100 caps, half of them with filters, users of 24 sends.
-    HundredCaps,
-    /// 128 users of 24 sends in one key (63 KB), all asked for.
-    FullestKey,
-}
-
-async fn worst(case: Case) {
-    let server = server();
-    let (shards, keyed) = match case {
-        Case::Usual => (128, 60_000),
-        Case::LargestCall => (1, 4_096),
-        Case::LongHistory | Case::LongestHistory | Case::HundredCaps | Case::FullestKey => (1, 1),
-    };
-    let mut store = store(&server, shards, keyed).await;
-    // No cap denies, and none can be answered without looking into its window: rounds are a millisecond apart, and every
-    // other send is a push.
-    let filtered = |limit, length_ms| CapQuery {
-        filter: Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None }),
-        ..sliding(limit, length_ms)
-    };
-    let two = |sends: u32| vec![sliding(6 * sends, 6), sliding(12 * sends, 12)];
-    let hundred = || (0..50).flat_map(|_| [sliding(12, 12), filtered(6, 12)]).collect();
-    let (caps, users, sends, rounds) = match case {
-        Case::Usual => (vec![sliding(3, 3), sliding(6, 6)], 10_000, 1, 12),
-        Case::LargestCall => (two(2), 128, 2, 24),
-        Case::LongHistory => (vec![filtered(1_500, DAY_MS)], 1, 1, 3000),
-        Case::LongestHistory => (vec![filtered(1_504, DAY_MS)], 1, 32, 94),
-        Case::HundredCaps => (hundred(), 32, 1, 24),
-        Case::FullestKey => (two(1), 128, 1, 24),
-    };
-    let mut number = 0;
-    for round in 0..rounds {
-        if round == rounds / 2 {
-            let _: String = server.query(&["CONFIG", "SET", "slowlog-max-len", "1000000"]).unwrap();
-            let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]).unwrap();
-        }
-        let mut asks = Vec::new();
-        for user in 0..users {
-            for send in 0..sends {
-                let mut ask = ask(user, number, 0);
-                ask.class.channel = Some(if (round + i64::from(send)) % 2 == 0 { "push" } else { "email" });
-                asks.push(ask);
-                number += 1;
-            }
-        }
-        decide(&mut store, &batch(round, std::slice::from_ref(&caps), asks)).await;
-    }
-    let _: String = server.query(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]).unwrap();
-    let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"]).unwrap();
-    let call = |entry: &Vec<redis::Value>| {
-        // Arguments are bytes, not text.
-        let words: Vec<Vec<u8>> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
-        let micros: u64 = redis::from_redis_value_ref(entry.get(2)?).ok()?;
-        (words.first().map(Vec::as_slice) == Some(b"EVALSHA")).then_some(micros)
-    };
-    let mut micros: Vec<u64> = log.iter().filter_map(call).collect();
-    micros.sort_unstable();
-    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
-    println!(
-        "{case:?}: {} script calls, p50 {} us, p99 {} us, p99.9 {} us, longest {} us",
-        micros.len(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(1.0)
-    );
 }

@@ -15,6 +15,7 @@
 
 mod async_client;
 mod bare_loop;
+mod calls;
 mod compare;
 mod drain;
 mod goals;
@@ -133,6 +134,8 @@ pub enum Output {
 enum Child {
     /// What HTTP costs the lanes, and how long its answers take meanwhile
     Http(http::Load),
+    /// The longest script calls, where they are worst
+    Calls(calls::Calls),
     /// How long an intent takes to come out
     Latency(latency::Load),
     /// Whether an intent costs the same however many users, campaigns, nodes and lanes there are, and in whatever order
@@ -160,6 +163,7 @@ fn main() -> Result<()> {
     match cli.child {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
         Some(Child::Http(load)) => http(load),
+        Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),
         Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output()),
@@ -179,8 +183,10 @@ fn run(settings: Settings) -> Result<()> {
     eprintln!("the store alone");
     let size = Size { users: settings.store_users, batch: settings.batch, shards: settings.shards };
     let store = store::measure(&servers, size)?;
+    eprintln!("the longest script calls");
+    let calls = calls::measure(settings.rounds)?;
     let output = settings.output;
-    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store });
+    let report = Report::new(machine, settings, workload, Measured { rounds, sizes, store, calls });
     print(&report, output)
 }
 

@@ -85,7 +85,7 @@ pub struct ScriptTimes {
 }
 
 /// From how long on a call is noted as slow.
-pub const SLOW_US: u32 = 1000;
+const SLOW_US: u32 = 1000;
 /// Slow calls that a node keeps.
 const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.

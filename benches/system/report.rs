@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Settings,
+    calls::LongestCalls,
     goals::{self, Goal},
     machine::Machine,
     rounds::{Capped, Drained, RedisCost, Round},
@@ -25,6 +26,7 @@ pub struct Report {
     baselines: Vec<Baseline>,
     sizes: Sizes,
     store: StoreCost,
+    calls: LongestCalls,
     goals: Vec<Goal>,
     rounds: Vec<Round>,
 }
@@ -38,6 +40,8 @@ pub struct Measured {
     pub sizes: Sizes,
     /// The store alone.
     pub store: StoreCost,
+    /// Script calls where they are worst.
+    pub calls: LongestCalls,
 }
 
 /// One figure: medians, and weir's over the others'.
@@ -85,7 +89,7 @@ pub struct Ratio {
 impl Report {
     /// Takes the medians.
     pub fn new(machine: Machine, settings: Settings, workload: Workload, measured: Measured) -> Self {
-        let Measured { rounds, sizes, store } = measured;
+        let Measured { rounds, sizes, store, calls } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {
             let bare: Vec<f64> = rounds.iter().map(|round| of(&round.bare)).collect();
             Figure::of(name, decimals, Some(&bare), &Ways::of(&rounds, |capped| of(&capped.drained)))
@@ -110,8 +114,8 @@ impl Report {
             Baseline::of("one record a call (as the goals were set)", &rounds, |round| &round.one_by_one),
             Baseline::of("three of four records with weir's headers", &rounds, |round| &round.headers),
         ];
-        let goals = goals::judge(&rounds);
-        Self { machine, settings, workload, figures, baselines, goals, sizes, store, rounds }
+        let goals = goals::judge(&rounds, &calls);
+        Self { machine, settings, workload, figures, baselines, goals, sizes, store, calls, rounds }
     }
 
     fn table(&self) -> Table {
@@ -247,7 +251,7 @@ impl fmt::Display for Report {
         for goal in &self.goals {
             writeln!(f, "{goal}")?;
         }
-        writeln!(f, "\n{}\n", self.store)?;
+        writeln!(f, "\n{}\n\n{}\n", self.calls, self.store)?;
         let Some(last) = self.rounds.last() else { return Ok(()) };
         let stages: Vec<_> = last.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.1}")).collect();
         write!(

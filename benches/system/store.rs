@@ -43,8 +43,8 @@ const CAPS_OF_SENDS: u32 = 2;
 const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Sends a user in the comparison of caps.
 const SENDS_OF_CAPS: u32 = 8;
-/// 2026-11-20T00:00:00Z.
-const START_MS: i64 = 1_795_132_800_000;
+/// When keyspaces that are measured begin, 2026-11-20T00:00:00Z.
+pub const START_MS: i64 = 1_795_132_800_000;
 /// How long a batch may take in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -165,13 +165,51 @@ pub struct Size {
     pub shards: u16,
 }
 
+/// The worker's own store, opened on a new keyspace.
+pub struct Opened {
+    store: RedisStore,
+    began: Time,
+}
+
+impl Opened {
+    /// Opens the keyspace of this prefix, or makes it for so many users and shards, on the servers at `urls`.
+    ///
+    /// # Errors
+    /// Redis does not answer as it should.
+    pub async fn new(urls: &[String], prefix: &str, (users, shards): (u64, u16), began: Time) -> Result<Self> {
+        let mut options = RedisOptions::for_urls(urls)?;
+        (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
+        options.tuning = Tuning::Set;
+        let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
+        let birth = Birth { epoch: unique("epoch"), now: began };
+        let opened = open(&options, &stats, WhenMissing::Create, birth).await?;
+        Ok(Self { store: RedisStore::new(&options, &stats, &opened), began })
+    }
+
+    /// Asks, so many milliseconds after the keyspace began, until all is answered.
+    ///
+    /// # Errors
+    /// Redis does not answer as it should.
+    pub async fn decide(&mut self, after_ms: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'_>>) -> Result<()> {
+        let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), asks };
+        let mut answers = vec![None; batch.asks.len()];
+        let began = Instant::now();
+        loop {
+            match self.store.admit(&batch, &mut answers).await {
+                Ok(()) => break,
+                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
+                Err(error) => bail!("the store: {error}"),
+            }
+        }
+        answers.into_iter().all(|answer| answer.is_some()).then_some(()).context("a batch came back unanswered")
+    }
+}
+
 /// Users that get more and more sends.
 struct Filling {
-    store: RedisStore,
+    store: Opened,
     users: u32,
     batch: usize,
-    /// When the first send of each user is.
-    began: Time,
     /// Sends of every user so far.
     sends: u32,
     /// Decisions so far.
@@ -188,14 +226,8 @@ impl Filling {
     /// Opens a keyspace, or makes it; the first send of each user is at `began`.
     async fn open(servers: &Servers, prefix: &str, size: Size, began: Time) -> Result<Self> {
         let Size { users, batch, shards } = size;
-        let mut options = RedisOptions::for_urls(&servers.redis.nodes())?;
-        (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, u64::from(users));
-        options.tuning = Tuning::Set;
-        let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-        let birth = Birth { epoch: unique("epoch"), now: began };
-        let opened = open(&options, &stats, WhenMissing::Create, birth).await?;
-        let store = RedisStore::new(&options, &stats, &opened);
-        Ok(Self { store, users, batch: batch as usize, began, sends: 0, decided: 0.0 })
+        let store = Opened::new(&servers.redis.nodes(), prefix, (u64::from(users), shards), began).await?;
+        Ok(Self { store, users, batch: batch as usize, sends: 0, decided: 0.0 })
     }
 
     /// Lets every user have so many sends.
@@ -209,30 +241,16 @@ impl Filling {
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {
             // One send a user and hour: all of them stay in the history.
-            let now = self.began.plus(3_600_000 * i64::from(self.sends));
+            let after_ms = 3_600_000 * i64::from(self.sends);
             let users: Vec<u32> = (0..self.users).collect();
             for some in users.chunks(self.batch) {
                 let asks = some.iter().map(|&user| ask(user, self.sends)).collect();
-                self.admit(&AdmitBatch { now, cap_sets: cap_sets.clone(), asks }).await?;
+                self.store.decide(after_ms, &cap_sets, asks).await?;
+                self.decided += some.len() as f64;
             }
             self.sends += 1;
         }
         Ok(())
-    }
-
-    /// Asks until all is answered.
-    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<()> {
-        let mut answers = vec![None; batch.asks.len()];
-        let began = Instant::now();
-        loop {
-            match self.store.admit(batch, &mut answers).await {
-                Ok(()) => break,
-                Err(StoreError::Temporary(_)) if began.elapsed() < PATIENCE => {}
-                Err(error) => bail!("the store: {error}"),
-            }
-        }
-        self.decided += batch.asks.len() as f64;
-        answers.into_iter().all(|answer| answer.is_some()).then_some(()).context("a batch came back unanswered")
     }
 }
 

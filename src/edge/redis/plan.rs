@@ -5,7 +5,7 @@ use crate::domain::shard::Place;
 /// The most users a call carries: keeps the longest run of the script under a millisecond (redis.md: 64 to 128).
 pub(super) const MAX_USERS_A_CALL: usize = 128;
 /// The most sends a call carries.
-pub(super) const MAX_SENDS_A_CALL: usize = 192;
+pub(super) const MAX_SENDS_A_CALL: usize = 160;
 /// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
 pub(super) const MAX_SENDS_A_USER: usize = 32;
 

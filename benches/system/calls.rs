@@ -1,0 +1,252 @@
+//! The longest script calls, where they are worst: each case on a Redis of its own that does nothing else.
+//!
+//! The server's clock times them (SLOWLOG), so what else the machine does is in the longest. A stall of the machine is in one
+//! run and not in the next, so figures are medians of several.
+
+use std::{fmt, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+use testkit::redis::RedisServer;
+use weir::domain::{
+    admit::{Ask, CapQuery},
+    class::{ClassNames, Filter},
+    decide::{Record, Scope},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+    window::Window,
+};
+
+use crate::{
+    Output,
+    goals::Goal,
+    report::{median, to_the_right},
+    store::{Opened, START_MS},
+};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Where a script call may be long. No cap of them denies, and none can be answered without looking into its window: rounds
+/// are a millisecond apart, and every other send is a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Case {
+    /// Two caps, batches of 10,000, 128 shards.
+    Usual,
+    /// As many sends as a call may carry, two a user.
+    LargestCall,
+    /// A user of up to 3,000 sends (60 KB), one send a batch, under a cap with a filter.
+    LongHistory,
+    /// The same in batches of 32 sends.
+    LongestHistory,
+    /// 100 caps, half of them with filters, users of 24 sends.
+    HundredCaps,
+    /// 128 users of 24 sends in one key (63 KB), all asked for.
+    FullestKey,
+}
+
+impl Case {
+    const ALL: [Self; 6] =
+        [Self::Usual, Self::LargestCall, Self::LongHistory, Self::LongestHistory, Self::HundredCaps, Self::FullestKey];
+
+    fn says(self) -> &'static str {
+        match self {
+            Self::Usual => "two caps, 10,000 users a batch, 128 shards",
+            Self::LargestCall => "as many sends as a call may carry",
+            Self::LongHistory => "a user of up to 3,000 sends, a cap with a filter",
+            Self::LongestHistory => "the same, 32 sends a batch",
+            Self::HundredCaps => "100 caps, half of them with a filter, users of 24 sends",
+            Self::FullestKey => "128 users of 24 sends in one key",
+        }
+    }
+
+    fn plan(self) -> Plan {
+        let pushes = |limit, length_ms| CapQuery {
+            filter: Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None }),
+            ..sliding(limit, length_ms)
+        };
+        let two = |sends: u32| vec![sliding(6 * sends, 6), sliding(12 * sends, 12)];
+        let hundred = || (0..50).flat_map(|_| [sliding(12, 12), pushes(6, 12)]).collect();
+        let alone = Plan { shards: 1, keyed: 1, caps: two(1), users: 128, sends: 1, rounds: 24 };
+        match self {
+            Self::Usual => {
+                let caps = vec![sliding(3, 3), sliding(6, 6)];
+                Plan { shards: 128, keyed: 60_000, caps, users: 10_000, sends: 1, rounds: 12 }
+            }
+            Self::LargestCall => Plan { keyed: 4_096, caps: two(2), sends: 2, ..alone },
+            Self::LongHistory => Plan { caps: vec![pushes(1_500, DAY_MS)], users: 1, rounds: 3_000, ..alone },
+            Self::LongestHistory => {
+                Plan { caps: vec![pushes(1_504, DAY_MS)], users: 1, sends: 32, rounds: 94, ..alone }
+            }
+            Self::HundredCaps => Plan { caps: hundred(), users: 32, ..alone },
+            Self::FullestKey => alone,
+        }
+    }
+}
+
+/// What a case sends: so often, so many sends of each user.
+struct Plan {
+    shards: u16,
+    /// Users that the keyspace is made for.
+    keyed: u64,
+    caps: Vec<CapQuery>,
+    users: u32,
+    sends: u32,
+    rounds: u32,
+}
+
+fn sliding(limit: u32, length_ms: i64) -> CapQuery {
+    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
+}
+
+/// The longest calls of each case.
+#[derive(Debug, Serialize)]
+pub struct LongestCalls(Vec<CallTimes>);
+
+/// How long a case's calls took, those of the latter half of its rounds, when histories are long.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct CallTimes {
+    case: Case,
+    /// Calls in a run.
+    calls: usize,
+    /// Medians of the runs, in milliseconds.
+    p50_ms: f64,
+    p999_ms: f64,
+    longest_ms: f64,
+}
+
+impl LongestCalls {
+    /// The longest p99.9 of a case, in milliseconds.
+    pub fn p999_ms(&self) -> f64 {
+        self.0.iter().map(|times| times.p999_ms).fold(0.0, f64::max)
+    }
+
+    /// The longest call of a case, in milliseconds.
+    pub fn longest_ms(&self) -> f64 {
+        self.0.iter().map(|times| times.longest_ms).fold(0.0, f64::max)
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub struct Calls {
+    /// Runs of each case; figures are their medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+impl Calls {
+    /// Runs it and prints the result.
+    ///
+    /// # Errors
+    /// A Redis does not start, or does not answer as it should.
+    pub fn print(&self) -> Result<()> {
+        #[derive(Serialize)]
+        struct Judged {
+            calls: LongestCalls,
+            goals: Vec<Goal>,
+        }
+        impl fmt::Display for Judged {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                writeln!(f, "{}\n", self.calls)?;
+                self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
+            }
+        }
+        let calls = measure(self.rounds)?;
+        crate::print(&Judged { goals: Goal::of_calls(&calls).into(), calls }, self.output)
+    }
+}
+
+/// Measures all cases so often.
+///
+/// # Errors
+/// A Redis does not start, or does not answer as it should.
+pub fn measure(runs: u32) -> Result<LongestCalls> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let of_case = |case: Case| {
+        let runs = (0..runs).map(|_| runtime.block_on(run(case)).with_context(|| case.says()));
+        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let at = |share: f64| -> Vec<f64> { runs.iter().map(|times| quantile_ms(times, share)).collect() };
+        Ok(CallTimes {
+            case,
+            calls: runs.first().map_or(0, Vec::len),
+            p50_ms: median(&at(0.5)),
+            p999_ms: median(&at(0.999)),
+            longest_ms: median(&at(1.0)),
+        })
+    };
+    Case::ALL.into_iter().map(of_case).collect::<Result<_>>().map(LongestCalls)
+}
+
+fn quantile_ms(sorted_us: &[u64], share: f64) -> f64 {
+    let place = (sorted_us.len() as f64 - 1.0) * share;
+    sorted_us.get(place as usize).map_or(f64::NAN, |us| *us as f64 / 1e3)
+}
+
+/// The microseconds of one run's calls, ascending.
+async fn run(case: Case) -> Result<Vec<u64>> {
+    // Hashes stay packed, as large as a case needs them.
+    let server = RedisServer::start(&["--hash-max-listpack-value", "1024"])?;
+    let Plan { shards, keyed, caps, users, sends, rounds } = case.plan();
+    let mut store = Opened::new(&[server.url()], "weir", (keyed, shards), Time::default().plus(START_MS)).await?;
+    let set = |name: &str, value: &str| server.query::<String>(&["CONFIG", "SET", name, value]);
+    let cap_sets = [caps];
+    let mut number = 0_u32;
+    for round in 0..rounds {
+        if round == rounds / 2 {
+            set("slowlog-max-len", "1000000")?;
+            set("slowlog-log-slower-than", "0")?;
+        }
+        let mut asks = Vec::new();
+        for user in 0..users {
+            for send in 0..sends {
+                let channel = if (round + send) % 2 == 0 { "push" } else { "email" };
+                asks.push(ask(user, number, channel));
+                number += 1;
+            }
+        }
+        store.decide(i64::from(round), &cap_sets, asks).await?;
+    }
+    set("slowlog-log-slower-than", "-1")?;
+    let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"])?;
+    let call = |entry: &Vec<redis::Value>| {
+        // Arguments are bytes, not text.
+        let words: Vec<Vec<u8>> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
+        let micros: u64 = redis::from_redis_value_ref(entry.get(2)?).ok()?;
+        (words.first().map(Vec::as_slice) == Some(b"EVALSHA")).then_some(micros)
+    };
+    let mut micros: Vec<u64> = log.iter().filter_map(call).collect();
+    ensure!(!micros.is_empty(), "the server has logged no call of a script");
+    micros.sort_unstable();
+    Ok(micros)
+}
+
+fn ask(user: u32, number: u32, channel: &'static str) -> Ask<'static> {
+    Ask {
+        user: UserHash::of(&user.to_string()),
+        id: IdHash::of(&format!("0195c0de-0000-7000-8000-{number:012}")),
+        origin: OriginMark(number),
+        class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
+        cost: 1,
+        cap_set: 0,
+        record: Record::IfAllowed,
+    }
+}
+
+impl fmt::Display for LongestCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["script calls, alone on their server", "calls", "p50, ms", "p99.9, ms", "longest, ms"]);
+        for CallTimes { case, calls, p50_ms, p999_ms, longest_ms } in &self.0 {
+            let ms = |value: &f64| format!("{value:.2}");
+            table.add_row([case.says().to_owned(), calls.to_string(), ms(p50_ms), ms(p999_ms), ms(longest_ms)]);
+        }
+        write!(f, "{}", to_the_right(table))
+    }
+}
