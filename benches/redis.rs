@@ -38,11 +38,6 @@ const START_MS: i64 = 1_795_132_800_000;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    costs(&runtime);
-}
-
-/// What a decision costs, in several numbers of shards, beside the published way.
-fn costs(runtime: &tokio::runtime::Runtime) {
     let decisions = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(DECISIONS);
     let users = decisions / INTENTS_A_USER;
     let mut random = fastrand::Rng::with_seed(1);

@@ -26,7 +26,7 @@
 -- Reply: one string: how many sends, u16; then for each that was not just let through now, 18 bytes: its place u16
 --        (from 0), code u8, cap u8 (from 0), used u32, at u40, blocking u40.
 --        code: 0 allowed, 1 replayed, 2 duplicate, 3 denied, and for all sends of a user, nothing written:
---        4 the history names a kind above "kinds known", 5 the history is not whole entries;
+--        4 a filter met a kind above "kinds known", 5 the history is not whole entries;
 --        6 not decided, ask again (the call had done enough work). +16: an entry is far ahead of the clock.
 --        +32: blocking is there.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is not the keyspace's.

@@ -16,7 +16,7 @@ use weir::{
     domain::{
         admit::{AdmitBatch, Ask, CapQuery},
         class::{ClassNames, Filter},
-        decide::{Record, Scope},
+        decide::{Answer, Record, Scope},
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
         window::Window,
@@ -190,7 +190,12 @@ impl Opened {
     ///
     /// # Errors
     /// Redis does not answer as it should.
-    pub async fn decide(&mut self, after_ms: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'_>>) -> Result<()> {
+    pub async fn decide(
+        &mut self,
+        after_ms: i64,
+        cap_sets: &[Vec<CapQuery>],
+        asks: Vec<Ask<'_>>,
+    ) -> Result<Vec<Answer>> {
         let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), asks };
         let mut answers = vec![None; batch.asks.len()];
         let began = Instant::now();
@@ -201,7 +206,7 @@ impl Opened {
                 Err(error) => bail!("the store: {error}"),
             }
         }
-        answers.into_iter().all(|answer| answer.is_some()).then_some(()).context("a batch came back unanswered")
+        answers.into_iter().collect::<Option<_>>().context("a batch came back unanswered")
     }
 }
 
@@ -244,7 +249,7 @@ impl Filling {
             let after_ms = 3_600_000 * i64::from(self.sends);
             let users: Vec<u32> = (0..self.users).collect();
             for some in users.chunks(self.batch) {
-                let asks = some.iter().map(|&user| ask(user, self.sends)).collect();
+                let asks = some.iter().map(|&user| ask(user, self.sends, "push")).collect();
                 self.store.decide(after_ms, &cap_sets, asks).await?;
                 self.decided += some.len() as f64;
             }
@@ -254,12 +259,13 @@ impl Filling {
     }
 }
 
-fn ask(user: u32, number: u32) -> Ask<'static> {
+/// Send `number` of a user, by a channel.
+pub fn ask(user: u32, number: u32, channel: &'static str) -> Ask<'static> {
     Ask {
         user: UserHash::of(&user.to_string()),
         id: IdHash::of(&format!("{user}-{number}")),
         origin: OriginMark((user ^ number) & 0x00FF_FFFF),
-        class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
+        class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
         cost: 1,
         cap_set: 0,
         record: Record::IfAllowed,

@@ -6,11 +6,13 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
-  -- Work of one call, in steps of some 0.2 us, after which the rest is put off: the last user's first send comes on top.
+  -- Work of one call, in steps of some 0.2 us, after which the rest is put off; the last user's first send comes on
+  -- top.
   local MAX_WORK = 3000
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
-  -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number too,
-  -- since that is one step of the format. Of eight at once, since each call of a C function costs more than an entry.
+  -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number
+  -- too, since that is one step of the format. Of eight at once, since each call of a C function costs more than an
+  -- entry.
   local KIND = { at = 15, one = '>I2', eight = '>' .. rep('I2I18', 8) }
   local CAMPAIGN = { at = 17, one = '>I3', eight = '>' .. rep('I3I17', 8) }
   local COST = { at = 20, one = '>B', eight = '>' .. rep('BI19', 8) }
@@ -46,9 +48,9 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   local work, replied = 0, 0
   -- The user at hand: history, what the call has added behind it, how many entries both have, and whether each costs 1.
   local history, added, count, ones = '', '', 0, true
-  -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter or a
-  -- campaign first asks; the sum of the costs up to each; the same sums over what a filter or campaign counts, and whether the
-  -- history names a kind that the caller does not know.
+  -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter
+  -- or a campaign first asks; the sum of the costs up to each; the same sums over what a filter or campaign counts, and
+  -- whether a filter has met a kind that the caller does not know.
   local times, kinds, campaigns, totals, partial, stale = {}, {}, {}, {}, {}, false
 
   local read_time = { __index = function(list, i)
@@ -69,8 +71,8 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     local i, _ = 1, nil
     -- What the eighth skips ends within the ninth.
     while i + 8 <= upto do
-      list[i], _, list[i + 1], _, list[i + 2], _, list[i + 3], _, list[i + 4], _, list[i + 5], _, list[i + 6], _, list[i + 7] =
-        unpack_struct(eight, history, place)
+      list[i], _, list[i + 1], _, list[i + 2], _, list[i + 3], _,
+        list[i + 4], _, list[i + 5], _, list[i + 6], _, list[i + 7] = unpack_struct(eight, history, place)
       i, place = i + 8, place + 8 * ENTRY_BYTES
     end
     while i <= upto do
@@ -91,6 +93,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       totals[i] = sum
     end
     totals[0], ones = 0, false
+    work = work + count / 2
   end
 
   local function load_history(packed, all_ones)
@@ -291,10 +294,10 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     local renew = newest < from or times[newest] < at - at % retention
     local entry = (at == now and packed_now or pack('>I5', at)) .. id .. rest
     work = work + floor(count / 32)
-    if ones and cost ~= 1 then
-      read_costs()
-    end
     if from == 1 and newest == count then
+      if ones and cost ~= 1 then
+        read_costs()
+      end
       count = count + 1
       added, times[count], kinds[count], campaigns[count] = added .. entry, at, kind, campaign
       if not ones then
@@ -303,7 +306,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     else
       -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
       local cut, whole = newest * ENTRY_BYTES, history .. added
-      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1), ones)
+      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1), ones and cost == 1)
     end
     return true, renew
   end

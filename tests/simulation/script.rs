@@ -40,7 +40,7 @@ pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) ->
 /// The script with so little work to a call that the rest is put off soon.
 pub fn impatient(source: &str) -> String {
     let little = |line: &'_ str| match line.trim_start().strip_prefix("local MAX_WORK = ") {
-        Some(_) => "local MAX_WORK = 40\n".to_owned(),
+        Some(_) => "local MAX_WORK = 10\n".to_owned(),
         None => format!("{line}\n"),
     };
     source.lines().map(little).collect()
@@ -169,7 +169,9 @@ fn pieces(format: &[u8]) -> impl Iterator<Item = Piece> + '_ {
         let kind = rest.next()?;
         let mut width = || {
             let digits = std::iter::from_fn(|| rest.next_if(u8::is_ascii_digit));
-            digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'))
+            let width = digits.fold(0, |width, digit| width * 10 + usize::from(digit - b'0'));
+            assert!(width > 0, "struct: no width in {}", String::from_utf8_lossy(format));
+            width
         };
         Some(match kind {
             b'B' => Piece::Number(1),

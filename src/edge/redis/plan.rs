@@ -2,7 +2,7 @@
 
 use crate::domain::shard::Place;
 
-/// The most users a call carries: keeps the longest run of the script under a millisecond (redis.md: 64 to 128).
+/// The most users a call carries: keeps the longest run of the script under a millisecond (`cargo xtask bench calls`).
 pub(super) const MAX_USERS_A_CALL: usize = 128;
 /// The most sends a call carries.
 pub(super) const MAX_SENDS_A_CALL: usize = 160;

@@ -215,14 +215,19 @@ impl RedisCluster {
     /// Waits until all nodes that answer see the same roles and slots.
     ///
     /// # Errors
-    /// When they do not after a minute.
+    /// When they do not after a minute; says what each of them sees.
     pub fn wait_agreed(&self) -> Result<()> {
         let agreed = || {
             let mut views = self.nodes.iter().filter_map(|node| lines_of(node).ok());
             let first = views.next()?;
             views.all(|view| view == first).then_some(())
         };
-        wait_for(AGREE_DEADLINE, agreed).with_context(|| format!("the nodes do not agree after {AGREE_DEADLINE:?}"))
+        wait_for(AGREE_DEADLINE, agreed).with_context(|| {
+            let see = |node| self.cli(node, &["cluster", "nodes"]).unwrap_or_else(|error| error.to_string());
+            let seen: Vec<String> =
+                (0..self.nodes.len()).map(|node| format!("node {node} sees:\n{}", see(node))).collect();
+            format!("the nodes do not agree after {AGREE_DEADLINE:?}\n{}", seen.join("\n"))
+        })
     }
 
     /// Waits until every node finds the cluster whole, all agree on roles and slots, and replicas have their primary's
