@@ -8,7 +8,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
   -- Work of one call, in steps of some 0.2 us, after which the rest is put off; the last user's first send comes on
   -- top.
-  local MAX_WORK = 3000
+  local MAX_WORK = 2400
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
   -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number
   -- too, since that is one step of the format. Of eight at once, since each call of a C function costs more than an
