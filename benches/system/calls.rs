@@ -21,6 +21,7 @@ use weir::domain::{
 use crate::{
     Output,
     goals::Goal,
+    redis_info::{note_calls, noted_calls_us},
     report::{median, to_the_right},
     store::{self, Opened, START_MS},
 };
@@ -182,25 +183,22 @@ pub fn measure(runs: u32) -> Result<LongestCalls> {
 }
 
 /// By nearest rank.
-fn quantile_ms(sorted_us: &[u64], share: f64) -> f64 {
+fn quantile_ms(sorted_us: &[f64], share: f64) -> f64 {
     let rank = (sorted_us.len() as f64 * share).ceil() as usize;
-    sorted_us.get(rank.saturating_sub(1)).map_or(f64::NAN, |us| *us as f64 / 1e3)
+    sorted_us.get(rank.saturating_sub(1)).map_or(f64::NAN, |us| us / 1e3)
 }
 
 /// The microseconds of one run's calls, ascending.
-async fn run(case: Case) -> Result<Vec<u64>> {
+async fn run(case: Case) -> Result<Vec<f64>> {
     // Hashes stay packed, as large as a case needs them.
     let server = RedisServer::start(&["--hash-max-listpack-value", "1024"])?;
     let Plan { shards, keyed, caps, users, sends, rounds } = case.plan();
     let mut store = Opened::new(&[server.url()], "weir", (keyed, shards), Time::default().plus(START_MS)).await?;
-    let set = |name: &str, value: &str| server.query::<String>(&["CONFIG", "SET", name, value]);
     let cap_sets = [caps];
     let mut number = 0_u32;
     for round in 0..rounds {
         if round == rounds / 2 {
-            server.query::<String>(&["SLOWLOG", "RESET"])?;
-            set("slowlog-max-len", "1000000")?;
-            set("slowlog-log-slower-than", "0")?;
+            note_calls(&server, 0)?;
         }
         let mut asks = Vec::new();
         for user in 0..users {
@@ -214,17 +212,9 @@ async fn run(case: Case) -> Result<Vec<u64>> {
         let denied = answers.iter().filter(|answer| answer.verdict != Verdict::Allowed).count();
         ensure!(denied == 0, "{denied} of {} sends of round {round} were not allowed", answers.len());
     }
-    set("slowlog-log-slower-than", "-1")?;
-    let log: Vec<Vec<redis::Value>> = server.query(&["SLOWLOG", "GET", "-1"])?;
-    let call = |entry: &Vec<redis::Value>| {
-        // Arguments are bytes, not text.
-        let words: Vec<Vec<u8>> = redis::from_redis_value_ref(entry.get(3)?).ok()?;
-        let micros: u64 = redis::from_redis_value_ref(entry.get(2)?).ok()?;
-        (words.first().map(Vec::as_slice) == Some(b"EVALSHA")).then_some(micros)
-    };
-    let mut micros: Vec<u64> = log.iter().filter_map(call).collect();
+    let mut micros = noted_calls_us(&server)?;
     ensure!(!micros.is_empty(), "the server has logged no call of a script");
-    micros.sort_unstable();
+    micros.sort_by(f64::total_cmp);
     Ok(micros)
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use testkit::redis::RedisCluster;
+use testkit::redis::{RedisCluster, RedisServer};
 
 /// Commands that reach a server from outside of scripts: the script calls, connections, looking after the cluster, and
 /// this bench's own questions. Every other one was called by a script.
@@ -91,14 +91,27 @@ const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
 type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
 
+/// Has a server note calls that take so many microseconds or more, from now on.
+pub fn note_calls(server: &RedisServer, from_us: u32) -> Result<()> {
+    server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", &from_us.to_string()])?;
+    server.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;
+    server.query(&["SLOWLOG", "RESET"])
+}
+
+/// The microseconds that each noted call of a script took. They are forgotten: the log is in the server's memory.
+pub fn noted_calls_us(server: &RedisServer) -> Result<Vec<f64>> {
+    let noted: Vec<SlowCall> = server.query(&["SLOWLOG", "GET", SLOW_KEPT])?;
+    server.query::<()>(&["SLOWLOG", "RESET"])?;
+    let scripts = noted.iter().filter(|call| call.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"evalsha")));
+    Ok(scripts.map(|call| call.2).collect())
+}
+
 impl ScriptTimes {
     /// Begins to count anew.
     pub fn reset(redis: &RedisCluster) -> Result<()> {
         for node in redis.primaries()? {
             let node = redis.node(node);
-            node.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", &SLOW_US.to_string()])?;
-            node.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;
-            node.query::<()>(&["SLOWLOG", "RESET"])?;
+            note_calls(node, SLOW_US)?;
             node.query::<()>(&["CONFIG", "RESETSTAT"])?;
         }
         Ok(())
@@ -112,12 +125,7 @@ impl ScriptTimes {
             let line = info.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:"));
             let p999 = line.and_then(|line| line.trim_end().split_once("p99.9=")).map(|(_, p999)| p999.parse::<f64>());
             times.p999_us = times.p999_us.max(p999.transpose()?.unwrap_or_default());
-            let slow: Vec<SlowCall> = redis.node(node).query(&["SLOWLOG", "GET", SLOW_KEPT])?;
-            let calls =
-                slow.iter().filter(|call| call.3.first().is_some_and(|name| name.eq_ignore_ascii_case(b"evalsha")));
-            // The log is kept in the memory that is looked at next.
-            redis.node(node).query::<()>(&["SLOWLOG", "RESET"])?;
-            times.slowest_us = calls.map(|call| call.2).fold(times.slowest_us, f64::max);
+            times.slowest_us = noted_calls_us(redis.node(node))?.into_iter().fold(times.slowest_us, f64::max);
             times.largest_key_bytes = times.largest_key_bytes.max(largest_key_bytes(&redis.node(node).url())?);
         }
         Ok(times)
