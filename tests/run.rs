@@ -238,6 +238,24 @@ fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
 }
 
 #[test]
+fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set() {
+    let kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster();
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let scene = Scene::on(kafka.client().compressing(codec), cluster.to_vec(), codec, 1, POLICY);
+        large_intents(&scene, 1_000);
+        let mut worker = scene.worker_with(codec, &[("WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE", codec)]);
+        scene.drain(&mut worker);
+        in_order(&scene, 1_000);
+        // Of each intent one came out, whole.
+        let plain = 1_000 * 2_500;
+        let bytes: u64 =
+            ["approved", "suppressed"].map(|which| kafka.bytes_on_disk(&scene.topic(which)).unwrap()).into_iter().sum();
+        assert_eq!(bytes >= plain, codec == "none", "{codec}: {bytes} bytes");
+    }
+}
+
+#[test]
 fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
     let mut kafka = Kafka::start(1).unwrap();
     let cluster = Stack::shared().redis_cluster().to_vec();

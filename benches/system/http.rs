@@ -217,7 +217,10 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "load: {} intents, {} lane(s); {} requests/s over {} connections\n",
-            load.settings.intents, load.settings.lanes, load.requests, load.connections
+            load.settings.intents,
+            load.settings.lane_count(),
+            load.requests,
+            load.connections
         )?;
         writeln!(
             f,

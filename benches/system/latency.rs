@@ -47,8 +47,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// An intent's id ends in its number, of so many digits.
 const NUMBER_DIGITS: usize = 12;
 
-/// What is measured.
+/// What is measured: weir as it is started, with a lane a core.
 #[derive(Debug, Clone, Args, Serialize)]
+#[command(mut_arg("lanes", |lanes| lanes.default_value("0")))]
 pub struct Load {
     /// Intents a second, a case each
     #[arg(long, value_delimiter = ',', default_values_t = [2_000, 5_000], value_parser = clap::value_parser!(u32).range(100..=50_000))]
@@ -242,7 +243,7 @@ fn topic_names(run: &Run, servers: &Servers, topic: &impl Fn(&str) -> String) ->
 /// Waits until all lanes are in the run's group and have their partitions.
 fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
     let asking: BaseConsumer = servers.kafka.client().config().create()?;
-    let lanes = usize::from(servers.settings().lanes);
+    let lanes = servers.settings().lane_count();
     let joined = wait_for(PATIENCE, || {
         let groups = asking.fetch_group_list(Some(&run.group), PATIENCE).ok()?;
         groups.groups().iter().find(|group| group.state() == "Stable" && group.members().len() == lanes).map(|_| ())
@@ -372,7 +373,8 @@ impl fmt::Display for Report {
         let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
         writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
         writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
-        let Settings { partitions, lanes, rounds, .. } = load.settings;
+        let Settings { partitions, rounds, .. } = load.settings;
+        let lanes = load.settings.lane_count();
         writeln!(
             f,
             "load: {} s a case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \

@@ -9,7 +9,7 @@
 //! * `weir run`, the release binary.
 //!
 //! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
-//! fails by time; a run fails when something breaks, or when weir and the published way do not suppress the same number.
+//! fails by time; a run fails when something breaks, or when somebody does not suppress as many as the caps say.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
@@ -34,7 +34,7 @@ mod store;
 mod workload;
 mod zset;
 
-use std::path::PathBuf;
+use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,8 +77,8 @@ pub struct Settings {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Lanes of the worker and of the bare loop
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself, one a core
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=64))]
     lanes: u16,
     /// Intents a batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -113,6 +113,14 @@ impl Settings {
     fn workload(&self) -> Workload {
         let Self { intents, users, partitioner, seed, .. } = *self;
         Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
+    }
+
+    /// How many lanes there are.
+    fn lane_count(&self) -> usize {
+        match self.lanes {
+            0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+            lanes => usize::from(lanes),
+        }
     }
 
     /// As without arguments.

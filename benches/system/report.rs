@@ -239,7 +239,8 @@ impl fmt::Display for Report {
             f,
             "versions: weir {weir}, Kafka {kafka} (1 broker), Redis {redis} (3 primaries), librdkafka {librdkafka}"
         )?;
-        let Settings { rounds, partitions, lanes, batch, shards, seed, .. } = &self.settings;
+        let Settings { rounds, partitions, batch, shards, seed, .. } = &self.settings;
+        let lanes = self.settings.lane_count();
         let Workload { intents, users, .. } = &self.workload;
         writeln!(
             f,

@@ -68,7 +68,7 @@ impl Servers {
 
     /// Starts them, and makes topics, policy and segments; nothing is published.
     pub fn start_empty(settings: &Settings, workload: Workload) -> Result<Self> {
-        Self::around(Kafka::start(1).context("Kafka")?, settings, workload)
+        Self::around(Kafka::start_gathering().context("Kafka")?, settings, workload)
     }
 
     fn around(kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {

@@ -163,6 +163,13 @@ impl Workload {
         users.len()
     }
 
+    /// How many intents are to be suppressed, where all are of one day and every user is in a segment.
+    pub fn suppressed(self) -> u32 {
+        let mut intents_of = vec![0_u32; self.users as usize];
+        self.intents().for_each(|intent| intents_of[intent.user as usize] += 1);
+        (0..).zip(intents_of).map(|(user, intents)| intents.saturating_sub(segment_of(user).daily)).sum()
+    }
+
     /// The ids of a segment's users, one a line.
     pub fn members(self, segment: usize) -> String {
         let ids = (0..self.segmented).filter(|user| *user as usize % SEGMENTS.len() == segment);

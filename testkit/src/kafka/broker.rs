@@ -64,7 +64,7 @@ pub(super) struct Broker {
     port: Port,
     controller: Port,
     tapped: Option<Tapped>,
-    jvm: Jvm,
+    shape: Shape,
     folder: PathBuf,
     // The process before its disk: fields are dropped in their order.
     process: Option<Guarded>,
@@ -120,6 +120,8 @@ pub(super) struct Shape {
     pub(super) jvm: Jvm,
     /// The size of each broker's disk, where it is one of its own.
     pub(super) disk_mib: Option<u32>,
+    /// How long a new group waits for further members before its first generation.
+    pub(super) gather_ms: u32,
 }
 
 /// Makes and formats the folders of a cluster's brokers.
@@ -135,7 +137,7 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
         let (data, said) = (folder.join("data"), folder.join("disk.log"));
         let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
         let controller = Port::lease()?;
-        brokers.push(Broker { node: index + 1, port, controller, tapped, jvm: shape.jvm, folder, process: None, disk });
+        brokers.push(Broker { node: index + 1, port, controller, tapped, shape, folder, process: None, disk });
     }
     let voters: Vec<String> =
         brokers.iter().map(|broker| format!("{}@127.0.0.1:{}", broker.node, broker.controller.number())).collect();
@@ -167,10 +169,30 @@ impl Broker {
         self.folder.join("broker.log")
     }
 
+    /// Bytes of a topic's log segments.
+    pub(super) fn bytes_on_disk(&self, topic: &str) -> Result<u64> {
+        let mut bytes = 0;
+        for folder in std::fs::read_dir(self.folder.join("data"))? {
+            let folder = folder?;
+            let of_topic =
+                folder.file_name().to_str().and_then(|name| name.rsplit_once('-')).is_some_and(|it| it.0 == topic);
+            if !of_topic {
+                continue;
+            }
+            for file in std::fs::read_dir(folder.path())? {
+                let file = file?;
+                if file.path().extension().is_some_and(|ending| ending == "log") {
+                    bytes += file.metadata()?.len();
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
     pub(super) fn start(&mut self) -> Result<()> {
         self.process = None;
         let mut java = java()?;
-        java.args(self.jvm.arguments()).arg("kafka.Kafka").arg(self.properties_file());
+        java.args(self.shape.jvm.arguments()).arg("kafka.Kafka").arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
         self.process = Some(Guarded::spawn(&name, &self.on_disk(java)?, &self.log_file())?);
         Ok(())
@@ -250,7 +272,7 @@ impl Broker {
             ("log.cleaner.dedupe.buffer.size", "16777216"),
             ("log.cleaner.backoff.ms", "1000"),
             // What a test would otherwise wait for: a first rebalance, a dead member, a dead broker, a dead producer.
-            ("group.initial.rebalance.delay.ms", "0"),
+            ("group.initial.rebalance.delay.ms", &self.shape.gather_ms.to_string()),
             ("group.min.session.timeout.ms", "500"),
             ("broker.session.timeout.ms", "4000"),
             ("broker.heartbeat.interval.ms", "500"),

@@ -21,19 +21,31 @@ const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 pub struct KafkaClient {
     bootstrap: String,
     patience: Duration,
+    codec: &'static str,
 }
 
 impl KafkaClient {
     /// A client of the brokers at `bootstrap`. Does not connect.
     #[must_use]
     pub fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE }
+        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none" }
     }
 
     /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
     #[must_use]
     pub fn impatient(&self) -> Self {
-        Self { bootstrap: self.bootstrap.clone(), patience: SHORT_DEADLINE }
+        Self { patience: SHORT_DEADLINE, ..self.clone() }
+    }
+
+    /// The same, whose publishers compress: `gzip`, `snappy`, `lz4` or `zstd`.
+    #[must_use]
+    pub fn compressing(&self, codec: &'static str) -> Self {
+        Self { codec, ..self.clone() }
+    }
+
+    /// What publishers compress by.
+    pub(super) fn codec(&self) -> &str {
+        self.codec
     }
 
     /// What goes into `bootstrap.servers`.

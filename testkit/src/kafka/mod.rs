@@ -88,6 +88,15 @@ impl Kafka {
         Self::start_with(vec![Port::lease()?], Shape { disk_mib: Some(mib), ..Shape::default() }, &Additions::default())
     }
 
+    /// Starts one broker where members of a new group that join within a second of each other begin with the partitions that
+    /// they keep. (Kafka itself waits for three seconds, and [`Kafka::start`] not at all.)
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_gathering() -> Result<Self> {
+        Self::start_with(vec![Port::lease()?], Shape { gather_ms: 1000, ..Shape::default() }, &Additions::default())
+    }
+
     /// Starts one broker whose Java machine is set as Kafka's own scripts set it, not as suits tests: it gets faster for a
     /// minute or two, and then is faster.
     ///
@@ -161,6 +170,14 @@ impl Kafka {
     #[must_use]
     pub fn log_files(&self) -> Vec<PathBuf> {
         self.brokers.iter().map(Broker::log_file).collect()
+    }
+
+    /// What a topic's records take on the brokers' disks, in bytes.
+    ///
+    /// # Errors
+    /// When the brokers' folders cannot be read.
+    pub fn bytes_on_disk(&self, topic: &str) -> Result<u64> {
+        self.brokers.iter().map(|broker| broker.bytes_on_disk(topic)).sum()
     }
 
     /// Creates a topic, replicated to all brokers.

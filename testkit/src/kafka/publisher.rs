@@ -58,6 +58,7 @@ impl Publisher {
         let mut config = client.config();
         config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
         config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
+        config.set("compression.type", client.codec());
         if let Some(id) = transactional_id {
             config.set("transactional.id", id);
         }
