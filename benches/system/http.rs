@@ -122,11 +122,12 @@ fn alone(servers: &Servers) -> Result<f64> {
     Ok(window.intents / window.time.as_secs_f64())
 }
 
-/// With requests from before the first commit to the last, and then for as long again while the lanes have nothing to do.
+/// With requests from when the lanes have their partitions to the last commit, and then for as long again while the lanes have nothing to do.
 fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked, Asked)> {
     let (run, mut process) = start(servers)?;
     let address = format!("127.0.0.1:{}", run.http.number());
-    wait_for(PATIENCE, || TcpStream::connect(&address).ok()).context("weir does not listen")?;
+    let ready = format!("http://{address}/readyz");
+    wait_for(PATIENCE, || ureq::get(&ready).call().ok()).context("weir does not become ready")?;
     let (window, working) = asking(&address, load, || drain::watch(servers, &run, &mut process, || Ok(())))?;
     let window = window?;
     let deadline = Instant::now() + window.time;

@@ -38,7 +38,10 @@ use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use weir::edge::kafka::native::allocator;
+use weir::{
+    domain::memory::{ReadsRefunds, fitting},
+    edge::kafka::native::allocator,
+};
 
 use crate::{
     machine::Machine,
@@ -62,6 +65,9 @@ struct Cli {
     bench: bool,
 }
 
+/// worker.memory unless it is set.
+const WORKER_MEMORY_BYTES: u64 = 300 << 20;
+
 /// What a run is made of; part of its result.
 #[derive(Debug, Clone, Args, serde::Serialize)]
 pub struct Settings {
@@ -77,7 +83,7 @@ pub struct Settings {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself, one a core
+    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself: one a core, as far as worker.memory has room
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=64))]
     lanes: u16,
     /// Intents a batch and commit, at most
@@ -118,7 +124,9 @@ impl Settings {
     /// How many lanes there are.
     fn lane_count(&self) -> usize {
         match self.lanes {
-            0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+            0 => std::thread::available_parallelism()
+                .map_or(1, NonZero::get)
+                .min(fitting(WORKER_MEMORY_BYTES, ReadsRefunds::No)),
             lanes => usize::from(lanes),
         }
     }

@@ -141,7 +141,8 @@ impl Servers {
 
     fn config(&self, group: &str, http: u16) -> String {
         let Load { intents, outputs, folder, settings, .. } = &self.load;
-        let Settings { lanes, batch, shards, .. } = settings;
+        let Settings { batch, shards, .. } = settings;
+        let lanes = settings.lane_count();
         let nodes = self.redis.nodes().iter().map(|node| format!("{node:?}")).collect::<Vec<_>>().join(", ");
         let [approved, suppressed, dead_letters] = outputs;
         let text = |path: &Path| format!("{:?}", path.display().to_string());

@@ -26,6 +26,9 @@ pub const SEGMENTS: [Segment; 4] = [
     Segment { name: "dormant", daily: 6, weekly: 16 },
 ];
 
+/// Sends in 24 hours and in 7 days of a user who is in none of them.
+const DEFAULT_CAPS: (u32, u32) = (4, 12);
+
 /// 2026-01-01, the time that intents say they were made at, in ms since 1970.
 const CREATED_AT_MS: u64 = 1_767_225_600_000;
 /// How steeply the frequency of users falls in [`Order::Zipf`].
@@ -163,11 +166,12 @@ impl Workload {
         users.len()
     }
 
-    /// How many intents are to be suppressed, where all are of one day and every user is in a segment.
+    /// How many intents are to be suppressed, where all are of one day.
     pub fn suppressed(self) -> u32 {
         let mut intents_of = vec![0_u32; self.users as usize];
         self.intents().for_each(|intent| intents_of[intent.user as usize] += 1);
-        (0..).zip(intents_of).map(|(user, intents)| intents.saturating_sub(segment_of(user).daily)).sum()
+        let daily = |user| if user < self.segmented { segment_of(user).daily } else { DEFAULT_CAPS.0 };
+        (0..).zip(intents_of).map(|(user, intents)| intents.saturating_sub(daily(user))).sum()
     }
 
     /// The ids of a segment's users, one a line.
@@ -210,15 +214,15 @@ impl Intent {
 
 /// The policy: two sliding caps a segment, no filters.
 pub fn policy() -> String {
-    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(4, 12));
+    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(DEFAULT_CAPS));
     for Segment { name, daily, weekly } in &SEGMENTS {
         // Writing to a String cannot fail.
-        let _ = write!(text, "[segments.{name}]\n{}", caps(*daily, *weekly));
+        let _ = write!(text, "[segments.{name}]\n{}", caps((*daily, *weekly)));
     }
     text
 }
 
-fn caps(daily: u32, weekly: u32) -> String {
+fn caps((daily, weekly): (u32, u32)) -> String {
     format!(
         "caps = [\n  {{ name = \"daily\", limit = {daily}, window = \"24h\" }},\n  \
          {{ name = \"weekly\", limit = {weekly}, window = \"7d\" }},\n]\n"

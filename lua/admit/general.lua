@@ -2,13 +2,13 @@
 
 -- What makes the rest of the script: gives decide_user.
 local function make_general(now, packed_now, retention, head, sends, replies)
-  local byte, find, sub, rep, floor, abs = string.byte, string.find, string.sub, string.rep, math.floor, math.abs
+  local byte, find, sub, rep, floor, abs, max = string.byte, string.find, string.sub, string.rep, math.floor, math.abs, math.max
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
-  -- Work of one call, in steps of some 0.2 us, after which the rest is put off; the last user's first send comes on
-  -- top.
-  local MAX_WORK = 2400
+  -- Work of one call, in steps of some 0.2 us, after which the rest is put off. A call's first send cannot be, whatever
+  -- it takes; half of this may then come on top, so that a long history is not read anew for each of its sends.
+  local MAX_WORK = 2000
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
   -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number
   -- too, since that is one step of the format. Of eight at once, since each call of a C function costs more than an
@@ -45,7 +45,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     end
   end
 
-  local work, replied = 0, 0
+  local work, limit, replied = 0, MAX_WORK, 0
   -- The user at hand: history, what the call has added behind it, how many entries both have, and whether each costs 1.
   local history, added, count, ones = '', '', 0, true
   -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter
@@ -325,7 +325,9 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     while sends[upto - 2] < 0 do
       upto = upto + 3
     end
-    if s > 0 and work > MAX_WORK then
+    -- The least that this user takes is a step an entry.
+    local first = work == 0
+    if not first and work + #packed / ENTRY_BYTES > limit then
       refuse(LATER, s, upto)
       return nil, false, replied, upto
     end
@@ -339,15 +341,16 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     end
     stale = false
     load_history(packed, all_ones)
-    local answered, begun, dirty, renew, spent = replied, s, false, false, nil
+    local answered, begun, dirty, renew = replied, s, false, false
     while s < upto do
-      -- What the first send of a user costs cannot be divided, so it is not held against the others.
-      spent = spent or s > begun and work
-      if spent and work - spent > MAX_WORK then
+      if s > begun and work > limit then
         refuse(LATER, s, upto)
         break
       end
       local changed, renewed = decide(s)
+      if first then
+        limit, first = max(MAX_WORK, work + MAX_WORK / 2), false
+      end
       dirty, renew = dirty or changed, renew or renewed
       s = s + 3
     end

@@ -169,24 +169,20 @@ impl Broker {
         self.folder.join("broker.log")
     }
 
-    /// Bytes of a topic's log segments.
-    pub(super) fn bytes_on_disk(&self, topic: &str) -> Result<u64> {
-        let mut bytes = 0;
+    /// The files with a topic's records.
+    pub(super) fn segments_of(&self, topic: &str) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
         for folder in std::fs::read_dir(self.folder.join("data"))? {
             let folder = folder?;
-            let of_topic =
-                folder.file_name().to_str().and_then(|name| name.rsplit_once('-')).is_some_and(|it| it.0 == topic);
-            if !of_topic {
-                continue;
-            }
-            for file in std::fs::read_dir(folder.path())? {
-                let file = file?;
-                if file.path().extension().is_some_and(|ending| ending == "log") {
-                    bytes += file.metadata()?.len();
+            let name = folder.file_name();
+            if name.to_str().and_then(|name| name.rsplit_once('-')).is_some_and(|(name, _partition)| name == topic) {
+                for file in std::fs::read_dir(folder.path())? {
+                    files.push(file?.path());
                 }
             }
         }
-        Ok(bytes)
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "log"));
+        Ok(files)
     }
 
     pub(super) fn start(&mut self) -> Result<()> {

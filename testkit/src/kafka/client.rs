@@ -37,7 +37,7 @@ impl KafkaClient {
         Self { patience: SHORT_DEADLINE, ..self.clone() }
     }
 
-    /// The same, whose publishers compress: `gzip`, `snappy`, `lz4` or `zstd`.
+    /// The same, whose publishers compress: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
     #[must_use]
     pub fn compressing(&self, codec: &'static str) -> Self {
         Self { codec, ..self.clone() }

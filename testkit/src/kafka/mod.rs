@@ -39,6 +39,8 @@ use broker::{Additions, Broker, Jvm, Shape, Taps};
 
 /// How long brokers may take to start. Measured: 5 s for one on two idle cores.
 const START_DEADLINE: Duration = Duration::from_secs(90);
+/// How long a broker that gathers members of a new group waits for them.
+const GATHER_MS: u32 = 1000;
 /// How long a broker may take to end after SIGTERM: it moves its leaderships first.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -94,16 +96,24 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_gathering() -> Result<Self> {
-        Self::start_with(vec![Port::lease()?], Shape { gather_ms: 1000, ..Shape::default() }, &Additions::default())
+        Self::start_with(
+            vec![Port::lease()?],
+            Shape { gather_ms: GATHER_MS, ..Shape::default() },
+            &Additions::default(),
+        )
     }
 
     /// Starts one broker whose Java machine is set as Kafka's own scripts set it, not as suits tests: it gets faster for a
-    /// minute or two, and then is faster.
+    /// minute or two, and then is faster. It gathers members as [`Kafka::start_gathering`] does.
     ///
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_as_shipped() -> Result<Self> {
-        Self::start_with(vec![Port::lease()?], Shape { jvm: Jvm::AsShipped, ..Shape::default() }, &Additions::default())
+        Self::start_with(
+            vec![Port::lease()?],
+            Shape { jvm: Jvm::AsShipped, gather_ms: GATHER_MS, ..Shape::default() },
+            &Additions::default(),
+        )
     }
 
     fn start_with(ports: Vec<Port>, shape: Shape, additions: &Additions) -> Result<Self> {
@@ -172,12 +182,17 @@ impl Kafka {
         self.brokers.iter().map(Broker::log_file).collect()
     }
 
-    /// What a topic's records take on the brokers' disks, in bytes.
+    /// What a topic's records take on the brokers' disks, in bytes, each replica counted.
     ///
     /// # Errors
-    /// When the brokers' folders cannot be read.
+    /// When no broker has such a topic, or brokers' folders cannot be read (as those on a [small disk](Self::start_on_small_disk)).
     pub fn bytes_on_disk(&self, topic: &str) -> Result<u64> {
-        self.brokers.iter().map(|broker| broker.bytes_on_disk(topic)).sum()
+        let mut files = Vec::new();
+        for broker in &self.brokers {
+            files.extend(broker.segments_of(topic)?);
+        }
+        ensure!(!files.is_empty(), "no broker has a file of {topic}");
+        files.iter().map(|file| Ok(file.metadata()?.len())).sum()
     }
 
     /// Creates a topic, replicated to all brokers.
