@@ -122,7 +122,8 @@ fn alone(servers: &Servers) -> Result<f64> {
     Ok(window.intents / window.time.as_secs_f64())
 }
 
-/// With requests from when the lanes have their partitions to the last commit, and then for as long again while the lanes have nothing to do.
+/// With requests from when the lanes have their partitions to the last commit, and then for as long again while they have
+/// nothing to do.
 fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked, Asked)> {
     let (run, mut process) = start(servers)?;
     let address = format!("127.0.0.1:{}", run.http.number());

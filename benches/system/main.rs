@@ -39,7 +39,7 @@ use std::{num::NonZero, path::PathBuf};
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use weir::{
-    domain::memory::{ReadsRefunds, fitting},
+    domain::memory::{DEFAULT_BYTES, ReadsRefunds, fitting},
     edge::kafka::native::allocator,
 };
 
@@ -64,9 +64,6 @@ struct Cli {
     #[arg(long, hide = true, global = true)]
     bench: bool,
 }
-
-/// worker.memory unless it is set.
-const WORKER_MEMORY_BYTES: u64 = 300 << 20;
 
 /// What a run is made of; part of its result.
 #[derive(Debug, Clone, Args, serde::Serialize)]
@@ -126,7 +123,7 @@ impl Settings {
         match self.lanes {
             0 => std::thread::available_parallelism()
                 .map_or(1, NonZero::get)
-                .min(fitting(WORKER_MEMORY_BYTES, ReadsRefunds::No)),
+                .min(fitting(DEFAULT_BYTES, ReadsRefunds::No)),
             lanes => usize::from(lanes),
         }
     }

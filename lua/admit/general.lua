@@ -2,7 +2,8 @@
 
 -- What makes the rest of the script: gives decide_user.
 local function make_general(now, packed_now, retention, head, sends, replies)
-  local byte, find, sub, rep, floor, abs, max = string.byte, string.find, string.sub, string.rep, math.floor, math.abs, math.max
+  local byte, find, sub, rep = string.byte, string.find, string.sub, string.rep
+  local floor, abs, max = math.floor, math.abs, math.max
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
@@ -45,7 +46,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     end
   end
 
-  local work, limit, replied = 0, MAX_WORK, 0
+  local work, budget, replied = 0, MAX_WORK, 0
   -- The user at hand: history, what the call has added behind it, how many entries both have, and whether each costs 1.
   local history, added, count, ones = '', '', 0, true
   -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter
@@ -327,7 +328,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     end
     -- The least that this user takes is a step an entry.
     local first = work == 0
-    if not first and work + #packed / ENTRY_BYTES > limit then
+    if not first and work + #packed / ENTRY_BYTES > budget then
       refuse(LATER, s, upto)
       return nil, false, replied, upto
     end
@@ -343,13 +344,13 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     load_history(packed, all_ones)
     local answered, begun, dirty, renew = replied, s, false, false
     while s < upto do
-      if s > begun and work > limit then
+      if s > begun and work > budget then
         refuse(LATER, s, upto)
         break
       end
       local changed, renewed = decide(s)
       if first then
-        limit, first = max(MAX_WORK, work + MAX_WORK / 2), false
+        budget, first = max(MAX_WORK, work + MAX_WORK / 2), false
       end
       dirty, renew = dirty or changed, renew or renewed
       s = s + 3

@@ -15,6 +15,8 @@
 //! What is left of it is for the allocator. With several brokers each may answer a fetch at the same time; then a share
 //! of a twelfth a broker more is to be reckoned with.
 
+/// `worker.memory` unless it is set.
+pub const DEFAULT_BYTES: u64 = 300 * MIB;
 /// What a process takes whatever comes: the program, its threads' stacks, the Kafka clients' own, TLS, HTTP, metrics.
 pub const BASE_BYTES: u64 = 48 * MIB;
 /// The least share that a lane can work with.
@@ -112,7 +114,7 @@ impl LaneMemory {
 /// The bounds of one of two lanes with the default setting: where nobody says otherwise.
 impl Default for LaneMemory {
     fn default() -> Self {
-        Self::of_share((300 * MIB - BASE_BYTES) / 2)
+        Self::of_share((DEFAULT_BYTES - BASE_BYTES) / 2)
     }
 }
 

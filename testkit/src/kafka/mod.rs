@@ -87,7 +87,7 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`], and when we may not mount: this needs root.
     pub fn start_on_small_disk(mib: u32) -> Result<Self> {
-        Self::start_with(vec![Port::lease()?], Shape { disk_mib: Some(mib), ..Shape::default() }, &Additions::default())
+        Self::start_one(Shape { disk_mib: Some(mib), ..Shape::default() })
     }
 
     /// Starts one broker where members of a new group that join within a second of each other begin with the partitions that
@@ -96,11 +96,7 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_gathering() -> Result<Self> {
-        Self::start_with(
-            vec![Port::lease()?],
-            Shape { gather_ms: GATHER_MS, ..Shape::default() },
-            &Additions::default(),
-        )
+        Self::start_one(Shape { gather_ms: GATHER_MS, ..Shape::default() })
     }
 
     /// Starts one broker whose Java machine is set as Kafka's own scripts set it, not as suits tests: it gets faster for a
@@ -109,11 +105,11 @@ impl Kafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start_as_shipped() -> Result<Self> {
-        Self::start_with(
-            vec![Port::lease()?],
-            Shape { jvm: Jvm::AsShipped, gather_ms: GATHER_MS, ..Shape::default() },
-            &Additions::default(),
-        )
+        Self::start_one(Shape { jvm: Jvm::AsShipped, gather_ms: GATHER_MS, ..Shape::default() })
+    }
+
+    fn start_one(shape: Shape) -> Result<Self> {
+        Self::start_with(vec![Port::lease()?], shape, &Additions::default())
     }
 
     fn start_with(ports: Vec<Port>, shape: Shape, additions: &Additions) -> Result<Self> {
