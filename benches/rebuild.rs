@@ -72,14 +72,12 @@ fn send(number: u64, at_ms: i64) -> Record {
         number % 20,
         0
     );
-    Record::new(user.to_string(), value)
-        .header("weir-verdict", "approved")
-        .header("weir-decided-at", at_ms.to_string())
-        .header("weir-policy", "2026-11-20.1")
-        .header("weir-segments", "2026-11-20T00:00:00Z")
-        .header("weir-cost", "1")
-        .header("weir-counts", "true")
-        .header("weir-class", format!(r#"["push","promo","c{}"]"#, number % 20))
+    let at = jiff::Timestamp::from_millisecond(at_ms).unwrap();
+    let decision = format!(
+        r#"{{"verdict":"approved","decided_at":"{at:.3}","policy_version":"2026-11-20.1","segments_version":"2026-11-20T00:00:00Z","class":["push","promo","c{}"]}}"#,
+        number % 20
+    );
+    Record::new(user.to_string(), value).header("weir-decision", decision)
 }
 
 fn config(brokers: &str, nodes: &[String]) -> String {

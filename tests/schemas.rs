@@ -8,7 +8,9 @@ use serde_json::Value;
 use weir::{
     document::Format,
     domain::{
+        class::{Campaign, Kind},
         dead_letter::DeadLetterReason,
+        decision_header::{self, DecisionHeader},
         decode::{Header, decode},
         envelope::envelope,
         fields::{Field, FieldMap},
@@ -65,6 +67,7 @@ fn plain(text: &str) -> Intent<'_> {
 #[test]
 fn the_schemas_are_those_of_the_types() {
     same("decision.schema.json", &format!("{:#}", schema::decision().as_value()));
+    same("decision-header.schema.json", &format!("{:#}", schema::decision_header().as_value()));
     same("intent.schema.json", &format!("{:#}", schema::intent().as_value()));
     same("simulation.schema.json", &format!("{:#}", schema::simulation().as_value()));
 }
@@ -201,6 +204,43 @@ fn every_kind_of_decision_has_an_example_that_is_valid() {
     assert_eq!(examples("decisions").len(), decisions().len());
 }
 
+/// One header of each kind.
+fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
+    const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
+    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+    let cap = Cause::Cap(DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 });
+    let shadow = |cause, eligible_at| Verdict::ShadowSuppressed(Suppressed { cause, eligible_at }, Counts::Yes);
+    let receipt = r#"{"id":"i-1","user_id":42,"category":"transactional","cost":3}"#;
+    vec![
+        ("approved", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
+        ("not-counted", Verdict::Approved(Counts::No), Counts::No, receipt),
+        ("recorded-later", Verdict::Approved(Counts::Later), Counts::Later, PLAIN),
+        ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
+        ("shadow-duplicate", shadow(Cause::Duplicate, None), Counts::Yes, PLAIN),
+    ]
+}
+
+#[test]
+fn every_kind_of_header_has_an_example_that_is_valid_and_is_read() {
+    let validator = validator(schema::decision_header());
+    for (name, verdict, counts, intent) in headers() {
+        let numbers = (counts == Counts::Yes).then_some((Kind(12), Campaign(345)));
+        let text = decision_header::write(&decision(verdict), counts, &plain(intent), numbers);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_valid(&validator, name, &value);
+        same(&format!("examples/decision-headers/{name}.json"), &text);
+        let header = Header { key: b"weir-decision", value: Some(text.as_bytes()) };
+        let read = DecisionHeader::of([header]).unwrap().unwrap();
+        assert_eq!((read.counts, read.numbers()), (counts != Counts::No, numbers.unwrap_or_default()), "{name}");
+        for (name, wrong) in [("verdict", "suppressed"), ("counts", "no"), ("numbers", "12"), ("cost", "3")] {
+            let mut wrongly = value.clone();
+            wrongly[name] = wrong.into();
+            assert!(!validator.is_valid(&wrongly), "{text} with another {name}");
+        }
+    }
+    assert_eq!(examples("decision-headers").len(), headers().len());
+}
+
 #[test]
 fn the_decision_schema_refuses_a_cap_without_its_reason_and_a_reason_without_its_cap() {
     let validator = validator(schema::decision());
@@ -216,7 +256,7 @@ fn the_decision_schema_refuses_a_cap_without_its_reason_and_a_reason_without_its
             ("reason", Value::from("mood")),
             ("cap", Value::from(1)),
             ("user_id", Value::from(42)),
-            ("schema", Value::from("weir.decision/2")),
+            ("schema", Value::from("weir.decision/1")),
             ("decided_at", Value::from(0)),
             ("intent", Value::from("x")),
         ] {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use support::{
-    DEADLINE, Decision, Scene, header,
+    DEADLINE, Decision, Scene, approval,
     http::{get, metric, wait_ready},
 };
 use testkit::{
@@ -153,7 +153,7 @@ fn start(scene: &Scene) -> Worker {
 }
 
 fn is_later(decision: &Decision) -> bool {
-    header(&decision.record, "weir-recorded").as_deref() == Some("later")
+    decision.approved() && approval(&decision.record)["recorded"] == "later"
 }
 
 #[test]
@@ -256,7 +256,8 @@ fn intents_that_wait_hold_up_no_others_and_are_decided_once_whoever_reads_on() {
         let times = ["first", "second", "third"].map(|wave| {
             // Three fit into the cap: each was counted once.
             let decision = &decisions[&format!("{wave}-email-{user}")];
-            header(&decision.record, "weir-decided-at").unwrap_or_else(|| panic!("{decision:?}"))
+            assert!(decision.approved(), "{decision:?}");
+            decision.at_ms
         });
         assert!(times.is_sorted(), "user {user}: {times:?}");
     }

@@ -215,20 +215,13 @@ impl Bare {
     }
 }
 
-/// The headers of an approved record, with values as long as weir's.
+/// The header of an approved record, with values as long as weir's.
 fn headers() -> OurHeaders {
-    [
-        (HeaderName::Verdict, "approved"),
-        (HeaderName::DecidedAt, "1767225600000"),
-        (HeaderName::Segment, "active"),
-        (HeaderName::Policy, "bench-1"),
-        (HeaderName::Segments, "bench-1"),
-        (HeaderName::Cost, "1"),
-        (HeaderName::Counts, "true"),
-        (HeaderName::Class, r#"["push","promo","campaign-12"]"#),
-    ]
-    .map(|(name, value)| (name.as_str(), value.to_owned()))
-    .into()
+    let decision = concat!(
+        r#"{"verdict":"approved","segment":"active","decided_at":"2026-01-01T00:00:00.000Z","policy_version":"bench-1","#,
+        r#""segments_version":"bench-1","class":["push","promo","campaign-12"],"numbers":[12,12]}"#,
+    );
+    Arc::new([(HeaderName::Decision.as_str(), decision.to_owned())])
 }
 
 /// As many records with headers as weir approves of this load, three of four; the fourth goes to the suppressed topic as

@@ -27,9 +27,9 @@ impl Sizes {
         let client = servers.kafka.client();
         let intent = mean(&client.read_committed(servers.intents())?, |_| true)?;
         // The bare loop and the published way write to these topics, too, but neither headers nor envelopes.
-        let of_weir = |record: &Consumed| record.header("weir-verdict").is_some();
+        let of_weir = |record: &Consumed| record.header("weir-decision").is_some();
         let approved = mean(&client.read_committed(approved)?, of_weir)?;
-        let envelope = |record: &Consumed| record.value_text().contains("weir.decision/1");
+        let envelope = |record: &Consumed| record.value_text().contains("weir.decision/2");
         let suppressed = mean(&client.read_committed(suppressed)?, envelope)?;
         Ok(Self {
             intent_bytes: intent,

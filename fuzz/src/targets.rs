@@ -10,7 +10,7 @@ use crate::{
     document::Format,
     domain::{
         approved::{self, ApprovedRecord},
-        class::ClassNames,
+        class::{Campaign, ClassNames},
         decode::{Header, decode},
         fields::{Field, FieldMap},
         header::HeaderName,
@@ -101,22 +101,22 @@ pub fn refund(data: &[u8]) {
     assert_eq!(UserHash::of(&named), user, "the user is {named:?}");
 }
 
-/// An approved record, as `weir rebuild` reads it: a value, then after a 0xFF each the headers of time, cost, whether it
-/// counts, and class.
+/// An approved record, as `weir rebuild` reads it: a value, then after a 0xFF the header `weir-decision`; after another one
+/// a second such header, of which the last one counts.
 pub fn approved(data: &[u8]) {
-    let (value, mut rest) = split(data);
-    let names = [HeaderName::DecidedAt, HeaderName::Cost, HeaderName::Counts, HeaderName::Class];
-    let headers = names.map(|name| {
-        let (header, behind) = split(rest);
-        rest = behind;
-        Header { key: name.as_str().as_bytes(), value: Some(header) }
-    });
+    let (value, rest) = split(data);
+    let headers: Vec<Header<'_>> = rest
+        .split(|byte| *byte == 0xFF)
+        .filter(|_| !rest.is_empty())
+        .map(|header| Header { key: HeaderName::Decision.as_str().as_bytes(), value: Some(header) })
+        .collect();
     for map in maps() {
         let found = bounded(data, 4, || approved::read(Some(value), headers.iter().copied(), &map).map_err(drop));
         let Ok(ApprovedRecord::Counts(sent)) = found else { continue };
         let intent = decode(Some(value), headers.iter().copied(), &map).expect("what counts was an intent");
         assert_eq!((sent.user, sent.id), (UserHash::of(&intent.user_id), IdHash::of(&intent.id)));
         assert!(sent.cost >= 1, "a send takes something from caps");
+        assert!(sent.numbers.1 <= Campaign::OVERFLOW, "a campaign's number is below 2^24");
         let _ = sent.class();
     }
 }

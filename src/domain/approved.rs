@@ -1,12 +1,10 @@
 //! An approved record read back: the send that it is, as a history holds it.
 
-use std::num::NonZeroU8;
-
 use super::{
-    class::ClassNames,
+    class::{ClassNames, ClassNumbers},
+    decision_header::DecisionHeader,
     decode::{Header, decode},
     fields::FieldMap,
-    header::HeaderName,
     shard::{IdHash, UserHash},
     time::Time,
 };
@@ -33,6 +31,8 @@ pub struct Sent {
     pub at: Time,
     /// What it takes from caps.
     pub cost: u8,
+    /// The numbers that stood for the class in Redis; 0 where there were none, or they were not known.
+    pub numbers: ClassNumbers,
     names: [Option<String>; 3],
 }
 
@@ -50,36 +50,6 @@ impl Sent {
 #[error("{0}")]
 pub struct Unreadable(String);
 
-/// The last value of each header that is read.
-#[derive(Default)]
-struct Ours<'a> {
-    at: Option<&'a [u8]>,
-    cost: Option<&'a [u8]>,
-    counts: Option<&'a [u8]>,
-    class: Option<&'a [u8]>,
-}
-
-impl<'a> Ours<'a> {
-    fn of(headers: impl IntoIterator<Item = Header<'a>>) -> Self {
-        let mut ours = Self::default();
-        for Header { key: name, value } in headers {
-            let place = if name == HeaderName::DecidedAt.as_str().as_bytes() {
-                &mut ours.at
-            } else if name == HeaderName::Cost.as_str().as_bytes() {
-                &mut ours.cost
-            } else if name == HeaderName::Counts.as_str().as_bytes() {
-                &mut ours.counts
-            } else if name == HeaderName::Class.as_str().as_bytes() {
-                &mut ours.class
-            } else {
-                continue;
-            };
-            *place = value;
-        }
-        ours
-    }
-}
-
 /// Reads a record of the approved topic. Id and user are read from the value as they were when it was an intent.
 ///
 /// # Errors
@@ -89,68 +59,60 @@ pub fn read<'a>(
     headers: impl IntoIterator<Item = Header<'a>> + Clone,
     fields: &FieldMap,
 ) -> Result<ApprovedRecord, Unreadable> {
-    let Ours { at, cost, counts, class } = Ours::of(headers.clone());
-    let (Some(at), Some(counts)) = (at, counts) else { return Ok(ApprovedRecord::Foreign) };
-    match counts {
-        b"true" => {}
-        b"false" => return Ok(ApprovedRecord::DoesNotCount),
-        _ => return Err(bad(HeaderName::Counts)),
+    let Some(decision) = DecisionHeader::of(headers.clone()) else { return Ok(ApprovedRecord::Foreign) };
+    let decision = decision.map_err(|error| Unreadable(error.to_string()))?;
+    if !decision.counts {
+        return Ok(ApprovedRecord::DoesNotCount);
     }
     let intent = decode(value, headers, fields).map_err(|letter| Unreadable(letter.message))?;
-    let text = |bytes: Option<&'a [u8]>, name| str::from_utf8(bytes.unwrap_or_default()).map_err(|_| bad(name));
-    let at = text(Some(at), HeaderName::DecidedAt)?;
-    let at = at.parse().ok().and_then(Time::from_millis).ok_or_else(|| bad(HeaderName::DecidedAt))?;
-    let cost: NonZeroU8 = text(cost, HeaderName::Cost)?.parse().map_err(|_| bad(HeaderName::Cost))?;
-    let names = serde_json::from_slice(class.unwrap_or_default()).map_err(|_| bad(HeaderName::Class))?;
-    Ok(ApprovedRecord::Counts(Sent { user: intent.user, id: intent.id_hash, at, cost: cost.get(), names }))
-}
-
-fn bad(name: HeaderName) -> Unreadable {
-    Unreadable(format!("its header {} is not what weir writes", name.as_str()))
+    Ok(ApprovedRecord::Counts(Sent {
+        user: intent.user,
+        id: intent.id_hash,
+        at: decision.decided_at,
+        cost: decision.cost(),
+        numbers: decision.numbers(),
+        names: decision.into_class(),
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::class::{Campaign, Kind};
 
     const VALUE: &str = r#"{"id":"i-1","user_id":42,"cost":3,"channel":"push"}"#;
-    const HEADERS: [(&str, &str); 4] = [
-        ("weir-decided-at", "1795132800000"),
-        ("weir-cost", "3"),
-        ("weir-counts", "true"),
-        ("weir-class", r#"["push",null,"a \"b\""]"#),
-    ];
 
-    fn read_with(changes: &[(&'static str, &'static str)], without: &[&str]) -> Result<ApprovedRecord, Unreadable> {
-        let headers = HEADERS.iter().chain(changes).filter(|(name, _)| !without.contains(name));
-        let headers: Vec<Header<'_>> =
-            headers.map(|(name, value)| Header { key: name.as_bytes(), value: Some(value.as_bytes()) }).collect();
-        read(Some(VALUE.as_bytes()), headers, &FieldMap::default())
+    fn read_with(decision: Option<&str>, value: &str) -> Result<ApprovedRecord, Unreadable> {
+        let forged = Header { key: b"weir-decision", value: Some(b"forged") };
+        let ours = decision.map(|text| Header { key: b"weir-decision", value: Some(text.as_bytes()) });
+        let headers: Vec<Header<'_>> = ours.iter().flat_map(|ours| [forged, *ours]).collect();
+        read(Some(value.as_bytes()), headers, &FieldMap::default())
+    }
+
+    fn decision(more: &str) -> String {
+        let versions = r#""policy_version":"p","segments_version":"s""#;
+        format!(r#"{{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z",{versions}{more}}}"#)
     }
 
     #[test]
     fn a_send_is_read_back_as_it_was_recorded() {
-        let Ok(ApprovedRecord::Counts(sent)) = read_with(&[], &[]) else { panic!("it is a send") };
+        let header = decision(r#","class":["push",null,"a \"b\""],"numbers":[12,345],"cost":3"#);
+        let Ok(ApprovedRecord::Counts(sent)) = read_with(Some(&header), VALUE) else { panic!("it is a send") };
         let class = ClassNames { channel: Some("push"), category: None, campaign: Some("a \"b\"") };
         assert_eq!((sent.user, sent.id, sent.cost), (UserHash::of("42"), IdHash::of("i-1"), 3));
-        assert_eq!((sent.at.millis(), sent.class()), (1_795_132_800_000, class));
+        assert_eq!((sent.at.millis(), sent.class()), (1_795_165_200_000, class));
+        assert_eq!(sent.numbers, (Kind(12), Campaign(345)));
+        // The cost is the one that was recorded: another mapping of fields may find another one in the value.
+        let Ok(ApprovedRecord::Counts(sent)) = read_with(Some(&decision("")), VALUE) else { panic!("it is a send") };
+        assert_eq!((sent.cost, sent.class(), sent.numbers), (1, ClassNames::default(), ClassNumbers::default()));
     }
 
     #[test]
-    fn what_does_not_count_or_is_not_ours_is_told_apart_from_what_is_spoilt() {
-        assert_eq!(
-            read_with(&[("weir-counts", "false")], &[]),
-            Ok(ApprovedRecord::DoesNotCount),
-            "the last one is ours"
-        );
-        assert_eq!(read_with(&[], &["weir-decided-at"]), Ok(ApprovedRecord::Foreign));
-        assert_eq!(read_with(&[], &["weir-counts"]), Ok(ApprovedRecord::Foreign));
-        for (name, value) in
-            [("weir-decided-at", "now"), ("weir-cost", "0"), ("weir-counts", "yes"), ("weir-class", "push")]
-        {
-            let unreadable = read_with(&[(name, value)], &[]).unwrap_err();
-            assert!(unreadable.to_string().contains(name), "{unreadable}");
-        }
-        assert!(read_with(&[], &["weir-class"]).is_err());
+    fn records_that_do_not_count_or_are_foreign_are_told_apart_from_unreadable_ones() {
+        let uncounted = decision(r#","counts":false"#);
+        assert_eq!(read_with(Some(&uncounted), VALUE), Ok(ApprovedRecord::DoesNotCount), "the last one is ours");
+        assert_eq!(read_with(None, VALUE), Ok(ApprovedRecord::Foreign));
+        assert!(read_with(Some("{}"), VALUE).unwrap_err().to_string().contains("weir-decision"));
+        assert!(read_with(Some(&decision("")), r#"{"id":"i-1"}"#).is_err(), "no user");
     }
 }

@@ -12,8 +12,6 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::json::Json;
-
 /// The longest channel, category or campaign name that is kept as it is, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
@@ -39,6 +37,9 @@ impl Campaign {
     pub const OVERFLOW: Self = Self(0x00FF_FFFF);
 }
 
+/// The numbers of a class.
+pub type ClassNumbers = (Kind, Campaign);
+
 /// The names of an intent's class, as they came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassNames<'a> {
@@ -57,17 +58,6 @@ impl Hash for ClassNames<'_> {
         let lengths = names.map(|name| name.map_or(0, |name| name.len() as u64 + 1));
         state.write_u64(lengths[0] ^ lengths[1].rotate_left(21) ^ lengths[2].rotate_left(42));
         names.into_iter().flatten().for_each(|name| state.write(name.as_bytes()));
-    }
-}
-
-impl ClassNames<'_> {
-    /// Channel, category and campaign as a JSON array of three, null for what was not given.
-    #[must_use]
-    pub fn to_json(self) -> String {
-        let mut json = Json(Vec::with_capacity(64));
-        json.raw("[").text_or_null(self.channel).raw(",").text_or_null(self.category).raw(",");
-        json.text_or_null(self.campaign).raw("]");
-        String::from_utf8(json.0).expect("it was put together of strings")
     }
 }
 

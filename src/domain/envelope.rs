@@ -1,4 +1,4 @@
-//! The envelope that reports a decision: JSON, `weir.decision/1`.
+//! The envelope that reports a decision: JSON, `weir.decision/2`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Name and version of the envelope's shape.
-pub const SCHEMA: &str = "weir.decision/1";
+pub const SCHEMA: &str = "weir.decision/2";
 
 /// The most bytes that an envelope adds to its intent's value, given names (topic, segment, cap, versions) of at most
 /// `names_bytes` bytes together. Ids have at most 256 bytes each, and JSON writes a byte in at most six.
@@ -58,14 +58,14 @@ impl Letterhead {
         let suppressed = verdict.suppressed();
         // Enough for names and ids of usual lengths.
         let mut json = Json(Vec::with_capacity(intent.value().len() + self.versions_and_topic.len() + 448));
-        json.raw(r#"{"schema":"weir.decision/1","verdict":""#).raw(verdict.as_str());
+        json.raw(r#"{"schema":"weir.decision/2","verdict":""#).raw(verdict.as_str());
         if let Some(suppressed) = suppressed {
             json.raw(r#"","reason":""#).raw(suppressed.reason().as_str());
         }
         json.raw(r#"","intent_id":"#).text(&intent.id).raw(r#","user_id":"#).text(&intent.user_id);
         json.raw(r#","segment":"#).text_or_null(segment);
         if let Some(Cause::Cap(cap)) = suppressed.map(|suppressed| suppressed.cause) {
-            denying_cap(&mut json, &cap);
+            put_cap(&mut json, &cap);
         }
         json.raw(r#","eligible_at":"#).time_or_null(suppressed.and_then(|suppressed| suppressed.eligible_at));
         let shown = if decided_at == self.decided_at { self.shown } else { decided_at.rfc3339() };
@@ -75,7 +75,8 @@ impl Letterhead {
     }
 }
 
-fn denying_cap(json: &mut Json, cap: &DenyingCap<'_>) {
+/// Adds the member `cap`.
+pub(super) fn put_cap(json: &mut Json, cap: &DenyingCap<'_>) {
     json.raw(r#","cap":{"name":"#).text(cap.name).raw(r#","limit":"#).number(cap.limit.into());
     match cap.span {
         CapSpan::Window(window) => json.raw(r#","window":"#).text(window),
@@ -99,7 +100,7 @@ fn cap_and_reason() -> serde_json::Value {
 
 /// A decision on one intent. A reader lets members pass that it does not know.
 #[derive(Serialize, JsonSchema)]
-#[schemars(title = "weir decision", extend("$id" = "weir.decision/1", "allOf" = cap_and_reason()))]
+#[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = cap_and_reason()))]
 pub(super) struct Envelope<'a> {
     /// Name and version of this shape.
     #[schemars(extend("const" = SCHEMA))]
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(
             shown(verdict, r#"{"id":"i-1","user_id":42}"#),
             concat!(
-                r#"{"schema":"weir.decision/1","verdict":"suppressed","reason":"cap","intent_id":"i-1","user_id":"42","#,
+                r#"{"schema":"weir.decision/2","verdict":"suppressed","reason":"cap","intent_id":"i-1","user_id":"42","#,
                 r#""segment":null,"cap":{"name":"daily","limit":2,"window":"24h","used":2},"#,
                 r#""eligible_at":"2026-11-21T08:00:00.000Z","decided_at":"2026-11-20T09:00:00.000Z","#,
                 r#""policy_version":"2026-11-20.1","segments_version":"\"s\"","#,
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn an_approved_decision_names_no_reason_and_no_cap() {
         let text = shown(Verdict::Approved(Counts::Yes), r#"{"id":"i-1","user_id":"u"}"#);
-        assert!(text.starts_with(r#"{"schema":"weir.decision/1","verdict":"approved","intent_id":"i-1","#), "{text}");
+        assert!(text.starts_with(r#"{"schema":"weir.decision/2","verdict":"approved","intent_id":"i-1","#), "{text}");
         assert!(text.contains(r#""segment":null,"eligible_at":null,"#), "{text}");
     }
 }

@@ -8,6 +8,7 @@ pub mod approved;
 pub mod class;
 pub mod dead_letter;
 pub mod decide;
+pub mod decision_header;
 pub mod decode;
 pub mod envelope;
 pub mod explain;

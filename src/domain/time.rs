@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _, str::FromStr};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A point in time: whole milliseconds since 1970-01-01T00:00:00Z. Shown as RFC 3339 with milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -163,6 +163,13 @@ impl std::fmt::Display for Time {
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Self::from_rfc3339(&text).ok_or_else(|| de::Error::custom("a time that is not RFC 3339"))
     }
 }
 

@@ -1,10 +1,8 @@
 //! What became of an intent, as the outside is told.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
-use super::{header::HeaderName, intent::Intent, origin::Origin, time::Time};
+use super::{origin::Origin, time::Time};
 
 /// Why an intent is not sent.
 ///
@@ -47,7 +45,7 @@ impl SuppressReason {
 }
 
 /// What a cap looks back over, as a policy writes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CapSpan<'a> {
     /// A sliding window's length, such as `24h`.
@@ -57,7 +55,7 @@ pub enum CapSpan<'a> {
 }
 
 /// The cap that denied; where several did, the one that frees last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct DenyingCap<'a> {
     /// Its name in the policy.
     pub name: &'a str,
@@ -71,7 +69,7 @@ pub struct DenyingCap<'a> {
 }
 
 /// Why one intent is not sent, with what belongs to that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause<'a> {
     /// This cap denies it.
     Cap(DenyingCap<'a>),
@@ -88,7 +86,7 @@ pub enum Cause<'a> {
 }
 
 /// That an intent is not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Suppressed<'a> {
     /// Why.
     pub cause: Cause<'a>,
@@ -122,17 +120,6 @@ pub enum Counts {
     No,
 }
 
-impl Counts {
-    /// `true` or `false`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Yes | Self::Later => "true",
-            Self::No => "false",
-        }
-    }
-}
-
 /// What became of an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
@@ -163,14 +150,6 @@ impl<'a> Verdict<'a> {
             Self::ShadowSuppressed(suppressed, _) | Self::Suppressed(suppressed) => Some(suppressed),
         }
     }
-
-    /// Whether the send is in the user's history; `None` for what is not sent.
-    const fn counts(&self) -> Option<Counts> {
-        match self {
-            Self::Approved(counts) | Self::ShadowSuppressed(_, counts) => Some(*counts),
-            Self::Suppressed(_) => None,
-        }
-    }
 }
 
 /// A verdict with what it was based on.
@@ -190,102 +169,9 @@ pub struct Decision<'a> {
     pub origin: Origin<'a>,
 }
 
-impl<'a> Decision<'a> {
-    /// The headers that an approved record gets, behind its own; none for a verdict of suppressed.
-    #[must_use]
-    pub fn approved_headers(&self, intent: &Intent<'_>) -> Vec<(HeaderName, Cow<'a, str>)> {
-        let Some(counts) = self.verdict.counts() else { return Vec::new() };
-        let mut headers = Vec::with_capacity(10);
-        headers.push((HeaderName::Verdict, self.verdict.as_str().into()));
-        headers.extend(self.verdict.suppressed().map(|why| (HeaderName::ShadowReason, why.reason().as_str().into())));
-        headers.push((HeaderName::DecidedAt, itoa::Buffer::new().format(self.decided_at.millis()).to_owned().into()));
-        headers.extend(self.segment.map(|segment| (HeaderName::Segment, segment.into())));
-        headers.push((HeaderName::Policy, self.policy_version.into()));
-        headers.push((HeaderName::Segments, self.segments_version.into()));
-        headers.push((HeaderName::Cost, itoa::Buffer::new().format(intent.cost).to_owned().into()));
-        headers.push((HeaderName::Counts, counts.as_str().into()));
-        headers.push((HeaderName::Class, intent.class().to_json().into()));
-        match counts {
-            Counts::Yes | Counts::No => {}
-            Counts::Later => headers.push((HeaderName::Recorded, "later".into())),
-        }
-        headers
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{decode::decode, fields::FieldMap};
-
-    fn headers(verdict: Verdict<'_>, segment: Option<&str>, value: &str) -> Vec<String> {
-        let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
-        let decision = Decision {
-            verdict,
-            segment,
-            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
-            policy_version: "2026-11-20.1",
-            segments_version: "2026-11-20T00:00:00Z",
-            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
-        };
-        let headers = decision.approved_headers(&intent);
-        headers.iter().map(|(name, value)| format!("{}: {value}", name.as_str())).collect()
-    }
-
-    #[test]
-    fn an_approved_record_says_by_what_it_was_approved() {
-        let value = r#"{"id":"i","user_id":"u","channel":"push","category":"a \"b\"","cost":7}"#;
-        assert_eq!(
-            headers(Verdict::Approved(Counts::Yes), Some("new"), value),
-            [
-                "weir-verdict: approved",
-                "weir-decided-at: 1795165200000",
-                "weir-segment: new",
-                "weir-policy: 2026-11-20.1",
-                "weir-segments: 2026-11-20T00:00:00Z",
-                "weir-cost: 7",
-                "weir-counts: true",
-                r#"weir-class: ["push","a \"b\"",null]"#,
-            ]
-        );
-    }
-
-    #[test]
-    fn a_user_in_no_segment_and_a_send_that_does_not_count_show_in_the_headers() {
-        let headers = headers(Verdict::Approved(Counts::No), None, r#"{"id":"i","user_id":"u"}"#);
-        assert!(!headers.iter().any(|header| header.starts_with("weir-segment:")), "{headers:?}");
-        let tail = ["weir-cost: 1", "weir-counts: false", "weir-class: [null,null,null]"];
-        assert_eq!(headers[headers.len() - 3..], tail);
-    }
-
-    #[test]
-    fn a_send_that_is_recorded_later_counts_and_says_so() {
-        let headers = headers(Verdict::Approved(Counts::Later), None, r#"{"id":"i","user_id":"u"}"#);
-        let tail = ["weir-counts: true", "weir-class: [null,null,null]", "weir-recorded: later"];
-        assert_eq!(headers[headers.len() - 3..], tail);
-    }
-
-    #[test]
-    fn a_record_sent_in_shadow_mode_alone_says_why_it_would_not_have_been() {
-        for (cause, reason) in [
-            (Cause::Duplicate, SuppressReason::Duplicate),
-            (Cause::Expired, SuppressReason::Expired),
-            (Cause::TooEarly, SuppressReason::TooEarly),
-            (Cause::QuietHours, SuppressReason::QuietHours),
-            (Cause::Unavailable, SuppressReason::Unavailable),
-        ] {
-            let verdict = Verdict::ShadowSuppressed(Suppressed { cause, eligible_at: None }, Counts::Yes);
-            let headers = headers(verdict, None, r#"{"id":"i","user_id":"u"}"#);
-            let reason = format!("weir-shadow-reason: {}", reason.as_str());
-            assert_eq!(headers[..2], ["weir-verdict: shadow-suppressed".to_owned(), reason]);
-        }
-    }
-
-    #[test]
-    fn what_is_not_sent_has_no_headers_of_an_approved_record() {
-        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Expired, eligible_at: None });
-        assert!(headers(verdict, Some("new"), r#"{"id":"i","user_id":"u"}"#).is_empty());
-    }
 
     #[test]
     fn a_reason_is_the_same_word_everywhere() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    output::{self, OutputWriter},
+    output::{self, NumbersOf, OutputWriter},
     record::{Output, RecordView, Records},
     refresh::Refreshed,
 };
@@ -240,7 +240,7 @@ impl Sitting {
     /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
     #[must_use]
     pub fn decision<'s>(&'s self, record: &RecordView<'_>, draft: &Draft, answers: &[Option<Answer>]) -> Decision<'s> {
-        OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now).decision(record, draft, answers)
+        OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, &|_| None).decision(record, draft, answers)
     }
 
     /// The policy of the batch.
@@ -268,16 +268,17 @@ impl Sitting {
         self.now
     }
 
-    /// Writes the outputs, one a record, and counts them. An ask without an answer was given up.
+    /// Writes the outputs, one a record, and counts them. An ask without an answer was given up. `numbers` gives those that
+    /// stand for a class in the store, where they are known.
     #[must_use]
     pub fn outputs(
         &self,
         records: &impl Records,
         decoded: &[Decoded<'_>],
         drafts: &[Draft],
-        answers: &[Option<Answer>],
+        (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
     ) -> (Vec<Output>, Tally) {
-        let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now);
+        let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, numbers);
         let one = |((index, decoded), draft)| writer.write(&records.get(index), decoded, draft, answers);
         let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
         (outputs, writer.finish())

@@ -313,7 +313,8 @@ where
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, admitted - gated);
 
-        let (outputs, tally) = sitting.outputs(batch, &decoded, &drafts, &answers);
+        let (outputs, tally) =
+            sitting.outputs(batch, &decoded, &drafts, (&answers, &|class| self.store.numbers(class)));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &drafts, &question, &answers);
         Ok(Decided { outputs, tally, asked_at, promises, waits, decided })

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     domain::{
-        class::ClassNames,
+        class::{ClassNames, ClassNumbers},
         decide::{Answer, Verdict as Answered},
+        decision_header,
         envelope::Letterhead,
         header::HeaderName,
         origin::Origin,
@@ -24,7 +25,10 @@ use crate::{
 };
 
 /// What the headers of approved records differ by within a batch.
-type Stamp<'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<SuppressReason>);
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>);
+
+/// Gives the numbers of a class, where they are known.
+pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
 
 /// Writes the outputs of one batch.
 pub(super) struct OutputWriter<'w, 'b> {
@@ -32,7 +36,8 @@ pub(super) struct OutputWriter<'w, 'b> {
     set: &'w SegmentSet,
     eval: &'w PolicyEval,
     now: Time,
-    stamps: HashMap<Stamp<'b>, OurHeaders, RandomState>,
+    numbers: NumbersOf<'w>,
+    stamps: HashMap<Stamp<'w, 'b>, OurHeaders, RandomState>,
     /// Denials by segment and cap; names are made once a batch, not once a denial.
     denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
     /// Made with the first envelope.
@@ -43,9 +48,16 @@ pub(super) struct OutputWriter<'w, 'b> {
 }
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
-    pub(super) fn new(topic: &'w str, set: &'w SegmentSet, eval: &'w PolicyEval, now: Time) -> Self {
+    pub(super) fn new(
+        topic: &'w str,
+        set: &'w SegmentSet,
+        eval: &'w PolicyEval,
+        now: Time,
+        numbers: NumbersOf<'w>,
+    ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
-        Self { topic, set, eval, now, stamps, denials, letterhead: None, none: Arc::new([]), tally: Tally::default() }
+        let (letterhead, none, tally) = (None, Arc::new([]), Tally::default());
+        Self { topic, set, eval, now, numbers, stamps, denials, letterhead, none, tally }
     }
 
     /// The output of one record. `answers` are the store's, all there.
@@ -88,8 +100,16 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
                 self.tally.decision(verdict.as_str(), why);
-                let stamp = (draft.segment, intent.class(), intent.cost, counts, decided_at, reason);
-                let headers = self.stamps.entry(stamp).or_insert_with(|| texts(decision.approved_headers(intent)));
+                let class = intent.class();
+                let stamp = (draft.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                let headers = self.stamps.entry(stamp).or_insert_with(|| {
+                    let numbers = match counts {
+                        Counts::Yes | Counts::Later => (self.numbers)(&class),
+                        Counts::No => None,
+                    };
+                    let header = decision_header::write(&decision, counts, intent, numbers);
+                    Arc::new([(HeaderName::Decision.as_str(), header)])
+                });
                 let headers = Arc::clone(headers);
                 Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
             }
@@ -210,10 +230,6 @@ const fn how_counted(counts: Counts) -> &'static str {
         Counts::Later => "counted-later",
         Counts::No => "not-counted",
     }
-}
-
-fn texts(headers: Vec<(HeaderName, std::borrow::Cow<'_, str>)>) -> OurHeaders {
-    headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect()
 }
 
 fn suppressed((reason, eligible_at): Held) -> Suppressed<'static> {

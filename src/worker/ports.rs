@@ -8,7 +8,13 @@ use std::{
 
 use super::record::{Job, Progress, Records};
 use crate::domain::{
-    admit::AdmitBatch, decide::Answer, named_history::NamedHistory, owed::OwedSend, shard::UserHash, time::Time,
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    decide::Answer,
+    named_history::NamedHistory,
+    owed::OwedSend,
+    shard::UserHash,
+    time::Time,
 };
 
 /// The clock, and time that passes. The clock is read once a batch and handed down; what waits uses the other two,
@@ -67,6 +73,12 @@ pub trait Store: Send {
         batch: &AdmitBatch<'_>,
         answers: &mut [Option<Answer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The numbers that stand for a class in the histories, where the store has such and knows them. It asks nobody.
+    fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        let _ = class;
+        None
+    }
 
     /// How many shards histories are in, by [`UserHash::shard`]: what is in one is away together, and comes back together.
     fn shards(&self) -> u16;

@@ -9,7 +9,7 @@ use weir::worker::{clock::SystemClock, ports::Clock};
 use crate::{
     run::{DAY_MS, HOUR_MS, words},
     support::{
-        DEADLINE, Scene, header,
+        DEADLINE, Scene,
         http::{metric, wait_version},
         outcome::{Outcomes, Way, intent, time_ms},
     },
@@ -128,23 +128,13 @@ fn a_refusal_is_logged_with_file_place_and_reason() {
 #[test]
 fn in_shadow_mode_everything_is_sent_and_says_what_it_would_have_been() {
     series_is("shadow ", &["shadow-suppressed"; 2]);
-    let reason = |name: &str| header(&RELOADS.outcomes.of(name).record, "weir-shadow-reason").unwrap();
-    assert_eq!((reason("shadow 0"), reason("shadow early 0")), ("cap".to_owned(), "too_early".to_owned()));
-    let ours = RELOADS.outcomes.of("shadow 0").ours();
-    let names: Vec<&str> = ours.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "weir-verdict",
-            "weir-shadow-reason",
-            "weir-decided-at",
-            "weir-policy",
-            "weir-segments",
-            "weir-cost",
-            "weir-counts",
-            "weir-class"
-        ]
-    );
+    let early = RELOADS.outcomes.of("shadow early 0").approval();
+    assert_eq!((&early["reason"], early.get("cap")), (&json!("too_early"), None), "{early}");
+    assert!(time_ms(&early["eligible_at"]).is_some(), "{early}");
+    let capped = RELOADS.outcomes.of("shadow 0").approval();
+    assert_eq!((&capped["reason"], &capped["verdict"]), (&json!("cap"), &json!("shadow-suppressed")), "{capped}");
+    assert_eq!(capped["cap"]["name"], "daily", "{capped}");
+    assert!(time_ms(&capped["eligible_at"]).is_some(), "{capped}");
 }
 
 #[test]

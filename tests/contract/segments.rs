@@ -12,7 +12,7 @@ use testkit::{
 };
 
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene,
     http::{metric, wait_version},
     outcome::{Outcomes, case},
     weir,
@@ -250,5 +250,5 @@ fn without_a_set_or_a_policy_the_worker_does_not_start() {
 #[test]
 fn hashes_know_users_by_ids_that_are_no_numbers() {
     let outcome = crate::hostile::HOSTILE.outcomes.of("good after user-with-nul");
-    assert_eq!(header(&outcome.record, "weir-segment").unwrap(), "good");
+    assert_eq!(outcome.approval()["segment"], "good");
 }

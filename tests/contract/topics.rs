@@ -89,7 +89,7 @@ fn headers() -> Vec<(String, Option<Vec<u8>>)> {
         header("", Some(b"no name")),
         header("twice", None),
         // Ours come behind, and the last one counts.
-        header("weir-verdict", Some(b"forged")),
+        header("weir-decision", Some(br#"{"verdict":"approved","counts":false}"#)),
         header("weir-reason", Some(b"forged")),
         header("__connect.errors.offset", Some(b"-7")),
     ]

@@ -62,7 +62,7 @@ fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
 
     let first = client.decide("", &intent("one", 7)).json();
     assert_eq!((&first["verdict"], &first["segment"]), (&json!("approved"), &json!("new")));
-    assert_eq!((&first["schema"], &first["user_id"]), (&json!("weir.decision/1"), &json!("7")));
+    assert_eq!((&first["schema"], &first["user_id"]), (&json!("weir.decision/2"), &json!("7")));
     assert_eq!(first["intent"], intent("one", 7));
     assert_eq!(client.decide("", &intent("one", 7)).json(), first, "the same id gets the same answer");
 

@@ -164,7 +164,7 @@ fn what_was_sent_before_the_first_intent_counts() {
         sent("counts", -1),
         sent("is of another window", -24 * HOUR_MS),
         json!({"at": MONDAY_MS - 1, "counts": false, "intent": {"id": "bypassed", "user_id": 1}}),
-        json!({"schema": "weir.decision/1", "verdict": "suppressed", "decided_at": MONDAY_MS - 1, "intent": {"id": "no", "user_id": 1}}),
+        json!({"schema": "weir.decision/2", "verdict": "suppressed", "decided_at": MONDAY_MS - 1, "intent": {"id": "no", "user_id": 1}}),
         sent("is one of the intents", 0),
         json!("no intent"),
     ];
@@ -186,7 +186,7 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
         // The last line is the first in time.
         intent("late", 2 * HOUR_MS, json!({})).to_string(),
         json!({"at": "2026-11-16T01:00:00Z", "intent": {"id": "at", "user_id": 1}}).to_string(),
-        json!({"schema": "weir.decision/1", "decided_at": "2026-11-16T00:30:00.000Z", "intent": {"id": "env", "user_id": 2}}).to_string(),
+        json!({"schema": "weir.decision/2", "decided_at": "2026-11-16T00:30:00.000Z", "intent": {"id": "env", "user_id": 2}}).to_string(),
         "   ".to_owned(),
         json!({"id": "timeless", "user_id": 1}).to_string(),
         "{".to_owned(),

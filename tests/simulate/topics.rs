@@ -8,7 +8,7 @@ use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
 
 use super::{
     runs::is_by_the_schema,
-    support::{DEADLINE, Scene, weir},
+    support::{DEADLINE, Scene, approval, weir},
 };
 
 /// Sliding windows alone: the worker decides some moments after a record's time, which no window here notices.
@@ -72,7 +72,7 @@ fn traffic(seed: u64, count: usize) -> Vec<Record> {
 fn decided(scene: &Scene) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for record in scene.output("approved") {
-        let segment = record.header("weir-segment").unwrap_or("none").to_owned();
+        let segment = approval(&record)["segment"].as_str().unwrap_or("none").to_owned();
         *counts.entry(format!("{segment} sent")).or_default() += 1;
     }
     for record in scene.output("suppressed") {
@@ -139,8 +139,7 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     let with_history = simulate(&scene, &["--from", &from]);
     assert_eq!(with_history["source"]["records"], 600);
     let sent: u64 = first.iter().filter(|(name, _)| name.ends_with(" sent")).map(|(_, count)| count).sum();
-    let bypassed =
-        scene.output("approved").iter().filter(|record| record.header("weir-counts") == Some("false")).count();
+    let bypassed = scene.output("approved").iter().filter(|record| approval(record)["counts"] == false).count();
     assert!(with_history["source"]["history_sends"].as_u64().unwrap() >= sent - bypassed as u64);
     assert_eq!(positive(simulated(&with_history)), positive(both.clone()));
     let without = simulate(&scene, &["--from", &from, "--approved", "none"]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use weir::{
-    domain::{policy::Mode, shard::IdHash},
+    domain::{policy::Mode, shard::IdHash, time::Time},
     edge::redis::RetryCause,
     worker::record::{Destination, OutputValue},
 };
@@ -105,12 +105,14 @@ struct Sent {
 /// An entry of a history: user's field, time, id.
 type Mark = (Vec<u8>, i64, IdHash);
 
-fn header<'o>(out: &'o Out, name: &str) -> Option<&'o str> {
-    Some(out.headers.iter().find(|(found, _)| *found == name)?.1.as_str())
+/// The decision on an approved record; null on any other.
+fn decision(out: &Out) -> Value {
+    let header = out.headers.iter().find(|(found, _)| *found == "weir-decision");
+    header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 fn decided_at(out: &Out) -> Option<i64> {
-    header(out, "weir-decided-at")?.parse().ok()
+    Some(Time::from_rfc3339(decision(out)["decided_at"].as_str()?)?.millis())
 }
 
 fn mark(entry: &cluster::Sent) -> Mark {
@@ -170,7 +172,7 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
     }
     let of_reason =
         |wanted: &str| outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == wanted)).count();
-    let with = |name: &str, value: &str| outs.iter().filter(|out| header(out, name) == Some(value)).count();
+    let with = |name: &str, value: Value| outs.iter().filter(|out| decision(out)[name] == value).count();
     let by_day = |out: &&&Out| reason(out).is_some_and(|(_, envelope)| envelope["cap"]["name"] == "today");
     Tale {
         intents: asks.len(),
@@ -179,9 +181,9 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         replays: broker.replays(),
         duplicates: of_reason("duplicate"),
         by_day: outs.iter().filter(by_day).count(),
-        bypassed: with("weir-counts", "false"),
-        shadowed: with("weir-verdict", "shadow-suppressed"),
-        later: with("weir-recorded", "later"),
+        bypassed: with("counts", false.into()),
+        shadowed: with("verdict", "shadow-suppressed".into()),
+        later: with("recorded", "later".into()),
         unavailable: of_reason("unavailable"),
         parked: broker.parked,
         owed_full: world.counted(|metrics| metrics.owed_full.get()),
@@ -217,8 +219,7 @@ impl Judge<'_> {
     /// history holds up no other class. And what goes without its history goes ahead of what waited before.
     fn in_order(&mut self, outs: &[&Out]) {
         let goes_ahead = |out: &Out| {
-            header(out, "weir-recorded") == Some("later")
-                || reason(out).is_some_and(|(reason, _)| reason == "unavailable")
+            decision(out)["recorded"] == "later" || reason(out).is_some_and(|(reason, _)| reason == "unavailable")
         };
         let mut last: BTreeMap<(i32, &str, Option<Kind>, &str), i64> = BTreeMap::new();
         for out in outs.iter().filter(|out| !goes_ahead(out)) {
@@ -247,17 +248,17 @@ impl Judge<'_> {
         for out in outs.iter().filter(|out| out.to == Destination::Approved) {
             let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
             let (Some(at), id) = (decided_at(out), IdHash::of(&ask.id)) else {
-                self.broken.push(format!("{ask:?} has no weir-decided-at"));
+                self.broken.push(format!("{ask:?} has no weir-decision"));
                 continue;
             };
             let counts = ask.kind != Kind::Receipt;
-            if header(out, "weir-counts") != Some(if counts { "true" } else { "false" }) {
+            if (decision(out)["counts"] != false) != counts {
                 self.broken.push(format!("{ask:?} counts: {counts}, and the record says {:?}", out.headers));
             }
             if !counts {
                 continue;
             }
-            let later = header(out, "weir-recorded") == Some("later");
+            let later = decision(out)["recorded"] == "later";
             let field = field_of(&ask.user);
             // A send that was asked for before its history went away may have been recorded then.
             let known = if later {

@@ -321,7 +321,8 @@ impl Decision {
     /// The decision that an approved record is, and its intent's id.
     pub fn approval(record: Consumed) -> (String, Self) {
         let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
-        let at_ms = header(&record, "weir-decided-at").unwrap().parse().unwrap();
+        let at: jiff::Timestamp = approval(&record)["decided_at"].as_str().unwrap().parse().unwrap();
+        let at_ms = at.as_millisecond();
         (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
     }
 
@@ -340,6 +341,13 @@ impl Decision {
     pub fn reason(&self) -> &str {
         self.envelope.as_ref().map_or("approved", |envelope| envelope["reason"].as_str().unwrap())
     }
+}
+
+/// The decision that weir put on an approved record: the last header of its name.
+#[track_caller]
+pub fn approval(record: &Consumed) -> Value {
+    let text = header(record, "weir-decision").unwrap_or_else(|| panic!("no decision on {record:?}"));
+    serde_json::from_str(&text).unwrap()
 }
 
 pub fn header(record: &Consumed, name: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use testkit::kafka::{Consumed, Record};
 
-use super::{Scene, header};
+use super::{Scene, approval, header};
 
 /// The header that names a case.
 pub const CASE: &str = "case";
@@ -48,10 +48,17 @@ impl Outcome {
         serde_json::from_slice(self.record.value.as_deref().unwrap()).unwrap()
     }
 
+    /// The decision on an approved intent.
+    #[track_caller]
+    pub fn approval(&self) -> Value {
+        assert_eq!(self.way, Way::Approved, "{:?}", self.record);
+        approval(&self.record)
+    }
+
     /// In a word or two: `approved`, `duplicate`, `cap daily 2/2`, `dead not_json`.
     pub fn verdict(&self) -> String {
         match self.way {
-            Way::Approved => header(&self.record, "weir-verdict").unwrap(),
+            Way::Approved => self.approval()["verdict"].as_str().unwrap().to_owned(),
             Way::Dead => format!("dead {}", header(&self.record, "weir-reason").unwrap()),
             Way::Suppressed => {
                 let envelope = self.envelope();
@@ -68,7 +75,7 @@ impl Outcome {
     #[track_caller]
     pub fn decided_ms(&self) -> i64 {
         match self.way {
-            Way::Approved => header(&self.record, "weir-decided-at").unwrap().parse().unwrap(),
+            Way::Approved => time_ms(&self.approval()["decided_at"]).unwrap(),
             Way::Suppressed => time_ms(&self.envelope()["decided_at"]).unwrap(),
             Way::Dead => panic!("a dead letter is not decided"),
         }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use crate::{
     domain::{
         admit::AdmitBatch,
-        class::{Campaign, Kind},
+        class::{Campaign, ClassNames, ClassNumbers, Kind},
         decide::Answer,
         history::{Entry, pack, unpack},
         segment::{LookupScratch, Membership},
@@ -102,8 +102,13 @@ fn encode(shape: Shape, denied: Denied) -> Case {
     let (drafts, asks) = sitting.gate(batch, decoded, &Metrics::default());
     let answers = answers(&asks, denied);
     case(BATCH, move || {
-        drop(black_box(sitting.outputs(batch, black_box(decoded), &drafts, &answers)));
+        drop(black_box(sitting.outputs(batch, black_box(decoded), &drafts, (&answers, &numbers))));
     })
+}
+
+/// The numbers of a class, as a store knows them.
+fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
+    Some((Kind(12), Campaign(345)))
 }
 
 /// All that the worker itself does with a batch between poll and produce, a quarter of which is suppressed.
@@ -120,7 +125,7 @@ fn whole() -> Case {
         let (drafts, asks): (_, AdmitBatch<'_>) = sitting.gate(&batch, &decoded, &metrics);
         black_box(sitting.otherwise(&drafts));
         black_box(&asks);
-        drop(black_box(sitting.outputs(&batch, &decoded, &drafts, &answered)));
+        drop(black_box(sitting.outputs(&batch, &decoded, &drafts, (&answered, &numbers))));
         drop(black_box(progress_of(&batch)));
     })
 }

@@ -11,7 +11,10 @@ use rdkafka::{
 use serde_json::Value;
 
 use super::summary::{Kind, Summary};
-use crate::{domain::header::HeaderName, edge::kafka::client::KafkaOptions};
+use crate::{
+    domain::{decision_header::DecisionHeader, decode::Header, header::HeaderName},
+    edge::kafka::client::KafkaOptions,
+};
 
 /// How long one look waits for records.
 const POLL: Duration = Duration::from_millis(100);
@@ -61,7 +64,10 @@ impl Watcher {
                     envelope["cap"]["name"].as_str().map_or_else(|| reason.to_owned(), |cap| format!("cap {cap}"));
                 summary.add(Kind::Suppressed, segment, &why, text);
             } else {
-                let segment = header(HeaderName::Segment).unwrap_or_else(|| "(none)".to_owned());
+                let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+                let headers = headers.map(|header| Header { key: header.key.as_bytes(), value: header.value });
+                let decision = DecisionHeader::of(headers).context("an approved record without its decision")??;
+                let segment = decision.segment.as_deref().unwrap_or("(none)");
                 let with_headers = || match message.headers() {
                     None => text(),
                     Some(headers) => {
@@ -72,7 +78,7 @@ impl Watcher {
                         format!("{}\n{}", text(), lines.trim_end())
                     }
                 };
-                summary.add(Kind::Approved, &segment, "approved", with_headers);
+                summary.add(Kind::Approved, segment, "approved", with_headers);
             }
         }
         Ok(())

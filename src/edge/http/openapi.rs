@@ -105,7 +105,7 @@ fn example_intent() -> Value {
 
 fn example_decision() -> Value {
     json!({
-        "schema": "weir.decision/1", "verdict": "suppressed", "reason": "cap",
+        "schema": "weir.decision/2", "verdict": "suppressed", "reason": "cap",
         "intent_id": "spring-42-1", "user_id": "42", "segment": "new",
         "cap": {"name": "daily", "limit": 2, "window": "24h", "used": 2},
         "eligible_at": "2026-11-21T08:00:00.000Z", "decided_at": "2026-11-20T09:00:00.000Z",

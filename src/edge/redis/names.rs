@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use foldhash::fast::RandomState;
 
-use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, packing::ClassNumbers, script::Script, trouble::Trouble,
-};
+use super::{cluster::Cluster, keyspace::Keyspace, node::Request, script::Script, trouble::Trouble};
 use crate::domain::{
-    class::{Campaign, ClassNames, Kind, KindNames, KindTable, table_name},
+    class::{Campaign, ClassNames, ClassNumbers, Kind, KindNames, KindTable, table_name},
     history::Entry,
 };
 
@@ -25,7 +23,6 @@ pub(super) struct Names {
     kinds_by_key: HashMap<Box<[u8]>, Kind, RandomState>,
     campaigns: HashMap<Box<str>, Campaign, RandomState>,
     campaign_names: HashMap<Campaign, Box<str>>,
-    key: Vec<u8>,
 }
 
 impl Names {
@@ -35,7 +32,7 @@ impl Names {
     }
 
     /// The numbers of a class, where both are known.
-    fn numbers(&mut self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+    pub(super) fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
         let kind = self.kind(class)?;
         let campaign = match class.campaign {
             None => Campaign::NONE,
@@ -44,12 +41,11 @@ impl Names {
         Some((kind, campaign))
     }
 
-    fn kind(&mut self, class: &ClassNames<'_>) -> Option<Kind> {
+    fn kind(&self, class: &ClassNames<'_>) -> Option<Kind> {
         if class.channel.is_none() && class.category.is_none() {
             return Some(Kind::NONE);
         }
-        kind_key(&mut self.key, class);
-        self.kinds_by_key.get(self.key.as_slice()).copied()
+        self.kinds_by_key.get(kind_key(class).as_slice()).copied()
     }
 
     /// The numbers of all these classes, in order; new names are given numbers. `None`, with the reason, for
@@ -72,7 +68,7 @@ impl Names {
     }
 
     /// The numbers of each class. A batch has few classes, so each is looked up once.
-    fn numbers_of_all(&mut self, classes: &[ClassNames<'_>]) -> Vec<Option<ClassNumbers>> {
+    fn numbers_of_all(&self, classes: &[ClassNames<'_>]) -> Vec<Option<ClassNumbers>> {
         let mut known: HashMap<ClassNames<'_>, Option<ClassNumbers>, RandomState> = HashMap::default();
         classes.iter().map(|class| *known.entry(*class).or_insert_with(|| self.numbers(class))).collect()
     }
@@ -104,8 +100,7 @@ impl Names {
                 for names in kinds {
                     let class =
                         ClassNames { channel: names.0.as_deref(), category: names.1.as_deref(), campaign: None };
-                    kind_key(&mut self.key, &class);
-                    self.kinds_by_key.entry(self.key.as_slice().into()).or_insert(Kind::OVERFLOW);
+                    self.kinds_by_key.entry(kind_key(&class).into()).or_insert(Kind::OVERFLOW);
                 }
             }
         }
@@ -144,8 +139,7 @@ impl Names {
         for number in (1..).take(self.kinds.len()) {
             if let Some((channel, category)) = self.kinds.names(Kind(number)) {
                 let class = ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: None };
-                kind_key(&mut self.key, &class);
-                self.kinds_by_key.insert(self.key.as_slice().into(), Kind(number));
+                self.kinds_by_key.insert(kind_key(&class).into(), Kind(number));
             }
         }
         Ok(())
@@ -266,9 +260,9 @@ fn campaign_field(name: &str) -> Vec<u8> {
     format!("={name}").into_bytes()
 }
 
-/// The same as bytes for the lane's own look-ups, without allocation: presence, length and text of each name.
-fn kind_key(key: &mut Vec<u8>, class: &ClassNames<'_>) {
-    key.clear();
+/// The same as bytes for the lane's own look-ups: presence, length and text of each name.
+fn kind_key(class: &ClassNames<'_>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
     for name in [class.channel, class.category] {
         match name.map(table_name) {
             None => key.push(0),
@@ -279,4 +273,5 @@ fn kind_key(key: &mut Vec<u8>, class: &ClassNames<'_>) {
             }
         }
     }
+    key
 }

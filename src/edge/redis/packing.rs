@@ -10,15 +10,12 @@ use sets::Ways;
 use super::plan::Planned;
 use crate::domain::{
     admit::Ask,
-    class::{Campaign, Kind},
+    class::ClassNumbers,
     decide::MAX_AHEAD_MS,
     history::{EPOCH_MS, MAX_ENTRY_MS},
     shard::Field,
     time::Time,
 };
-
-/// A send's class, in numbers.
-pub(super) type ClassNumbers = (Kind, Campaign);
 
 /// Bytes of most sends in a call.
 const SEND_BYTES: usize = 18;

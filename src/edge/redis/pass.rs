@@ -11,7 +11,7 @@ use super::{
     names::Names,
     node::{Reply, Request},
     open::ask_epochs,
-    packing::{CapSets, ClassNumbers, Terms, pack_call, script_time},
+    packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
     reply::{Outcome, read_reply},
     script::Script,
@@ -20,7 +20,12 @@ use super::{
     trouble::{Pace, Trouble},
 };
 use crate::{
-    domain::{admit::AdmitBatch, class::ClassNames, decide::Answer, shard::Place},
+    domain::{
+        admit::AdmitBatch,
+        class::{ClassNames, ClassNumbers},
+        decide::Answer,
+        shard::Place,
+    },
     worker::ports::StoreError,
 };
 

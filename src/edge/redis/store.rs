@@ -20,7 +20,13 @@ use super::{
 };
 use crate::{
     domain::{
-        admit::AdmitBatch, decide::Answer, named_history::NamedHistory, owed::OwedSend, shard::UserHash, time::Time,
+        admit::AdmitBatch,
+        class::{ClassNames, ClassNumbers},
+        decide::Answer,
+        named_history::NamedHistory,
+        owed::OwedSend,
+        shard::UserHash,
+        time::Time,
     },
     worker::ports::{Histories, Store, StoreError},
 };
@@ -142,6 +148,10 @@ impl Store for RedisStore {
             return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
         }
         result
+    }
+
+    fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        self.names.numbers(class)
     }
 
     fn shards(&self) -> u16 {

@@ -127,10 +127,10 @@ pub struct CampaignView {
     pub next_at: Option<Time>,
 }
 
-/// A decision on one intent: the envelope `weir.decision/1`.
+/// A decision on one intent: the envelope `weir.decision/2`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Decision {
-    /// Name and version of this shape: `weir.decision/1`.
+    /// Name and version of this shape: `weir.decision/2`.
     pub schema: String,
     /// `approved`, `suppressed`, or `shadow-suppressed`: sent because the policy only reports.
     pub verdict: String,

@@ -13,10 +13,9 @@ use super::{
 };
 use crate::{
     domain::{
-        class::ClassNames,
+        approved::{self, ApprovedRecord},
         decode::{Header, decode},
         fields::FieldMap,
-        header::HeaderName,
         shard::{OriginMark, UserHash},
         time::Time,
     },
@@ -39,37 +38,6 @@ pub(super) struct History<'h> {
     pub(super) from: &'h PastSource,
     pub(super) since: Between,
     pub(super) fields: &'h Arc<FieldMap>,
-}
-
-/// What weir wrote beside an approved record.
-#[derive(Debug, Default)]
-struct Stamp<'r> {
-    at: Option<Time>,
-    class: Option<(Option<String>, Option<String>, Option<String>)>,
-    cost: Option<u8>,
-    counts: Option<&'r [u8]>,
-}
-
-impl<'r> Stamp<'r> {
-    /// The last header of a name counts: a record's own stand in front of weir's.
-    fn of(record: &RecordView<'r>) -> Self {
-        let mut stamp = Self::default();
-        for (key, value) in record.header_pairs() {
-            let Some(value) = value else { continue };
-            let text = || std::str::from_utf8(value).ok();
-            let is = |name: HeaderName| key == name.as_str().as_bytes();
-            if is(HeaderName::DecidedAt) {
-                stamp.at = text().and_then(|text| text.parse().ok()).and_then(Time::from_millis);
-            } else if is(HeaderName::Class) {
-                stamp.class = serde_json::from_slice(value).ok();
-            } else if is(HeaderName::Cost) {
-                stamp.cost = text().and_then(|text| text.parse().ok());
-            } else if is(HeaderName::Counts) {
-                stamp.counts = Some(value);
-            }
-        }
-        stamp
-    }
 }
 
 impl History<'_> {
@@ -129,23 +97,15 @@ impl History<'_> {
     }
 
     fn record(&self, record: &RecordView<'_>, stores: &[&EmbeddedStore]) -> u64 {
-        let stamp = Stamp::of(record);
-        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
-        let Ok(intent) = decode(record.value, headers, self.fields) else { return 0 };
-        let Some(at) = stamp.at.filter(|at| self.since.covers(*at)) else { return 0 };
-        if stamp.counts == Some(b"false") {
+        let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
+        let Ok(ApprovedRecord::Counts(sent)) = approved::read(record.value, headers, self.fields) else { return 0 };
+        let approved::Sent { user, id, at, cost, .. } = sent;
+        if !self.since.covers(at) {
             return 0;
         }
-        let class = match &stamp.class {
-            None => intent.class(),
-            Some((channel, category, campaign)) => {
-                ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: campaign.as_deref() }
-            }
-        };
         // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
         let origin = OriginMark::of("approved", record.partition, record.offset);
-        let cost = stamp.cost.unwrap_or(intent.cost);
-        remember(stores, intent.user, &PastSend { at, id: intent.id_hash, origin, class, cost })
+        remember(stores, user, &PastSend { at, id, origin, class: sent.class(), cost })
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn note(&mut self, job: &Job<Batch, ()>) {
         for (index, output) in job.outputs.iter().enumerate().filter(|(_, output)| output.to != Destination::Nowhere) {
-            let later = output.headers.contains(&("weir-recorded", "later".to_owned()));
+            let later = output.headers.iter().any(|(_, value)| value.contains(r#""recorded":"later""#));
             self.outputs.insert(job.records.0[index].0, (output.to, later));
         }
     }
