@@ -1,17 +1,52 @@
-//! What is in files, or in S3 in their place: policy and segments.
+//! What is in files, or in S3 in their place: settings, policy and segments.
 
 use std::sync::Arc;
 
-use super::report::{Finding, Report};
+use super::{
+    Reach,
+    report::{Finding, Report},
+};
 use crate::{
     cli::assemble,
-    config::Settings,
+    config::{Settings, Source},
     domain::{policy::Policy, segment::SegmentSet},
     edge::{policy_file::source::PolicySource, segments::SegmentSource},
     worker::refresh::Source as _,
 };
 
-pub(super) async fn policy(settings: &Settings, report: &mut Report) -> Option<Arc<Policy>> {
+/// Settings that contradict each other.
+pub(super) fn settings(settings: &Settings, report: &mut Report) {
+    if let Err(error) = assemble::fields(settings) {
+        report.add(Finding::Invalid, "configuration", error.to_string());
+    }
+    if let Err(error) = assemble::lanes_and_memory(settings) {
+        report.add(Finding::Invalid, "configuration", error.to_string());
+    }
+    if let Err(error) = assemble::redis(&settings.redis) {
+        report.add(Finding::Invalid, "configuration", error.to_string());
+    }
+}
+
+/// Whether a source is not to be read, which is reported.
+fn is_skipped(source: &Source, what: &'static str, reach: Reach, report: &mut Report) -> bool {
+    match (source, reach) {
+        (Source::File(_), _) | (Source::S3 { .. }, Reach::Everything) => false,
+        (Source::S3 { .. }, Reach::Files) => {
+            report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
+            true
+        }
+    }
+}
+
+/// How an error of a source counts: one that may be gone in a moment is the store's, any other is in what it holds.
+fn finding<S: crate::worker::refresh::Source>(error: &S::Error) -> Finding {
+    if S::is_temporary(error) { Finding::Error } else { Finding::Invalid }
+}
+
+pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<Policy>> {
+    if is_skipped(&settings.policy.source, "policy", reach, report) {
+        return None;
+    }
     let object = assemble::object(&settings.policy.source, &settings.s3).await;
     let read = match PolicySource::new(object, assemble::history_ms(&settings.redis)) {
         Ok(mut source) => source.load().await,
@@ -24,13 +59,16 @@ pub(super) async fn policy(settings: &Settings, report: &mut Report) -> Option<A
             policy
         }
         Err(error) => {
-            report.add(Finding::Error, "policy", error.to_string());
+            report.add(finding::<PolicySource>(&error), "policy", error.to_string());
             None
         }
     }
 }
 
-pub(super) async fn segments(settings: &Settings, report: &mut Report) -> Option<Arc<SegmentSet>> {
+pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<SegmentSet>> {
+    if is_skipped(&settings.segments.source, "segments", reach, report) {
+        return None;
+    }
     let object = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     match SegmentSource::new(object, prefix).load().await {
@@ -42,7 +80,7 @@ pub(super) async fn segments(settings: &Settings, report: &mut Report) -> Option
             set
         }
         Err(error) => {
-            report.add(Finding::Error, "segments", error.to_string());
+            report.add(finding::<SegmentSource>(&error), "segments", error.to_string());
             None
         }
     }
@@ -54,7 +92,7 @@ pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
         let message = format!(
             "the policy does not name the segment {name}: add [segments.{name}], or its users are under [default]"
         );
-        report.add(Finding::Error, "policy", message);
+        report.add(Finding::Invalid, "policy", message);
     }
     for name in policy.absent(&names) {
         let message =
@@ -65,6 +103,6 @@ pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
         let (first, second) = (names[overlap.first], names[overlap.second]);
         let message =
             format!("{} users are in both {first} and {second}: build the set anew, each user in one", overlap.users);
-        report.add(Finding::Error, "segments", message);
+        report.add(Finding::Invalid, "segments", message);
     }
 }
