@@ -5,6 +5,10 @@ mod support;
 
 use std::process::{Command, Output};
 
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, ResourceSpecifier},
+    client::DefaultClientContext,
+};
 use serde_json::{Value, json};
 use support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
 use testkit::{redis::RedisServer, stack::Stack};
@@ -213,6 +217,28 @@ fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that
     check(&scene, &config.replace("[redis]", "[redis]\nhistory = \"7d\"")).is_fine();
 }
 
+/// A topic's `retention.ms`.
+fn retention(scene: &Scene, topic: &str) -> String {
+    let admin: AdminClient<DefaultClientContext> = scene.kafka.config().create().unwrap();
+    let topic = scene.topic(topic);
+    let resource = [ResourceSpecifier::Topic(&topic)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answers = runtime.block_on(admin.describe_configs(&resource, &AdminOptions::new())).unwrap();
+    let entries = &answers[0].as_ref().unwrap().entries;
+    entries.iter().find(|entry| entry.name == "retention.ms").unwrap().value.clone().unwrap()
+}
+
+#[test]
+fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let mut scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
+    scene.build_segments(&SEGMENTS);
+    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
+    scene.env.push(("WEIR__REDIS__HISTORY", "9d".into()));
+    wait_ready(&scene.worker("i"));
+    assert_eq!(retention(&scene, "approved"), "777600000");
+}
+
 #[test]
 fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_rebuild_needs() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
@@ -232,6 +258,9 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
         assert_eq!(scene.kafka.partitions(&scene.topic(topic)).unwrap(), 2);
     }
     assert!(scene.kafka.partitions(&scene.topic("intents")).is_err(), "the intents topic belongs to its publishers");
+    for topic in ["approved", "refunds"] {
+        assert_eq!(retention(&scene, topic), "691200000", "{topic} is kept for redis.history");
+    }
     assert!(redis.query::<i64>(&["DBSIZE"]).unwrap() > 64, "the keyspace is there");
     scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
     check(&scene, &config).is_fine();
