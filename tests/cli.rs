@@ -9,8 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use support::{POLICY, SEGMENTS, Scene, TOPICS, weir};
-use testkit::{redis::RedisServer, stack::Stack};
+use support::{POLICY, weir};
 
 fn run(args: &[&str], folder: &Path) -> Output {
     Command::new(weir()).args(args).current_dir(folder).output().unwrap()
@@ -168,89 +167,5 @@ fn segments_are_built_shown_and_asked() {
         }
     }
     let (_, err) = says(&["segments", "inspect", manifest], folder.path(), 1);
-    is_a_paragraph(&err);
-}
-
-/// What `weir check` found: exit code, and `finding what: message` lines.
-fn check(scene: &Scene, config: &str) -> (i32, Vec<String>, String) {
-    std::fs::write(scene.path("weir.toml"), config).unwrap();
-    let output = run(&["check", "--config", "weir.toml", "--output", "json"], scene.folder.path());
-    let err = String::from_utf8(output.stderr).unwrap();
-    let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {err}"));
-    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
-    let lines =
-        lines.iter().map(|line| format!("{} {}: {}", text(line, "finding"), text(line, "what"), text(line, "message")));
-    (output.status.code().unwrap(), lines.collect(), err)
-}
-
-#[test]
-fn check_finds_each_thing_that_is_wrong_and_what_is_right() {
-    let stack = Stack::shared();
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(stack.kafka().clone(), vec![redis.url()], "check", 3, POLICY);
-    let good = scene.config("check");
-    let errors = |config: &str| {
-        let (code, lines, err) = check(&scene, config);
-        let errors: Vec<String> = lines.into_iter().filter(|line| line.starts_with("error ")).collect();
-        assert_eq!(code, if errors.is_empty() { 0 } else { 2 }, "{errors:?} {err}");
-        if code == 2 {
-            is_a_paragraph(&err);
-        }
-        errors
-    };
-    #[track_caller]
-    fn one(errors: &[String], words: &[&str]) {
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        for word in words {
-            assert!(errors[0].contains(word), "{errors:?} should say {word}");
-        }
-    }
-
-    // Nothing is changed: without a keyspace there is an error, and still none afterwards.
-    for _ in 0..2 {
-        one(&errors(&good), &["error redis:"]);
-    }
-    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
-    says(&["check", "--config", "weir.toml", "--create"], scene.folder.path(), 0);
-    assert_eq!(errors(&good), Vec::<String>::new());
-    let (out, err) = says(&["check", "--config", "weir.toml"], scene.folder.path(), 0);
-    assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")) && err.is_empty(), "{out}");
-    for topic in TOPICS {
-        assert!(out.contains(&format!("{}: 3 partitions", scene.topic(topic))), "{out}");
-    }
-
-    one(&errors(&good.replace("-dead\"", "-gone\"")), &["error kafka:", "-gone"]);
-    let kafka_away = good.replace(scene.kafka.bootstrap(), "127.0.0.1:1");
-    one(&errors(&kafka_away), &["error kafka:", "127.0.0.1:1"]);
-    one(&errors(&good.replace("manifest.json", "nowhere.json")), &["error segments:", "nowhere.json"]);
-
-    scene.write_policy(&POLICY.replace("[default]", "[defualt]"));
-    let found = errors(&good);
-    assert!(found.iter().all(|line| line.starts_with("error policy: ") && line.contains("policy.toml")), "{found:?}");
-    assert!(!found.is_empty());
-    scene.write_policy(&POLICY.replace("segments.staff", "segments.stuff"));
-    one(&errors(&good), &["error policy:", "does not name the segment staff"]);
-    scene.write_policy(POLICY);
-
-    redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"]).unwrap();
-    one(&errors(&good), &["error redis:", "allkeys-lru", "noeviction"]);
-    redis.cli(&["config", "set", "maxmemory-policy", "noeviction"]).unwrap();
-    assert_eq!(errors(&good), Vec::<String>::new());
-    let port = redis.port();
-    drop(redis);
-    one(&errors(&good), &["error redis:", &port.to_string()]);
-
-    // Users in two segments can only come from elsewhere: `segments build` refuses them.
-    let manifest = scene.path("segments/manifest.json");
-    let mut set: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
-    for field in ["object", "bytes", "sha256", "cardinality"] {
-        set["segments"][1][field] = set["segments"][0][field].clone();
-    }
-    std::fs::write(&manifest, set.to_string()).unwrap();
-    let found = errors(&good);
-    let said = found.iter().find(|line| line.starts_with("error segments:")).unwrap();
-    let users = SEGMENTS[0].1.end;
-    assert!(said.contains(&format!("{users} users are in both")), "{found:?}");
-    let (_, err) = says(&["check", "--config", "nowhere.toml"], scene.folder.path(), 2);
     is_a_paragraph(&err);
 }

@@ -12,7 +12,10 @@ use crate::{
     },
     edge::{
         http::{HttpOptions, Token},
-        kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
+        kafka::{
+            client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
+            topics::NewTopics,
+        },
         object_store::{Location, S3Credentials, S3Options, StoredObject},
         redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
     },
@@ -54,6 +57,12 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         records_a_call: RECORDS_A_CALL,
         commit_interval: COMMIT_INTERVAL,
     }
+}
+
+/// How topics are made.
+#[must_use]
+pub fn new_topics(settings: &Settings) -> NewTopics {
+    NewTopics { partitions: settings.kafka.create_partitions, retention_ms: history_ms(&settings.redis) }
 }
 
 /// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than

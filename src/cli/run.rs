@@ -297,7 +297,7 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
     match error.downcast() {
         Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
             tracing::info!(?topics, "creating missing topics");
-            Ok(topics::create(kafka, &topics, settings.kafka.create_partitions).await?)
+            Ok(topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
         }
         Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
         Ok(error) => Err(error.into()),

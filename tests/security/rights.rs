@@ -95,10 +95,26 @@ fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
 }
 
 #[test]
-fn check_says_which_right_it_lacks_itself() {
-    let scene = STAGE.scene("checker", Door::Mutual("checker"));
+fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_itself() {
+    let mut scene = STAGE.scene("checker", Door::Mutual("checker"));
     STAGE.grant("checker", &STAGE.lines("kafka run", &scene));
     let (exit, said) = check(&scene, &[], &["--create"]);
     assert_eq!(exit, Exit::Code(0), "{said}");
     assert!(said.contains(&format!("DESCRIBE_CONFIGS on the topic {}", scene.topic("intents"))), "{said}");
+    assert!(said.contains("a transaction can be opened"), "{said}");
+
+    // With everything but the transactional ids: nothing but opening a transaction shows it.
+    let run = STAGE.lines("kafka run", &scene);
+    let kept: Vec<String> = run.iter().filter(|line| !line.contains("--transactional-id")).cloned().collect();
+    STAGE.grant("check-no-transaction", &[kept, STAGE.lines("kafka check", &scene)].concat());
+    scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
+    STAGE.come_by(&mut scene, Door::Mutual("check-no-transaction"));
+    let (exit, said) = check(&scene, &[], &[]);
+    assert_eq!(exit, Exit::Code(1), "{said}");
+    let wrong: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();
+    let named = format!("grant WRITE on the transactional ids {}-i-* (--resource-pattern-type prefixed)", scene.name);
+    assert!(wrong.len() == 1 && wrong[0].contains(&named), "{said}");
+    // At least once there are no transactions.
+    let (exit, said) = check(&scene, &[("WEIR__KAFKA__DELIVERY", "at_least_once")], &[]);
+    assert_eq!(exit, Exit::Code(0), "{said}");
 }

@@ -118,9 +118,10 @@ impl Scene {
 
     /// Makes the topics, with so many partitions: intents, approved, suppressed, dead letters.
     pub fn create_topics(&self, partitions: [i32; 4]) {
-        let sizes: &[(&str, &str)] = &[("max.message.bytes", "9000000")];
+        // What is approved is kept for as long as the history, as weir check wants it.
+        let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
         for (topic, partitions) in TOPICS.iter().zip(partitions) {
-            self.kafka.create_topic_with(&self.topic(topic), partitions, sizes).unwrap();
+            self.kafka.create_topic_with(&self.topic(topic), partitions, settings).unwrap();
         }
     }
 

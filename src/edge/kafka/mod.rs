@@ -11,6 +11,8 @@ pub mod rights;
 pub mod sink;
 pub mod source;
 pub mod span;
+pub mod topic_settings;
 pub mod topics;
+pub mod transaction;
 pub mod waves;
 pub mod witness;

@@ -21,7 +21,7 @@ use crate::worker::ports::{CommitError, CommitTimes};
 /// How long one step (flush, offsets, commit, abort) may take: below the transaction's own time-out.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the first contact with the transaction coordinator may take. It waits for what a predecessor left open.
-const INIT_TIMEOUT: Duration = Duration::from_secs(25);
+pub(super) const INIT_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long delivery errors may stay unseen while flushing.
 const FLUSH_SLICE: Duration = Duration::from_millis(200);
 /// How long an abort waits at a time, and how long the reports of what it gave up are taken in between.

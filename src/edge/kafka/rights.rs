@@ -19,6 +19,11 @@ pub enum Right {
     ReadGroup(String),
     /// To write in transactions of this id.
     WriteTransactionalId(String),
+    /// To write in transactions of the ids that begin so.
+    WriteTransactionalIds {
+        /// What they begin with.
+        prefix: String,
+    },
     /// To write without transactions, each record once.
     IdempotentWrite,
 }
@@ -33,6 +38,9 @@ impl std::fmt::Display for Right {
             Self::DescribeConfigs(topic) => write!(f, "DESCRIBE_CONFIGS on the topic {topic}"),
             Self::ReadGroup(group) => write!(f, "READ on the group {group}"),
             Self::WriteTransactionalId(id) => write!(f, "WRITE on the transactional id {id}"),
+            Self::WriteTransactionalIds { prefix } => {
+                write!(f, "WRITE on the transactional ids {prefix}* (--resource-pattern-type prefixed)")
+            }
             Self::IdempotentWrite => f.write_str("IDEMPOTENT_WRITE on the cluster, or WRITE on an output topic"),
         }
     }

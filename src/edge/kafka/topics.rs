@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
@@ -13,11 +13,12 @@ use rdkafka::{
 use super::{
     client::{KafkaOptions, not_made},
     rights::{Right, Rights},
+    topic_settings,
     witness::Witness,
 };
 
 /// How long one answer of a broker may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many lines of its log a client that failed is asked for.
 const MAX_EVENTS: usize = 128;
@@ -62,7 +63,12 @@ pub enum TopicError {
         rights: Vec<Right>,
     },
     /// Topics are missing.
-    #[error("the topics {} do not exist at {brokers}: create them, or set kafka.create_topics = true for development", topics.join(", "))]
+    #[error(
+        "the topics {} do not exist at {brokers}. weir check --create creates those that weir owns (approved, suppressed, dead \
+         letters, refunds); the intents topic belongs to its publishers: create it with kafka-topics.sh --create. For \
+         development, kafka.create_topics = true lets weir run create all of them",
+        topics.join(", ")
+    )]
     Missing {
         /// Where.
         brokers: String,
@@ -77,6 +83,17 @@ pub enum TopicError {
         /// Why.
         reason: String,
     },
+    /// No transaction could be opened.
+    #[error(
+        "no transaction can be opened at {brokers}: {reason}. Check the broker's log and transaction.state.log.replication.factor: a \
+         cluster with fewer brokers than that cannot have transactions"
+    )]
+    NoTransaction {
+        /// Where.
+        brokers: String,
+        /// Why.
+        reason: String,
+    },
     /// The client could not be made.
     #[error("the Kafka client cannot be made: {0}. Check [kafka.properties]")]
     Client(String),
@@ -85,29 +102,44 @@ pub enum TopicError {
 /// Partitions of each topic.
 pub type Partitions = BTreeMap<String, usize>;
 
-/// The topics that must exist, with their number of partitions.
+/// Which of the topics that a worker needs are there.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// Those that exist.
+    pub found: Partitions,
+    /// Those that do not.
+    pub missing: Vec<String>,
+}
+
+/// Looks for the topics that a worker needs: intents, outputs and refunds.
 ///
 /// # Errors
-/// A broker cannot be asked, or topics are missing.
-pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
+/// A broker cannot be asked, or hides a topic.
+pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     let consumer = asking(&options.client())?;
     let metadata =
         consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
     let known: Partitions =
         metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
-    let (mut found, mut missing) = (Partitions::new(), Vec::new());
+    let mut inventory = Inventory::default();
     for topic in options.topics().into_iter().chain(options.refunds.as_deref()) {
         match known.get(topic) {
             Some(&partitions) if partitions > 0 => {
-                found.insert(topic.to_owned(), partitions);
+                inventory.found.insert(topic.to_owned(), partitions);
             }
-            Some(_) | None => missing.push(topic.to_owned()),
+            Some(_) | None => inventory.missing.push(topic.to_owned()),
         }
     }
-    let hidden = hidden(options, &consumer, &missing)?;
-    if !hidden.is_empty() {
-        return Err(not_allowed(options, hidden));
-    }
+    let hidden = hidden(options, &consumer, &inventory.missing)?;
+    if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
+}
+
+/// The topics that must exist, with their number of partitions.
+///
+/// # Errors
+/// A broker cannot be asked, or topics are missing.
+pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
+    let Inventory { found, missing } = look(options)?;
     if missing.is_empty() {
         Ok(found)
     } else {
@@ -157,7 +189,7 @@ fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> T
     }
 }
 
-fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicError {
+pub(super) fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicError {
     TopicError::NotAllowed { brokers: options.brokers.clone(), rights }
 }
 
@@ -187,21 +219,39 @@ pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
 }
 
-fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, TopicError> {
+/// A client for requests about topics as a whole.
+pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, TopicError> {
     options.client().create().map_err(|error| TopicError::Client(not_made(&error)))
+}
+
+/// How topics are made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTopics {
+    /// Partitions of each.
+    pub partitions: i32,
+    /// How long the topics that a rebuild reads keep their records at the least, in milliseconds: `redis.history`.
+    pub retention_ms: i64,
 }
 
 /// Makes the topics that are missing, with the broker's default replication.
 ///
 /// # Errors
 /// A topic could not be made.
-pub async fn create(options: &KafkaOptions, topics: &[String], partitions: i32) -> Result<(), TopicError> {
-    let new = |topic| NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
+    let retention = how.retention_ms.to_string();
+    let rebuilt_from = topic_settings::rebuilt_from(options);
     let wanted: Vec<NewTopic<'_>> = topics
         .iter()
         .map(|topic| {
+            let mut new = NewTopic::new(topic, how.partitions, TopicReplication::Fixed(-1));
             // An output is larger than its intent.
-            if *topic == options.intents { new(topic) } else { new(topic).set("max.message.bytes", OUTPUT_MAX_BYTES) }
+            if *topic != options.intents {
+                new = new.set("max.message.bytes", OUTPUT_MAX_BYTES);
+            }
+            if rebuilt_from.contains(&topic.as_str()) {
+                new = new.set(topic_settings::RETENTION_MS, &retention);
+            }
+            new
         })
         .collect();
     let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
@@ -219,32 +269,4 @@ pub async fn create(options: &KafkaOptions, topics: &[String], partitions: i32) 
         }
     }
     Ok(())
-}
-
-/// The largest record that each topic takes, in bytes, as far as the broker tells.
-///
-/// # Errors
-/// The broker cannot be asked, or does not allow it.
-pub async fn max_message_bytes(options: &KafkaOptions) -> Result<BTreeMap<String, u64>, TopicError> {
-    let topics = options.topics();
-    let resources: Vec<ResourceSpecifier<'_>> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
-    let settings = AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT));
-    let answers = admin(options)?
-        .describe_configs(&resources, &settings)
-        .await
-        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
-    let (mut sizes, mut hidden) = (BTreeMap::new(), Vec::new());
-    for (topic, answer) in topics.iter().zip(answers) {
-        // A refusal comes as a topic without settings.
-        if answer.as_ref().map_or(true, |config| config.entries.is_empty()) {
-            hidden.push(Right::DescribeConfigs((*topic).to_owned()));
-        }
-        let value = answer.ok().and_then(|config| {
-            config.entries.into_iter().find(|entry| entry.name == "max.message.bytes").and_then(|entry| entry.value)
-        });
-        if let Some(bytes) = value.and_then(|value| value.parse().ok()) {
-            sizes.insert((*topic).to_owned(), bytes);
-        }
-    }
-    if hidden.is_empty() { Ok(sizes) } else { Err(not_allowed(options, hidden)) }
 }

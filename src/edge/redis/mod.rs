@@ -34,7 +34,7 @@ mod watch;
 pub use address::NodeAddr;
 pub use keyspace::{FORMAT, Keyspace, Meta};
 pub use network::{Boxed, Link, Network, Tcp};
-pub use open::{Birth, Opened, open};
+pub use open::{Birth, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };

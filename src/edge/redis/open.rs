@@ -85,6 +85,39 @@ pub async fn open(
     Ok(Opened { keyspace: Arc::new(keyspace), lost, warnings })
 }
 
+/// What [`look`] finds.
+#[derive(Debug, Clone)]
+pub struct Looked {
+    /// The keyspace; `None` where the next start has to make it, or to finish it.
+    pub keyspace: Option<Opened>,
+    /// What works, but should be changed; each says what to do.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at the servers and for the keyspace as [`open`] does, and changes nothing.
+///
+/// # Errors
+/// As [`open`].
+pub async fn look(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, birth: Birth) -> Result<Looked, StoreError> {
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    // Only `claim` would make it.
+    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours), WhenMissing::Create).await?;
+    let warnings = servers::check(&mut cluster).await?;
+    let Some((meta, state)) = found else { return Ok(Looked { keyspace: None, warnings }) };
+    compare(options, &meta)?;
+    let keyspace = match state {
+        State::Creating => None,
+        State::Ready => {
+            let keyspace = Arc::new(Keyspace::new(&options.prefix, meta));
+            let (lost, _) = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+            Some(Opened { keyspace, lost, warnings: Vec::new() })
+        }
+    };
+    Ok(Looked { keyspace, warnings })
+}
+
 /// The meta key that is there, or `None` where there is nothing at all and it may be made.
 async fn find(
     cluster: &mut Cluster,

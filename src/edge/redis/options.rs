@@ -53,6 +53,8 @@ pub enum Tuning {
     Advise,
     /// Set it where allowed (`redis.tune`).
     Set,
+    /// Look, and say that the next start sets it (`redis.tune`).
+    Announce,
 }
 
 /// All of `[redis]`, checked.

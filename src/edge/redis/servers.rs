@@ -70,20 +70,26 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
     if value.is_some_and(|value| value >= LISTPACK_VALUE_BYTES) {
         return Ok(());
     }
-    if cluster.options().tuning == Tuning::Set {
-        let mut command = cmd("CONFIG");
-        command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
-        match cluster.ask_node(node, command).await {
-            Ok(_) => return Ok(()),
-            Err(trouble) => return unreadable(trouble, "hash-max-listpack-value", "1024", out),
+    let known = value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
+    let costs = format!("{node}: hash-max-listpack-value is {known}, and histories take half as much memory again");
+    match cluster.options().tuning {
+        Tuning::Set => {
+            let mut command = cmd("CONFIG");
+            command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
+            if let Err(trouble) = cluster.ask_node(node, command).await {
+                return unreadable(trouble, "hash-max-listpack-value", "1024", out);
+            }
         }
+        Tuning::Announce => {
+            out.push(format!(
+                "{costs}: weir run sets it to {LISTPACK_VALUE_BYTES} where the server lets it (redis.tune)"
+            ));
+        }
+        Tuning::Advise => out.push(format!(
+            "{costs}: put hash-max-listpack-value {LISTPACK_VALUE_BYTES} (before Redis 7: hash-max-ziplist-value) into \
+             redis.conf or the parameter group, or set redis.tune = true"
+        )),
     }
-    let value = value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
-    out.push(format!(
-        "{node}: hash-max-listpack-value is {value}, and histories take half as much memory again: put \
-         hash-max-listpack-value {LISTPACK_VALUE_BYTES} (before Redis 7: hash-max-ziplist-value) into redis.conf or the \
-         parameter group, or set redis.tune = true"
-    ));
     Ok(())
 }
 

@@ -19,6 +19,8 @@ const INTENTS: (&str, i32) = ("send-intents", 8);
 const OUTPUTS: [(&str, i32); 3] = [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
 /// Their largest record: an intent of the broker's 10 MiB, and what weir puts around it.
 const OUTPUT_BYTES: &str = "11534336";
+/// How long the outputs are kept: as long as the default of redis.history, because weir rebuild reads what was approved.
+const HISTORY_MS: &str = "691200000";
 /// More than four sends a user would otherwise make a key half as large again. The name that Redis 6 knows as well.
 const REDIS_ARGS: [&str; 2] = ["--hash-max-ziplist-value", "1024"];
 /// The segments of the sample, each a file of ids in deploy/segments.
@@ -68,7 +70,8 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
     let kafka = Kafka::start_on(vec![Port::fixed(args.kafka_port)?])?;
     kafka.create_topic(INTENTS.0, INTENTS.1)?;
     for (topic, partitions) in OUTPUTS {
-        kafka.client().create_topic_with(topic, partitions, &[("max.message.bytes", OUTPUT_BYTES)])?;
+        let settings = [("max.message.bytes", OUTPUT_BYTES), ("retention.ms", HISTORY_MS)];
+        kafka.client().create_topic_with(topic, partitions, &settings)?;
     }
     let ports = (args.redis_port..).take(CLUSTER_NODES).map(Port::fixed).collect::<Result<_>>()?;
     let cluster = RedisCluster::start_on(ports, 1, &REDIS_ARGS)?;

@@ -1,0 +1,201 @@
+//! Kafka: the topics, what their settings allow, and whether a transaction may be opened.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use backon::{ExponentialBuilder, Retryable as _};
+
+use super::{
+    Missing,
+    report::{Finding, Repair, Report},
+};
+use crate::{
+    cli::assemble,
+    config::Settings,
+    edge::kafka::{
+        client::{Delivery, KafkaOptions},
+        topic_settings::{self, TopicSettings},
+        topics::{self, Inventory, TopicError},
+        transaction,
+    },
+};
+
+/// What the envelope and weir's headers may add to an intent, in bytes: ids of 256 bytes each in JSON escapes (six bytes
+/// a character at the worst), names and versions, with room to spare.
+const ENVELOPE_BYTES: u64 = 16 * 1024;
+
+/// How often the coordinator of the group is asked again, and how long the first wait is; each is twice the one before.
+const COORDINATOR_TRIES: usize = 5;
+const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
+
+/// Whether the group has decided intents before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HasDecided {
+    Yes,
+    No,
+    /// Kafka does not say.
+    Unknown,
+}
+
+/// Looks at Kafka, and creates the topics that are missing where that is asked for.
+pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Report) -> HasDecided {
+    let options = Arc::new(assemble::kafka(&settings.kafka));
+    let inventory = match blocking(&options, topics::look).await {
+        Ok(inventory) => inventory,
+        Err(error) => {
+            report.add(Finding::Error, "kafka", error.to_string());
+            return HasDecided::Unknown;
+        }
+    };
+    let found = report_topics(settings, &options, inventory, missing, report).await;
+    transactions(&options, report).await;
+    topics_settings(settings, &options, &found, report).await;
+    if found.iter().any(|topic| *topic == options.intents) {
+        has_decided(&options, report).await
+    } else {
+        HasDecided::No
+    }
+}
+
+/// Asks Kafka something that blocks.
+async fn blocking<T: Send + 'static>(
+    options: &Arc<KafkaOptions>,
+    ask: fn(&KafkaOptions) -> Result<T, TopicError>,
+) -> anyhow::Result<T> {
+    let options = Arc::clone(options);
+    Ok(tokio::task::spawn_blocking(move || ask(&options)).await??)
+}
+
+/// Reports which topics are there, and gives those that are there in the end.
+async fn report_topics(
+    settings: &Settings,
+    options: &KafkaOptions,
+    inventory: Inventory,
+    missing: Missing,
+    report: &mut Report,
+) -> Vec<String> {
+    for (topic, partitions) in &inventory.found {
+        report.add(Finding::Ok, "kafka", format!("{topic}: {partitions} partitions"));
+    }
+    let mut there: Vec<String> = inventory.found.into_keys().collect();
+    let (intents, mut own): (Vec<String>, Vec<String>) =
+        inventory.missing.into_iter().partition(|topic| *topic == options.intents);
+    if missing == Missing::Create && !own.is_empty() {
+        let new = assemble::new_topics(settings);
+        match topics::create(options, &own, new).await {
+            Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+            Ok(()) => {
+                let message = format!("created {}: {} partitions each", own.join(", "), new.partitions);
+                report.add(Finding::Ok, "kafka", message);
+                there.append(&mut own);
+            }
+        }
+        own.clear();
+    }
+    let absent = [intents, own].concat();
+    if absent.is_empty() {
+        return there;
+    }
+    if settings.kafka.create_topics {
+        let message = format!("weir run will create {} (kafka.create_topics)", absent.join(", "));
+        report.add(Finding::Warning, "kafka", message);
+    } else {
+        let error = TopicError::Missing { brokers: options.brokers.clone(), topics: absent };
+        report.add(Finding::Error, "kafka", error.to_string());
+    }
+    there
+}
+
+/// Opens a transaction as each kind of worker would.
+async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
+    match options.delivery {
+        Delivery::AtLeastOnce => return,
+        Delivery::ExactlyOnce => {}
+    }
+    for options in [Some(Arc::clone(options)), options.for_refunds().map(Arc::new)].into_iter().flatten() {
+        match blocking(&options, transaction::try_one).await {
+            Ok(id) => {
+                report.add(Finding::Ok, "kafka", format!("a transaction can be opened (as {id}, and was aborted)"))
+            }
+            Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+        }
+    }
+}
+
+async fn topics_settings(settings: &Settings, options: &KafkaOptions, there: &[String], report: &mut Report) {
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    if there.is_empty() {
+        return;
+    }
+    match topic_settings::describe(options, &there).await {
+        Ok(found) => {
+            sizes(options, &found, report);
+            retention(settings, options, &found, report);
+        }
+        Err(error) => {
+            let message =
+                format!("the topics' max.message.bytes, retention.ms and cleanup.policy are not known: {error}");
+            report.add(Finding::Warning, "kafka", message);
+        }
+    }
+}
+
+fn sizes(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>, report: &mut Report) {
+    let [intents, outputs @ ..] = options.topics();
+    let size = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
+    let Some(largest) = size(intents) else { return };
+    let needed = largest + ENVELOPE_BYTES;
+    for topic in outputs {
+        if let Some(size) = size(topic)
+            && size < needed
+        {
+            let message = format!(
+                "{topic} takes records of {size} bytes, {intents} of {largest}: an intent of that size would stop its lane. \
+                 Set max.message.bytes of {topic} to {needed} or more"
+            );
+            report.add(Finding::Warning, "kafka", message);
+        }
+    }
+}
+
+/// Whether the topics that a lost history is rebuilt from keep their records for as long as the history.
+fn retention(
+    settings: &Settings,
+    options: &KafkaOptions,
+    found: &BTreeMap<String, TopicSettings>,
+    report: &mut Report,
+) {
+    let history_ms = assemble::history_ms(&settings.redis);
+    for topic in topic_settings::rebuilt_from(options) {
+        let Some(of_topic) = found.get(topic) else { continue };
+        for short in of_topic.short_retention(history_ms) {
+            let command = short.command(&options.brokers, topic);
+            let message = format!(
+                "{topic}: {} is {}, and must be {} or weir rebuild cannot restore a lost history: {}. Run: {command}",
+                short.setting, short.value, short.required, short.because
+            );
+            let repair = Repair {
+                topic: topic.to_owned(),
+                setting: short.setting,
+                value: short.value,
+                required: short.required,
+                command,
+            };
+            report.add_repair("kafka", message, repair);
+        }
+    }
+}
+
+async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
+    // The brokers answer; but the coordinator of a group may have to be elected first.
+    let asked = (|| blocking(options, topics::has_progress))
+        .retry(ExponentialBuilder::default().with_min_delay(COORDINATOR_WAIT).with_max_times(COORDINATOR_TRIES))
+        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })));
+    match asked.await {
+        Ok(true) => HasDecided::Yes,
+        Ok(false) => HasDecided::No,
+        Err(error) => {
+            report.add(Finding::Error, "kafka", error.to_string());
+            HasDecided::Unknown
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `weir check`: reads everything, connects to everything, changes nothing, reports what is wrong and what to do.
+
+mod files;
+mod kafka;
+mod redis;
+mod report;
+
+use std::{io::Write, path::PathBuf};
+
+use clap::Args;
+
+use self::report::{Finding, Report};
+use super::{assemble, output::OutputForm};
+
+/// Arguments of `weir check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 if nothing is wrong (warnings are allowed), 2 if a file is written incorrectly \
+                        (configuration, policy, segments), 1 if a server is unreachable or not as required.")]
+pub struct CheckArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
+    config: PathBuf,
+    /// Create what is missing: the keyspace in Redis, and the topics that weir owns (approved, suppressed, dead letters,
+    /// refunds), which keep their records for redis.history
+    #[arg(long)]
+    create: bool,
+    /// Read files only and connect to nothing, for CI: configuration, and policy and segments that are files
+    #[arg(long, conflicts_with = "create")]
+    offline: bool,
+    /// In which form to print
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputForm,
+}
+
+/// Whether what is missing is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// It is.
+    Create,
+    /// It is reported.
+    Report,
+}
+
+/// What may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Files and servers.
+    Everything,
+    /// Files alone.
+    Files,
+}
+
+/// Checks and prints what was found.
+///
+/// # Errors
+/// [`assemble::Misconfigured`] where a file is written incorrectly, another error where a server is not as required; all of
+/// it is printed before.
+pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut report = Report::default();
+    let settings = match assemble::settings(&args.config) {
+        Ok(settings) => settings,
+        Err(error) => {
+            // Programs find it where they find all others; people find it once, on stderr.
+            if args.output == OutputForm::Json {
+                report.add(Finding::Invalid, "configuration", error.to_string());
+                report.print(args.output, out)?;
+            }
+            return Err(error);
+        }
+    };
+    let reach = if args.offline { Reach::Files } else { Reach::Everything };
+    let missing = if args.create { Missing::Create } else { Missing::Report };
+    report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.display()));
+    files::settings(&settings, &mut report);
+    let policy = files::policy(&settings, reach, &mut report).await;
+    let set = files::segments(&settings, reach, &mut report).await;
+    if let (Some(policy), Some(set)) = (&policy, &set) {
+        files::names(policy, set, &mut report);
+    }
+    match reach {
+        Reach::Everything => {
+            let has_decided = kafka::look(&settings, missing, &mut report).await;
+            redis::look(&settings, missing, has_decided, &mut report).await;
+        }
+        Reach::Files => {
+            for server in ["kafka", "redis"] {
+                report.add(Finding::Skipped, server, "not connected to (--offline)");
+            }
+        }
+    }
+    report.print(args.output, out)?;
+    report.outcome()
+}

@@ -1,0 +1,87 @@
+//! Redis: the servers, and the keyspace on them.
+
+use std::sync::Arc;
+
+use super::{
+    Missing,
+    kafka::HasDecided,
+    report::{Finding, Report},
+};
+use crate::{
+    cli::assemble,
+    config::Settings,
+    edge::redis::{self, Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing},
+    worker::{
+        clock::SystemClock,
+        ports::{Clock as _, StoreError, in_short},
+    },
+};
+
+/// Looks at Redis, and creates the keyspace where that is asked for. No server's setting is changed.
+pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: HasDecided, report: &mut Report) {
+    // What is wrong with the settings is reported with the files.
+    let Ok(mut options) = assemble::redis(&settings.redis) else { return };
+    options.tuning = match options.tuning {
+        Tuning::Set | Tuning::Announce => Tuning::Announce,
+        Tuning::Advise => Tuning::Advise,
+    };
+    match found(&Arc::new(options), missing).await {
+        Err(error) => report.add(Finding::Error, "redis", error.to_string()),
+        Ok(Looked { keyspace, warnings }) => {
+            match keyspace {
+                Some(opened) => keyspace_found(&settings.redis.prefix, &opened, report),
+                None => no_keyspace(&settings.redis.prefix, has_decided, report),
+            }
+            for warning in warnings {
+                report.add(Finding::Warning, "redis", warning);
+            }
+        }
+    }
+}
+
+async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, StoreError> {
+    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let stats = Arc::new(RedisStats::default());
+    match missing {
+        Missing::Report => redis::look(options, &stats, birth).await,
+        Missing::Create => {
+            let mut opened = redis::open(options, &stats, WhenMissing::Create, birth).await?;
+            let warnings = std::mem::take(&mut opened.warnings);
+            Ok(Looked { keyspace: Some(opened), warnings })
+        }
+    }
+}
+
+fn keyspace_found(prefix: &str, opened: &Opened, report: &mut Report) {
+    let layout = opened.keyspace.meta().layout;
+    let message = format!("the keyspace {prefix} has {} shards of {} keys", layout.shards, layout.buckets);
+    report.add(Finding::Ok, "redis", message);
+    if !opened.lost.is_empty() {
+        let message = format!(
+            "shards {} have lost their history: their intents wait until weir rebuild has restored it",
+            in_short(&opened.lost)
+        );
+        report.add(Finding::Error, "redis", message);
+    }
+}
+
+/// Where nothing was decided yet, there is nothing to be lost.
+fn no_keyspace(prefix: &str, has_decided: HasDecided, report: &mut Report) {
+    let first = "the first start of weir run creates it, or weir check --create";
+    let (finding, message) = match has_decided {
+        HasDecided::No => (Finding::Ok, format!("there is no keyspace {prefix} yet: {first}")),
+        HasDecided::Unknown => (
+            Finding::Warning,
+            format!("there is no keyspace {prefix}. Where the group has decided nothing yet, {first}"),
+        ),
+        HasDecided::Yes => (
+            Finding::Error,
+            format!(
+                "there is no keyspace {prefix}, though the group has decided intents before: its histories are lost. Restore \
+                 them with weir rebuild --all, or create an empty keyspace with weir check --create (every user can then be \
+                 sent messages as if for the first time)"
+            ),
+        ),
+    };
+    report.add(finding, "redis", message);
+}
