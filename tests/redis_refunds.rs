@@ -21,7 +21,7 @@ use weir::{
     },
     edge::redis::{
         Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-        rebuild::{Beginning, Rebuild, Scope, Send, begin},
+        rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
     },
     worker::{ports::StoreError, refunds::TakeBack},
 };
@@ -49,7 +49,7 @@ async fn verdict(options: &RedisOptions, opened: &Opened, user: &str, number: u3
     answers[0].unwrap().verdict
 }
 
-async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, StoreError> {
+async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, RebuildError> {
     let birth = Birth { epoch: unique("epoch"), now: at(0) };
     begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), birth).await
 }
@@ -219,7 +219,10 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
     let mut first = begun(&options, &Scope::Lost).await.unwrap();
     assert_eq!(first.shards(), &[2, 3].into());
     first.save(&[(0, 17), (1, 4)].into()).await.unwrap();
-    assert!(matches!(begun(&options, &Scope::Lost).await, Err(StoreError::Temporary(_))), "one at a time");
+    assert!(
+        matches!(begun(&options, &Scope::Lost).await, Err(RebuildError::Store(StoreError::Temporary(_)))),
+        "one at a time"
+    );
     let mut stale = first.restorer();
     first.leave().await;
 
@@ -247,7 +250,9 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     assert_eq!(verdict(&options, &before, "u", 1, 0).await, Verdict::Allowed);
     server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();
     match begun(&options, &Scope::Lost).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("weir rebuild --all"), "{message}"),
+        Err(RebuildError::Store(StoreError::Fatal(message))) => {
+            assert!(message.contains("weir rebuild --all"), "{message}")
+        }
         other => panic!("{:?}", other.map(|rebuild| rebuild.beginning())),
     }
     let rebuild = begun(&options, &Scope::All).await.unwrap();

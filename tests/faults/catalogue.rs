@@ -190,4 +190,12 @@ pub const CASES: &[Case] = &[
         .times(2)
         .in_ci(1)
         .within_s(10),
+    case(
+        "32",
+        "a rebuild frozen while it deletes, fills or waits; a second one finishes; the first wakes",
+        lost::rebuild_frozen,
+    )
+    .times(3)
+    .in_ci(1)
+    .within_s(60),
 ];

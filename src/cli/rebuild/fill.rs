@@ -23,9 +23,8 @@ use crate::{
             client::KafkaOptions,
             span::{Span, SpanReader},
         },
-        redis::rebuild::Rebuild,
+        redis::rebuild::{Rebuild, RebuildError},
     },
-    worker::ports::StoreError,
 };
 
 /// How often progress is kept.
@@ -98,9 +97,11 @@ impl Fill {
                         progress.at(&spans, &next);
                     }
                 },
-                // What is not kept now is kept later; a run that another has replaced is refused by the shards.
-                _ = tick.tick() => if let Err(error) = save(rebuild, source, &next).await {
-                    tracing::warn!("progress is not kept: {error}");
+                // What is not kept now is kept later.
+                _ = tick.tick() => match save(rebuild, source, &next).await {
+                    Ok(()) => {}
+                    Err(error @ RebuildError::TakenOver) => return Err(error.into()),
+                    Err(RebuildError::Store(error)) => tracing::warn!("progress is not kept: {error}"),
                 },
             }
         }
@@ -110,6 +111,7 @@ impl Fill {
         summary.reading(began.elapsed());
         let mut pauses = patience().build();
         while let Err(error) = save(rebuild, source, &next).await {
+            let RebuildError::Store(_) = error else { return Err(error.into()) };
             let Some(pause) = pauses.next() else { return Err(error.into()) };
             tokio::time::sleep(pause).await;
         }
@@ -118,7 +120,7 @@ impl Fill {
 }
 
 /// Keeps how far the sends are. Refunds need no such thing: each shard knows which it has taken.
-async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> Result<(), StoreError> {
+async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
     let none = BTreeMap::new();
     let next = match source {
         Source::Approved => next,

@@ -43,7 +43,7 @@ use crate::{
         },
         redis::{
             Birth, RedisOptions, RedisStats,
-            rebuild::{self, LOCK_MS, Rebuild, Scope},
+            rebuild::{self, LOCK_MS, Rebuild, RebuildError, Scope},
         },
     },
     worker::{
@@ -123,6 +123,9 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let restored = restore(&mut rebuild, &fill, (approved, since), settle, &mut summary).await;
     if let Err(error) = restored {
         rebuild.leave().await;
+        if let Some(RebuildError::TakenOver) = error.downcast_ref() {
+            return Err(error);
+        }
         return Err(error.context("not all is restored, and the shards still wait: run weir rebuild again, it goes on"));
     }
     let history_begins = now.plus(-redis.history_ms);
@@ -152,11 +155,12 @@ async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> anyhow::Result<Rebui
         async move { rebuild::begin(redis, stats, scope, assemble::new_epoch(), birth).await }
     })
     .retry(patience)
-    .when(|error| matches!(error, StoreError::Temporary(_)))
+    .when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_))))
     .await;
     begun.map_err(|error| match error {
-        StoreError::Fatal(message) => Misconfigured(message).into(),
-        error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. }) => anyhow::Error::new(error),
+        RebuildError::Store(StoreError::Fatal(message)) => Misconfigured(message).into(),
+        RebuildError::Store(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => error.into(),
+        RebuildError::TakenOver => error.into(),
     })
 }
 
@@ -218,8 +222,10 @@ async fn wait_until(rebuild: &mut Rebuild, time: Time, progress: &mut Progress) 
             return Ok(());
         }
         progress.waiting(Duration::from_millis(left_ms.unsigned_abs()));
-        if let Err(error) = rebuild.save(&BTreeMap::new()).await {
-            tracing::warn!("the lock is not renewed: {error}");
+        match rebuild.save(&BTreeMap::new()).await {
+            Ok(()) => {}
+            Err(error @ RebuildError::TakenOver) => return Err(error.into()),
+            Err(RebuildError::Store(error)) => tracing::warn!("the lock is not renewed: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
     }

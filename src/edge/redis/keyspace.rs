@@ -127,6 +127,12 @@ impl Keyspace {
         format!("{}r", self.stem(shard))
     }
 
+    /// The key of a shard's last rebuild: the run that marked it last.
+    #[must_use]
+    pub fn last_run_key(&self, shard: u16) -> String {
+        format!("{}run", self.stem(shard))
+    }
+
     /// Where a rebuild keeps how far it is, a hash.
     #[must_use]
     pub fn rebuild_key(&self) -> String {

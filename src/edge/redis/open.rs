@@ -254,8 +254,13 @@ pub(super) async fn ask_epochs(
 
 /// Asks for the epoch of one shard.
 pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
+    get(keyspace.epoch_key(shard))
+}
+
+/// Asks for a string.
+pub(super) fn get(key: String) -> Request {
     let mut command = cmd("GET");
-    command.arg(keyspace.epoch_key(shard));
+    command.arg(key);
     Request::Plain(command)
 }
 

@@ -2,10 +2,11 @@
 //!
 //! While it is rebuilt a shard's epoch is `rebuilding:<epoch>:<run>`, by which nothing is decided on it; the run
 //! writes the keyspace's own epoch only when all is back. How far a run is lies beside the keyspace's tables, so that
-//! the next one goes on where a killed one stopped. Each run has its own mark: what an earlier one still sends is
-//! refused.
+//! the next one goes on where a killed one stopped. Each run has its own mark, and each of its writes checks in the same
+//! script that the mark, or the run's lock, is still there: a run that was frozen and wakes changes nothing of another's.
 
 mod begin;
+mod guarded;
 mod restorer;
 
 use std::{
@@ -13,16 +14,15 @@ use std::{
     sync::Arc,
 };
 
-use redis::cmd;
-
+use self::guarded::{Command, Lock, first_found, found, guarded};
 pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
     restorer::{Restorer, Send},
 };
 use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions, script::Script,
-    stats::RedisStats, trouble::Trouble,
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions, stats::RedisStats,
+    trouble::Trouble,
 };
 use crate::{domain::time::Time, worker::ports::StoreError};
 
@@ -38,6 +38,21 @@ pub enum Scope {
     Shards(BTreeSet<u16>),
     /// All; where the keyspace itself is gone, it is made anew.
     All,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// Redis did not answer, or not as it has to.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another run owns what this one was restoring, or has finished it.
+    #[error(
+        "another weir rebuild has taken over: this run was frozen, or could not reach Redis, for more than {} s. It has \
+         changed nothing of what the other run restored. Where weir check still names shards without their history, run \
+         weir rebuild again", LOCK_MS / 1000
+    )]
+    TakenOver,
 }
 
 /// A run that has marked its shards.
@@ -106,61 +121,55 @@ impl Rebuild {
     ///
     /// # Errors
     /// Redis is away, or another run has taken over.
-    pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), StoreError> {
+    pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);
-        let fields = self.progress.iter().map(|(partition, next)| (format!("next:{partition}"), next.to_string()));
-        let mut set = cmd("HSET");
-        set.arg(self.keyspace.rebuild_key()).arg("run").arg(&self.run);
-        fields.for_each(|(name, value)| {
-            set.arg(name).arg(value);
-        });
-        let slot = self.keyspace.meta_slot();
-        lock(&mut self.cluster, &self.keyspace, &self.run, Hold::Renew).await?;
-        self.cluster.ask(slot, Request::Plain(set)).await.map_err(startup)?;
-        Ok(())
+        let note = Command::set_fields(self.keyspace.rebuild_key(), self.note());
+        self.write(vec![note]).await
+    }
+
+    /// The fields of the key of the progress that change.
+    fn note(&self) -> Vec<(String, String)> {
+        let next = self.progress.iter().map(|(partition, next)| (format!("next:{partition}"), next.to_string()));
+        std::iter::once(("run".to_owned(), self.run.clone())).chain(next).collect()
+    }
+
+    /// Writes beside the tables, and renews the lock.
+    async fn write(&mut self, commands: Vec<Command>) -> Result<(), RebuildError> {
+        let lock = Lock { keyspace: &self.keyspace, run: &self.run };
+        lock.write(&mut self.cluster, commands).await
     }
 
     /// Writes the epoch of every shard: from now on sends are decided on them again. Returns the shards that lost their
     /// history once more meanwhile; for them a new run is needed.
     ///
     /// # Errors
-    /// Redis is away: some shards may have it, and the next run goes on with the others.
-    pub async fn finish(mut self) -> Result<Vec<u16>, StoreError> {
+    /// Redis is away: some shards may have it, and the next run goes on with the others. Or another run has taken over.
+    pub async fn finish(mut self) -> Result<Vec<u16>, RebuildError> {
         let mark = mark(&self.keyspace, &self.run);
         let requests = self.shards.iter().map(|&shard| {
-            let new = self.keyspace.epoch().to_owned();
-            (self.keyspace.slot(shard), change_epoch(&self.keyspace, shard, (&mark, &new), Marks::Keep))
+            let key = self.keyspace.epoch_key(shard);
+            let write = Command::set(key.clone(), self.keyspace.epoch());
+            (self.keyspace.slot(shard), guarded(&[(key, &mark)], &[write]))
         });
-        let replies = self.cluster.ask_all(requests.collect()).await;
+        let replies = ask_all(&mut self.cluster, requests.collect()).await?;
         let mut lost = Vec::new();
         for (&shard, reply) in self.shards.iter().zip(replies) {
-            let found: String = redis::from_redis_value(reply.map_err(startup)?).unwrap_or_default();
+            let found = first_found(reply);
             // A reply that was lost: the epoch is there already.
             if found != mark && found != self.keyspace.epoch() {
                 lost.push(shard);
             }
         }
-        if lost.is_empty() {
-            let mut gone = cmd("DEL");
-            gone.arg(self.keyspace.rebuild_key());
-            self.cluster.ask(self.keyspace.meta_slot(), Request::Plain(gone)).await.map_err(startup)?;
-        }
+        let key = self.keyspace.rebuild_key();
+        // Where another run has done it, this one does not hold the lock.
+        let done = self.write(lost.is_empty().then(|| Command::delete([key])).into_iter().collect()).await;
         self.leave().await;
-        Ok(lost)
+        done.map(|()| lost)
     }
 
     /// Lets the next run begin at once. What was marked stays so.
     pub async fn leave(mut self) {
-        release(&mut self.cluster, &self.keyspace).await;
-    }
-}
-
-/// Gives the lock back; where Redis is away, it runs out by itself.
-async fn release(cluster: &mut Cluster, keyspace: &Keyspace) {
-    let mut gone = cmd("DEL");
-    gone.arg(keyspace.rebuild_lock_key());
-    if let Err(trouble) = cluster.ask(keyspace.meta_slot(), Request::Plain(gone)).await {
-        tracing::warn!("the lock of the rebuild is not given back: {trouble}");
+        Lock { keyspace: &self.keyspace, run: &self.run }.release(&mut self.cluster).await;
     }
 }
 
@@ -172,61 +181,6 @@ fn mark(keyspace: &Keyspace, run: &str) -> String {
 /// What the marks of all runs on a keyspace begin with.
 fn mark_stem(keyspace: &Keyspace) -> String {
     format!("rebuilding:{}:", keyspace.epoch())
-}
-
-/// What becomes of a shard's marks of refunds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marks {
-    Keep,
-    Forget,
-}
-
-/// The call of `lua/epoch.lua` from one epoch to another; from "*" always.
-fn change_epoch(keyspace: &Keyspace, shard: u16, (from, to): (&str, &str), marks: Marks) -> Request {
-    let keys = vec![keyspace.epoch_key(shard), keyspace.marks_key(shard)];
-    let forget = match marks {
-        Marks::Keep => "0",
-        Marks::Forget => "1",
-    };
-    let args = [from, to, forget].map(|arg| arg.as_bytes().to_vec());
-    Request::Call { script: Script::Epoch, keys, args: args.into() }
-}
-
-/// Whether the lock is to be had or kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Take,
-    Renew,
-}
-
-/// Holds the lock for [`LOCK_MS`].
-async fn lock(cluster: &mut Cluster, keyspace: &Keyspace, run: &str, hold: Hold) -> Result<(), StoreError> {
-    let slot = keyspace.meta_slot();
-    let mut get = cmd("GET");
-    get.arg(keyspace.rebuild_lock_key());
-    let mut set = cmd("SET");
-    set.arg(keyspace.rebuild_lock_key()).arg(run).arg("PX").arg(LOCK_MS);
-    let owner = |value| redis::from_redis_value::<Option<String>>(value).ok().flatten();
-    match hold {
-        Hold::Take => {
-            set.arg("NX");
-            cluster.ask(slot, Request::Plain(set)).await.map_err(startup)?;
-        }
-        Hold::Renew => {
-            let found = owner(cluster.ask(slot, Request::Plain(get.clone())).await.map_err(startup)?);
-            if found.is_none_or(|found| found == run) {
-                cluster.ask(slot, Request::Plain(set)).await.map_err(startup)?;
-            }
-        }
-    }
-    match owner(cluster.ask(slot, Request::Plain(get)).await.map_err(startup)?) {
-        Some(found) if found == run => Ok(()),
-        Some(_) | None => Err(StoreError::Temporary(format!(
-            "another weir rebuild is at work on this keyspace, or was killed less than {} s ago ({}): wait for it",
-            LOCK_MS / 1000,
-            keyspace.rebuild_lock_key()
-        ))),
-    }
 }
 
 /// Sends requests that must all be answered.

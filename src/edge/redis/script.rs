@@ -15,8 +15,8 @@ pub(super) enum Script {
     Refund,
     /// `lua/rebuild.lua`
     Rebuild,
-    /// `lua/epoch.lua`
-    Epoch,
+    /// `lua/guarded.lua`
+    Guarded,
 }
 
 /// How many scripts there are.
@@ -37,14 +37,14 @@ impl Script {
             Self::History => include_str!("../../../lua/history.lua"),
             Self::Refund => include_str!("../../../lua/refund.lua"),
             Self::Rebuild => include_str!("../../../lua/rebuild.lua"),
-            Self::Epoch => include_str!("../../../lua/epoch.lua"),
+            Self::Guarded => include_str!("../../../lua/guarded.lua"),
         }
     }
 
     /// Whether it may write, so that its replies count only once the replicas have what was written.
     pub(super) fn writes(self) -> bool {
         match self {
-            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Epoch => true,
+            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded => true,
             Self::History => false,
         }
     }

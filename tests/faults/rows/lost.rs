@@ -1,9 +1,15 @@
-//! Shards that lose their history, and `weir rebuild`. Row 18.
+//! Shards that lose their history, and `weir rebuild`. Rows 18 and 32.
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
-use testkit::redis::RedisCluster;
+use testkit::{
+    process::{Exit, Guarded, Signal},
+    redis::RedisCluster,
+};
 
 use super::plain;
 use crate::{
@@ -57,6 +63,94 @@ fn lost(ground: &mut Ground, order: &Order, lose: fn(&mut RedisCluster, usize) -
     }
     trial.note("/readyz is 503 and names the shards; `weir rebuild` restores them while the worker runs");
     trial.finish(order.times)
+}
+
+/// Where a rebuild is when it is frozen.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// It deletes what strange shards hold.
+    Purge,
+    /// It puts sends back.
+    Fill,
+    /// It waits until what was decided before is visible.
+    Settle,
+}
+
+/// A rebuild is frozen in a step, a second one finishes while the worker decides on, and the first wakes.
+pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "rebuild-frozen")?;
+    trial.load(0)?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    for (time, step) in (0..order.times).zip([Step::Purge, Step::Fill, Step::Settle].into_iter().cycle()) {
+        trial.decided(600)?;
+        let cluster = ground.cluster()?;
+        let prefix = trial.scene.name.clone();
+        let tables = table_node(cluster, &prefix)?;
+        let mut nodes = cluster.primaries()?;
+        nodes.retain(|node| *node != tables);
+        let lost = nodes[time % nodes.len()];
+        cluster.node(lost).query::<()>(&["FLUSHALL"])?;
+        trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
+
+        let folder = trial.worker(worker).folder().to_owned();
+        let mut command = Command::new(weir());
+        command.args(["rebuild", "--settle", "10m", "--config"]).arg(folder.join("weir.toml"));
+        let mut first = Guarded::spawn("the first rebuild", &command, &folder.join(format!("rebuild-{time}.log")))?;
+        let reached = freeze_in(&mut first, step, cluster, (lost, tables), &prefix)?;
+        rebuild(&folder)?;
+        trial.ready(worker)?;
+        trial.decided(300)?;
+        first.signal(Signal::Cont);
+        let exit = first.wait_exit(Duration::from_secs(60))?;
+        let said = first.log();
+        let clear = ["has taken over", "another rebuild has taken over"].iter().any(|words| said.contains(words));
+        ensure!(exit == Exit::Code(1) && clear, "frozen in {step:?}: it ended with {exit:?}: {said}");
+        trial.live(worker, Duration::from_secs(3))?;
+        let lost = metric(trial.worker(worker), "weir_shards_lost", "");
+        ensure!(lost == Some(0.0), "{lost:?} shards are lost after the first rebuild woke");
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.note(format!("frozen in {step:?} ({reached}): exit 1, \"another weir rebuild has taken over\""));
+    }
+    trial.finish(order.times)
+}
+
+/// The node of a keyspace's tables.
+fn table_node(cluster: &RedisCluster, prefix: &str) -> Result<usize> {
+    let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", prefix])?.trim().parse()?;
+    cluster.owner_of(slot)
+}
+
+/// Freezes a rebuild as soon as Redis shows it in this step. Gives what was seen.
+fn freeze_in(
+    run: &mut Guarded,
+    step: Step,
+    cluster: &RedisCluster,
+    (lost, tables): (usize, usize),
+    prefix: &str,
+) -> Result<String> {
+    let epochs = || -> Result<Vec<String>> {
+        let keys: Vec<String> = cluster.node(lost).query(&["KEYS", &format!("{prefix}:*:e")])?;
+        keys.iter().map(|key| cluster.node(lost).query(&["GET", key])).collect()
+    };
+    let progress = format!("{prefix}:{{{prefix}}}:rebuild");
+    let noted = || -> Result<usize> { Ok(cluster.node(tables).query::<Vec<String>>(&["HVALS", &progress])?.len()) };
+    let began = Instant::now();
+    loop {
+        let seen = match step {
+            Step::Purge => epochs()?.iter().any(|epoch| epoch.starts_with("purging:")),
+            Step::Fill => epochs()?.iter().any(|epoch| epoch.starts_with("rebuilding:")),
+            // Run, time, and how far some partitions are.
+            Step::Settle => noted()? > 2,
+        };
+        if seen {
+            run.signal(Signal::Stop);
+            return Ok(format!("{} shards marked", epochs()?.len()));
+        }
+        ensure!(began.elapsed() < Duration::from_secs(60), "{step:?} was not seen: {}", run.log());
+        ensure!(run.exit().is_none(), "the first rebuild ended: {}", run.log());
+    }
 }
 
 /// How long what was decided before may take to become visible: a session of 6 s and a transaction of 15.

@@ -7,14 +7,16 @@ use std::{
 
 use redis::cmd;
 
-use super::{Beginning, Hold, Marks, Rebuild, Scope, ask_all, change_epoch, lock, mark, mark_stem, release};
+use super::{
+    Beginning, Command, Lock, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+};
 use crate::{
     domain::{shard::Layout, time::Time},
     edge::redis::{
         cluster::Cluster,
         keyspace::{Keyspace, Meta, State},
         node::Request,
-        open::{Birth, compare, epochs, foreign, read_meta, startup},
+        open::{Birth, compare, epochs, foreign, get, read_meta, startup},
         options::RedisOptions,
         stats::RedisStats,
     },
@@ -29,22 +31,24 @@ const MAX_KEYS_A_CALL: u32 = 500;
 ///
 /// # Errors
 /// [`StoreError::Temporary`] where Redis is away or another run is at work; [`StoreError::Fatal`] where the scope
-/// cannot be restored: a shard that is not there, a keyspace that is gone and not all of it asked for.
+/// cannot be restored: a shard that is not there, a keyspace that is gone and not all of it asked for;
+/// [`RebuildError::TakenOver`] where another run began meanwhile.
 pub async fn begin(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,
     scope: &Scope,
     run: String,
     birth: Birth,
-) -> Result<Rebuild, StoreError> {
+) -> Result<Rebuild, RebuildError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
     let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
     let ours = Keyspace::new(&options.prefix, ours);
-    lock(&mut cluster, &ours, &run, Hold::Take).await?;
+    let lock = Lock { keyspace: &ours, run: &run };
+    lock.take(&mut cluster).await?;
     let begun = locked(cluster, (options, stats), scope, &run, ours.clone()).await;
     if begun.is_err() {
-        release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats)), &ours).await;
+        lock.release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats))).await;
     }
     begun
 }
@@ -56,12 +60,12 @@ async fn locked(
     scope: &Scope,
     run: &str,
     ours: Keyspace,
-) -> Result<Rebuild, StoreError> {
+) -> Result<Rebuild, RebuildError> {
     let now = ours.meta().created_at;
     let (keyspace, mut beginning) = match whole(&mut cluster, options, &ours).await? {
         Some(meta) => (Keyspace::new(&options.prefix, meta), Beginning::Fresh),
         None if *scope == Scope::All => (ours, Beginning::NewKeyspace),
-        None => return Err(gone(&ours)),
+        None => return Err(gone(&ours).into()),
     };
     let found = epochs(&mut cluster, &keyspace).await.map_err(startup)?;
     let shards = chosen(scope, &keyspace, &found)?;
@@ -162,80 +166,98 @@ async fn left_by(
 }
 
 impl Rebuild {
-    /// Gives the shards this run's mark.
-    async fn mark(&mut self, found: &[Option<String>]) -> Result<(), StoreError> {
-        let (keyspace, run) = (Arc::clone(&self.keyspace), self.run.clone());
-        let mark = mark(&keyspace, &run);
-        let marks = match self.beginning {
-            Beginning::Resumed => Marks::Keep,
-            Beginning::Fresh | Beginning::NewKeyspace => Marks::Forget,
-        };
-        let call = |&shard: &u16| (keyspace.slot(shard), change_epoch(&keyspace, shard, ("*", &mark), marks));
-        ask_all(&mut self.cluster, self.shards.iter().map(call).collect()).await?;
-        self.purge(found).await?;
+    /// Gives the shards this run's mark, each where it is still as it was found. The lock is looked at in between: where
+    /// another run has changed a shard before it was read, this run no longer holds the lock.
+    async fn mark(&mut self, epochs: &[Option<String>]) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let [mark, purging] = [mark(&keyspace, &self.run), format!("purging:{}:{}", keyspace.epoch(), self.run)];
+        let shards: Vec<u16> = self.shards.iter().copied().collect();
+        let last_runs = shards.iter().map(|&shard| (keyspace.slot(shard), get(keyspace.last_run_key(shard))));
+        let last_runs = ask_all(&mut self.cluster, last_runs.collect()).await?;
+        self.write(Vec::new()).await?;
+        let strange = self.strange(epochs);
+        let mut calls = Vec::with_capacity(shards.len());
+        let mut expected = Vec::with_capacity(shards.len());
+        for (&shard, last_run) in shards.iter().zip(last_runs) {
+            let last_run: Option<String> = redis::from_redis_value(last_run).unwrap_or_default();
+            let was = [epochs.get(usize::from(shard)).cloned().flatten(), last_run].map(Option::unwrap_or_default);
+            let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
+            let new = if strange.contains(&shard) { &purging } else { &mark };
+            // First what a user may not be allowed to do.
+            let forget = (self.beginning != Beginning::Resumed).then(|| Command::delete([keyspace.marks_key(shard)]));
+            let writes = [Command::set(epoch_key.clone(), new), Command::set(run_key.clone(), &self.run)];
+            let commands: Vec<Command> = forget.into_iter().chain(writes).collect();
+            let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
+            calls.push((keyspace.slot(shard), guarded(&guards, &commands)));
+            expected.push(was);
+        }
+        for (reply, expected) in ask_all(&mut self.cluster, calls).await?.into_iter().zip(expected) {
+            let found = found(reply);
+            // This run's mark: a reply was lost.
+            if found != expected && found.get(1) != Some(&self.run) {
+                return Err(RebuildError::TakenOver);
+            }
+        }
+        self.purge(&strange, (&purging, &mark)).await?;
         if self.beginning == Beginning::NewKeyspace {
             self.make_tables().await?;
         }
-        let mut forget = cmd("DEL");
-        forget.arg(keyspace.rebuild_key());
-        let mut note = cmd("HSET");
-        note.arg(keyspace.rebuild_key()).arg("run").arg(&run);
-        note.arg("marked_at_ms").arg(self.marked_at.millis());
-        for (partition, next) in &self.progress {
-            note.arg(format!("next:{partition}")).arg(*next);
-        }
-        for command in [forget, note] {
-            self.cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
-        }
-        Ok(())
+        let marked_at = ("marked_at_ms".to_owned(), self.marked_at.millis().to_string());
+        let note = Command::set_fields(keyspace.rebuild_key(), self.note().into_iter().chain([marked_at]));
+        self.write(vec![Command::delete([keyspace.rebuild_key()]), note]).await
     }
 
-    /// Deletes what shards hold whose epoch was not this keyspace's: it was written under other tables.
-    async fn purge(&mut self, found: &[Option<String>]) -> Result<(), StoreError> {
-        let (stem, keyspace) = (mark_stem(&self.keyspace), Arc::clone(&self.keyspace));
-        let ours = |epoch: &str| epoch == keyspace.epoch() || epoch.starts_with(&stem);
-        let strange = |shard: &&u16| {
-            let epoch = found.get(usize::from(**shard)).and_then(Option::as_deref);
+    /// Shards whose epoch was neither this keyspace's nor the mark of a run on it: they were written under other tables, or
+    /// a run stopped while it deleted that.
+    fn strange(&self, epochs: &[Option<String>]) -> BTreeSet<u16> {
+        let stem = mark_stem(&self.keyspace);
+        let ours = |epoch: &str| epoch == self.keyspace.epoch() || epoch.starts_with(&stem);
+        let is_strange = |shard: &&u16| {
+            let epoch = epochs.get(usize::from(**shard)).and_then(Option::as_deref);
             self.beginning == Beginning::NewKeyspace || !epoch.is_some_and(ours)
         };
+        self.shards.iter().filter(is_strange).copied().collect()
+    }
+
+    /// Deletes what strange shards hold, and marks them as being restored.
+    async fn purge(&mut self, strange: &BTreeSet<u16>, (purging, mark): (&str, &str)) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
         let buckets = keyspace.meta().layout.buckets;
-        let shards: Vec<u16> = self.shards.iter().filter(strange).copied().collect();
-        for shard in shards {
+        for &shard in strange {
             let pieces = (0..buckets).step_by(MAX_KEYS_A_CALL as usize);
-            let calls = pieces.map(|first| {
-                let mut command = cmd("DEL");
-                for bucket in first..buckets.min(first.saturating_add(MAX_KEYS_A_CALL)) {
-                    command.arg(keyspace.bucket_key(shard, bucket));
-                }
-                (keyspace.slot(shard), Request::Plain(command))
+            let delete = pieces.map(|first| {
+                let piece = first..buckets.min(first.saturating_add(MAX_KEYS_A_CALL));
+                Command::delete(piece.map(|bucket| keyspace.bucket_key(shard, bucket)))
             });
-            ask_all(&mut self.cluster, calls.collect()).await?;
+            let done = Command::set(keyspace.epoch_key(shard), mark);
+            for command in delete.chain([done]) {
+                let call = guarded(&[(keyspace.epoch_key(shard), purging)], &[command]);
+                let reply = self.cluster.ask(keyspace.slot(shard), call).await.map_err(startup)?;
+                let found = first_found(reply);
+                // Its own mark: the reply to the last command was lost.
+                if found != purging && found != mark {
+                    return Err(RebuildError::TakenOver);
+                }
+            }
+            // The lock would run out.
+            self.write(Vec::new()).await?;
         }
         Ok(())
     }
 
     /// The tables first, the meta key last: whoever finds it finds all.
-    async fn make_tables(&mut self) -> Result<(), StoreError> {
+    async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let mut commands = Vec::new();
-        for table in [keyspace.kinds_key(), keyspace.campaigns_key()] {
-            let mut gone = cmd("DEL");
-            gone.arg(table);
-            let mut made = cmd("HSET");
-            made.arg(table).arg("epoch").arg(keyspace.epoch());
-            commands.extend([gone, made]);
-        }
-        let mut gone = cmd("DEL");
-        gone.arg(keyspace.meta_key());
-        let mut meta = cmd("HSET");
-        meta.arg(keyspace.meta_key());
-        for (name, value) in keyspace.meta().to_fields(State::Ready) {
-            meta.arg(name).arg(value);
-        }
-        commands.extend([gone, meta]);
-        for command in commands {
-            self.cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
-        }
-        Ok(())
+        let epoch = ("epoch".to_owned(), keyspace.epoch().to_owned());
+        let meta = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let made = [
+            (keyspace.kinds_key(), vec![epoch.clone()]),
+            (keyspace.campaigns_key(), vec![epoch]),
+            (keyspace.meta_key(), meta.collect()),
+        ];
+        let commands = made
+            .into_iter()
+            .flat_map(|(key, fields)| [Command::delete([key.to_owned()]), Command::set_fields(key.to_owned(), fields)]);
+        self.write(commands.collect()).await
     }
 }
