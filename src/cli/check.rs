@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     assemble::{self, Misconfigured},
+    clocks,
     output::OutputForm,
 };
 use crate::{
@@ -202,6 +203,14 @@ async fn redis(settings: &Settings, when_missing: WhenMissing, report: &mut Repo
         Ok(options) => Arc::new(options),
         Err(error) => return report.add(Finding::Error, "redis", error.to_string()),
     };
+    let differences = match clocks::compared(&options).await {
+        Ok(clock) => clocks::differences(&clock),
+        Err(error) => Err(format!("this machine's clock cannot be compared: {error}")),
+    };
+    match differences {
+        Ok(within) => report.add(Finding::Ok, "clock", within),
+        Err(apart) => report.add(Finding::Error, "clock", apart),
+    }
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
     match redis::open(&options, &Arc::new(RedisStats::default()), when_missing, birth).await {
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
