@@ -17,8 +17,8 @@ use prometheus_client::{
 
 pub use self::{
     labels::{
-        ActionLabel, CapLabels, DecisionLabels, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels, RouteLabel,
-        SegmentLabel, SourceLabel, Stage, StageLabel, VersionLabels,
+        ActionLabel, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
+        RouteLabel, SegmentLabel, SourceLabel, Stage, StageLabel, VersionLabels,
     },
     tally::{RefundTally, Tally},
 };
@@ -69,6 +69,10 @@ pub struct Metrics {
     pub owed_full: Counter,
     /// Decisions for users with an entry more than five minutes ahead of the clock.
     pub clock_ahead: Counter,
+    /// 1 while most other clocks contradict this machine's, or none was compared yet: nothing is decided.
+    pub clock_wrong: Gauge,
+    /// How far this machine's clock is ahead of each Redis node's.
+    pub clock_skew: Family<NodeLabel, Seconds>,
     /// Intents of users in more than one segment.
     pub segment_overlaps: Counter,
     /// Intents of users whose segment the policy does not name.
@@ -134,6 +138,8 @@ impl Default for Metrics {
             owed_recorded: Counter::default(),
             owed_full: Counter::default(),
             clock_ahead: Counter::default(),
+            clock_wrong: Gauge::default(),
+            clock_skew: Family::default(),
             segment_overlaps: Counter::default(),
             segment_unnamed: Counter::default(),
             version: Family::default(),
@@ -191,6 +197,8 @@ impl Metrics {
             "owed_recorded", owed_recorded, "Such sends that were recorded once their history was back";
             "owed_full", owed_full, "Times intents had to wait because no more sends may be owed";
             "clock_ahead", clock_ahead, "Decisions for users with a send more than 5 minutes ahead of the clock";
+            "clock_wrong", clock_wrong, "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
+            "clock_skew_seconds", clock_skew, "How far this machine's clock is ahead of a Redis node's; negative: behind";
             "segment_overlaps", segment_overlaps, "Intents of users that are in more than one segment";
             "segment_unnamed", segment_unnamed, "Intents of users in a segment that the policy does not name";
             "version_info", version, "The version in force of segments and policy, always 1";

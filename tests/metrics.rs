@@ -4,7 +4,8 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, CapLabels, DecisionLabels, Metrics, ReasonLabel, SegmentLabel, SourceLabel, Stage, VersionLabels,
+    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, Stage,
+    VersionLabels,
 };
 
 const HEAD: &str = "# Metrics
@@ -26,6 +27,7 @@ fn all() -> Metrics {
     drop(metrics.version_age.get_or_create(&SourceLabel { source: "s" }));
     drop(metrics.version.get_or_create(&VersionLabels { source: "s", version: "v".into() }));
     drop(metrics.segment_members.get_or_create(&SegmentLabel { segment: "s".into() }));
+    drop(metrics.clock_skew.get_or_create(&NodeLabel { node: "n".into() }));
     metrics.stage(Stage::Poll, Duration::ZERO);
     metrics.set_lag(0, 0);
     metrics.set_parked(0, 0);

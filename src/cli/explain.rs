@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{
     assemble::{self, Misconfigured},
+    clocks,
     output::OutputForm,
     segments::InvalidInput,
 };
@@ -27,7 +28,7 @@ use crate::{
     },
     metrics::Metrics,
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         desk::Desk,
         inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
         ports::Clock as _,
@@ -97,6 +98,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
 fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
         InquiryError::NotAnIntent(_) => InvalidInput(format!("--intent: what it holds is no intent: {error}")).into(),
+        InquiryError::Clock(error) => error.into(),
         InquiryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
         }
@@ -116,7 +118,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, SystemClock>> {
+async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, ComparedClock<SystemClock>>> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy, assemble::history_ms(&settings.redis));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
@@ -133,7 +135,9 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Syst
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
     let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
     let store = RedisStore::new(&options, &stats, &opened);
-    Ok(Inquiry::new(&desk, Door::CommandLine, store, SystemClock, Arc::new(Metrics::default())))
+    // A clock that was not compared is not to be relied on either, and the answer says so.
+    let clock = clocks::compared(&options).await.unwrap_or_else(|_| ComparedClock::new(SystemClock));
+    Ok(Inquiry::new(&desk, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
 }
 
 /// Reads a source that is not read again.

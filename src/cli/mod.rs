@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod check;
+mod clocks;
 pub mod demo;
 pub mod exit;
 pub mod explain;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
-    logging,
+    clocks, logging,
     worker::{HttpSetup, StoreHealth, Worker},
 };
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
     },
     metrics::Metrics,
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         desk::Desk,
         inquiry::{Door, Inquiry},
         lane::{LaneError, LaneSettings},
@@ -122,6 +122,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let store_health = StoreHealth::default();
     tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
+    let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
     let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
@@ -137,7 +138,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: assemble::http(&settings.http),
-        inquiries: Arc::new(inquiries(&redis_options, &stats, &opened, (&desk, &metrics))),
+        inquiries: Arc::new(inquiries(&redis_options, &stats, &opened, (&desk, &clock, &metrics))),
     };
     Ok(Worker {
         kafka,
@@ -154,6 +155,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         http: Some(http),
         drain: settings.worker.drain,
         metrics,
+        clock,
         redis: Some(stats),
         store_health,
         nodes,
@@ -195,12 +197,12 @@ fn inquiries(
     options: &RedisOptions,
     stats: &Arc<RedisStats>,
     opened: &Opened,
-    (desk, metrics): (&Desk, &Arc<Metrics>),
-) -> InquiryPool<RedisStore, SystemClock> {
+    (desk, clock, metrics): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>),
+) -> InquiryPool<RedisStore, ComparedClock<SystemClock>> {
     let options = Arc::new(RedisOptions { tries: INQUIRY_TRIES, ..options.clone() });
     let one = || {
         let store = RedisStore::new(&options, stats, opened);
-        Inquiry::new(desk, Door::Http, store, SystemClock, Arc::clone(metrics))
+        Inquiry::new(desk, Door::Http, store, clock.clone(), Arc::clone(metrics))
     };
     InquiryPool::new((0..INQUIRIES).map(|_| one()).collect())
 }

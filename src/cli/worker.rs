@@ -15,9 +15,9 @@ use crate::{
         kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
         redis::{RedisStats, RetryCause},
     },
-    metrics::{Metrics, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
+    metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         desk::Desk,
         lane::{Lane, LaneError, LaneSettings},
         ports::{Clock, Store, StoreError},
@@ -46,6 +46,8 @@ pub struct Worker<D> {
     pub drain: Duration,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// What everything is decided by.
+    pub clock: ComparedClock<SystemClock>,
     /// What the Redis edge counts, where there is one.
     pub redis: Option<Arc<RedisStats>>,
     /// How the store is, as far as somebody looks.
@@ -76,6 +78,7 @@ impl<D: Store + 'static> Worker<D> {
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
+            clock: self.clock.clone(),
             segments: Arc::clone(&self.desk.segments),
             policy: Arc::clone(&self.desk.policy),
             redis: self.redis.clone(),
@@ -98,10 +101,10 @@ impl<D: Store + 'static> Worker<D> {
             .map(|(number, (store, status))| {
                 let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
+                let clock = self.clock.clone();
                 let work: LaneWork = Box::new(move || {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let sink = KafkaSink::new(kafka, number);
-                    let clock = SystemClock;
                     let mut lane = Lane { source, sink, store, clock, desk, settings, stop, metrics, status };
                     // On this thread; what the store spawns runs on the runtime's own.
                     runtime.block_on(Box::pin(lane.run()))
@@ -164,6 +167,7 @@ impl StoreHealth {
 
 struct WorkerHealth {
     lanes: Vec<Arc<LaneStatus>>,
+    clock: ComparedClock<SystemClock>,
     refunds: Option<Arc<LaneStatus>>,
     metrics: Arc<Metrics>,
     redis: Option<Arc<RedisStats>>,
@@ -193,6 +197,7 @@ impl Health for WorkerHealth {
         let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
         what.extend(refunds.map(|trouble| format!("refunds: {trouble}")));
         what.extend(self.store.0.load().as_ref().map(|trouble| trouble.message.clone()));
+        what.extend(self.clock.check().err().map(|wrong| wrong.to_string()));
         if what.is_empty() { Ok(()) } else { Err(what) }
     }
 
@@ -203,6 +208,7 @@ impl Health for WorkerHealth {
         let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0).max(looked);
         self.metrics.shards_lost.set(i64::try_from(lost).unwrap_or(i64::MAX));
         self.note_redis();
+        self.note_clock();
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
         for segment in set.segments() {
@@ -223,6 +229,16 @@ fn bring(counter: &Counter, total: u64) {
 }
 
 impl WorkerHealth {
+    fn note_clock(&self) {
+        self.metrics.clock_wrong.set(i64::from(self.clock.check().is_err()));
+        self.metrics.clock_skew.clear();
+        for (node, skew_ms) in self.clock.skews_ms() {
+            let seconds = Duration::from_millis(skew_ms.unsigned_abs()).as_secs_f64();
+            let seconds = if skew_ms < 0 { -seconds } else { seconds };
+            self.metrics.clock_skew.get_or_create(&NodeLabel { node }).set(seconds);
+        }
+    }
+
     fn note_redis(&self) {
         let Some(stats) = &self.redis else { return };
         bring(&self.metrics.redis_round_trips, stats.round_trips());

@@ -6,6 +6,7 @@
 pub mod admit;
 pub mod approved;
 pub mod class;
+pub mod clocks;
 pub mod dead_letter;
 pub mod decide;
 pub mod decision_header;

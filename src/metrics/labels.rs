@@ -51,6 +51,13 @@ pub struct PartitionLabel {
     pub partition: i32,
 }
 
+/// Label of a node of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct NodeLabel {
+    /// `host:port`.
+    pub node: String,
+}
+
 /// Labels of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DecisionLabels {

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     domain::{
         admit::AdmitBatch,
+        clocks::WrongClock,
         dead_letter::DeadLetter,
         decide::Answer,
         explain::{Moment, would},
@@ -58,6 +59,9 @@ pub enum InquiryError {
     /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// This machine's clock is wrong, or may be.
+    #[error(transparent)]
+    Clock(#[from] WrongClock),
 }
 
 /// Answers questions, one at a time.
@@ -80,17 +84,22 @@ impl<S, C: Clock> Inquiry<S, C> {
     pub fn store(&mut self) -> &mut S {
         &mut self.store
     }
+
+    fn with_clock(&self, user: UserView) -> UserView {
+        let clock_trouble = self.clock.time_to_decide(&[]).err().map(|wrong| wrong.to_string());
+        UserView { clock_trouble, ..user }
+    }
 }
 
 impl<S: Histories, C: Clock> Inquiry<S, C> {
-    /// What a user stands at; the id in canonical text (`42`). One round trip.
+    /// What a user stands at; the id in canonical text (`42`). One round trip. Where the clock is wrong, the answer says so.
     ///
     /// # Errors
     /// The history cannot be read, or is lost.
     pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
         let sitting = self.desk.sit(self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
-        Ok(user_view(user_id, &sitting, &history, None))
+        Ok(self.with_clock(user_view(user_id, &sitting, &history, None)))
     }
 
     /// What would become of an intent if it came now; nothing is written. One round trip.
@@ -98,11 +107,12 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     /// # Errors
     /// [`InquiryError`]
     pub async fn would(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
+        self.clock.time_to_decide(&[])?;
         Ok(self.user_and_would(intent).await?.1)
     }
 
     /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
-    /// intent: both from the history as it is at one moment.
+    /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
     ///
     /// # Errors
     /// [`InquiryError`]
@@ -118,7 +128,7 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
         let history = self.store.history_of(intent.user).await?;
         let answers: Vec<Option<Answer>> =
             batch.asks.iter().map(|ask| Some(would(&history, ask, &batch.cap_sets[ask.cap_set], batch.now))).collect();
-        let user = user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref());
+        let user = self.with_clock(user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref()));
         Ok((user, decision(&sitting, &posted, intent, &drafts, &answers)))
     }
 }
@@ -132,7 +142,7 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
     /// [`InquiryError`]
     pub async fn decide(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
         let posted: Posted<'_> = intent.into();
-        let mut sitting = self.desk.sit(self.clock.now());
+        let mut sitting = self.desk.sit(self.clock.time_to_decide(&[])?);
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
         let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
@@ -190,6 +200,7 @@ fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Opt
         asked_at: now,
         judged_at: standing.judged_at,
         ahead: standing.ahead,
+        clock_trouble: None,
         timezone: zone.name().to_owned(),
         shadow: policy.mode == Mode::Shadow,
         policy_version: policy.version.clone(),

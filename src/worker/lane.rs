@@ -14,6 +14,7 @@
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod away;
+mod clock;
 mod interruption;
 mod owed;
 pub mod pace;
@@ -285,7 +286,7 @@ where
     /// the group.
     async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
         let began = self.clock.passed();
-        let now = self.clock.now();
+        let now = self.time_to_decide(turn, batch).await?;
         let mut sitting = self.desk.sit(now);
         let decoded = sitting.decode(batch);
         sitting.leave_out(turn.parking.done(batch, &decoded));

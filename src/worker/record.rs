@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::domain::time::Time;
+use crate::domain::{clocks::Append, time::Time};
 
 /// The headers of one record, in order; keys may repeat and need not be UTF-8.
 pub trait Headers {
@@ -44,6 +44,10 @@ pub trait Records {
     /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// The newest record of each broker, where brokers stamp them with their own clock.
+    fn appends(&self) -> &[Append] {
+        &[]
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     report::{Finding, Report},
 };
 use crate::{
-    cli::assemble,
+    cli::{assemble, clocks},
     config::Settings,
     edge::redis::{self, Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing},
     worker::{
@@ -25,7 +25,9 @@ pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: Has
         Tuning::Set | Tuning::Announce => Tuning::Announce,
         Tuning::Advise => Tuning::Advise,
     };
-    match found(&Arc::new(options), missing).await {
+    let options = Arc::new(options);
+    clock(&options, report).await;
+    match found(&options, missing).await {
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(Looked { keyspace, warnings }) => {
             match keyspace {
@@ -36,6 +38,17 @@ pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: Has
                 report.add(Finding::Warning, "redis", warning);
             }
         }
+    }
+}
+
+async fn clock(options: &Arc<RedisOptions>, report: &mut Report) {
+    let differences = match clocks::compared(options).await {
+        Ok(clock) => clocks::differences(&clock),
+        Err(error) => Err(format!("this machine's clock cannot be compared: {error}")),
+    };
+    match differences {
+        Ok(within) => report.add(Finding::Ok, "clock", within),
+        Err(apart) => report.add(Finding::Error, "clock", apart),
     }
 }
 

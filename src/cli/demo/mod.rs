@@ -31,7 +31,7 @@ use crate::{
     },
     metrics::Metrics,
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         desk::Desk,
         inquiry::{Door, Inquiry},
         lane::LaneSettings,
@@ -168,6 +168,8 @@ async fn worker(
         http: Some(HttpSetup { listener, options: HttpOptions::default(), inquiries }),
         drain: DRAIN,
         metrics,
+        // The broker and the store are on this machine.
+        clock: ComparedClock::alone(SystemClock),
         redis: None,
         store_health: StoreHealth::default(),
         nodes: Nodes::default(),

@@ -52,6 +52,9 @@ impl Page<'_> {
         let now = self.now.timestamp().to_zoned(self.zone.time_zone().clone());
         let _ =
             writeln!(head, "Times are {}; now it is {}.", self.zone.name(), now.strftime("%Y-%m-%d %H:%M:%S (UTC%:z)"));
+        if let Some(trouble) = &user.clock_trouble {
+            let _ = writeln!(head, "WARNING: {trouble}. Times below that are reckoned from the clock are wrong.");
+        }
         if user.ahead {
             head.push_str(
                 "A send lies more than 5 minutes in the future: the clock of a worker was wrong when it was made.\n",

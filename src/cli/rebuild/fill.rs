@@ -25,6 +25,7 @@ use crate::{
         },
         redis::rebuild::{Rebuild, RebuildError},
     },
+    worker::clock::{ComparedClock, SystemClock},
 };
 
 /// How often progress is kept.
@@ -44,6 +45,7 @@ pub(super) enum Source {
 /// What all readers share.
 pub(super) struct Fill {
     pub(super) kafka: Arc<KafkaOptions>,
+    pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
     pub(super) readers: usize,
     pub(super) skip_unreadable: bool,
@@ -75,6 +77,7 @@ impl Fill {
                 topic: topic.clone(),
                 spans: SpanReader::new(&self.kafka, topic, &share)?,
                 restorer: rebuild.restorer(),
+                clock: self.clock.clone(),
                 fields: Arc::clone(&self.fields),
                 skip_unreadable: self.skip_unreadable,
                 reports: reports.clone(),

@@ -31,6 +31,7 @@ use self::{
 };
 use super::{
     assemble::{self, Misconfigured},
+    clocks,
     output::OutputForm,
 };
 use crate::{
@@ -47,9 +48,9 @@ use crate::{
         },
     },
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         lane::ANSWERS_HOLD,
-        ports::{Clock as _, StoreError},
+        ports::{Clock, StoreError},
     },
 };
 
@@ -112,6 +113,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     if let Some(refunds) = &kafka.refunds {
         extents_of(&kafka, refunds, since).await?;
     }
+    let clock = right_clock(&redis).await?;
     let mut rebuild = begin(&redis, &scope(args)).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
     if rebuild.shards().is_empty() {
@@ -119,7 +121,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         return summary.print(args.output, begun.elapsed(), out);
     }
     let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
-    let fill = Fill { kafka: Arc::clone(&kafka), fields, readers, skip_unreadable: args.skip_unreadable };
+    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, readers, skip_unreadable: args.skip_unreadable };
     let restored = restore(&mut rebuild, &fill, (approved, since), settle, &mut summary).await;
     if let Err(error) = restored {
         rebuild.leave().await;
@@ -143,18 +145,30 @@ fn scope(args: &RebuildArgs) -> Scope {
     }
 }
 
+/// How long Redis, or the lock of a run that was killed, is waited for.
+fn patience() -> ConstantBuilder {
+    ConstantBuilder::default()
+        .with_delay(Duration::from_secs(1))
+        .with_max_times(usize::try_from(LOCK_MS / 1000 + 10).unwrap_or(30))
+}
+
+/// The clock by which sends past the history are left out: a run does not begin by one that is wrong.
+async fn right_clock(redis: &Arc<RedisOptions>) -> anyhow::Result<ComparedClock<SystemClock>> {
+    let compared = (|| clocks::compared(redis)).retry(patience());
+    let clock = compared.when(|error| matches!(error, StoreError::Temporary(_))).await?;
+    clock.check().context("nothing was changed: weir rebuild trims histories by the clock")?;
+    Ok(clock)
+}
+
 /// Marks the shards; waits for the lock of a run that was killed.
 async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> anyhow::Result<Rebuild> {
     let stats = Arc::new(RedisStats::default());
-    let patience = ConstantBuilder::default()
-        .with_delay(Duration::from_secs(1))
-        .with_max_times(usize::try_from(LOCK_MS / 1000 + 10).unwrap_or(30));
     let begun = (|| {
         let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
         let stats = &stats;
         async move { rebuild::begin(redis, stats, scope, assemble::new_epoch(), birth).await }
     })
-    .retry(patience)
+    .retry(patience())
     .when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_))))
     .await;
     begun.map_err(|error| match error {
@@ -199,7 +213,8 @@ async fn restore(
     let mut progress = Progress::new("sends");
     fill.run(rebuild, (Source::Approved, first), &mut progress, summary).await?;
 
-    wait_until(rebuild, rebuild.marked_at().plus(i64::try_from(settle.as_millis())?), &mut progress).await?;
+    let settled = rebuild.marked_at().plus(i64::try_from(settle.as_millis())?);
+    wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
     fill.run(rebuild, (Source::Approved, last), &mut progress, summary).await?;
     progress.done();
@@ -215,9 +230,14 @@ async fn restore(
 }
 
 /// Waits for a time, keeping the lock.
-async fn wait_until(rebuild: &mut Rebuild, time: Time, progress: &mut Progress) -> anyhow::Result<()> {
+async fn wait_until(
+    rebuild: &mut Rebuild,
+    clock: &impl Clock,
+    time: Time,
+    progress: &mut Progress,
+) -> anyhow::Result<()> {
     loop {
-        let left_ms = time.millis() - SystemClock.now().millis();
+        let left_ms = time.millis() - clock.time_to_decide(&[])?.millis();
         if left_ms <= 0 {
             return Ok(());
         }

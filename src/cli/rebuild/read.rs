@@ -22,7 +22,7 @@ use crate::{
         redis::rebuild::{Restorer, Send},
     },
     worker::{
-        clock::SystemClock,
+        clock::{ComparedClock, SystemClock},
         ports::{Clock as _, StoreError},
         record::Records,
     },
@@ -83,6 +83,7 @@ pub(super) struct Reader {
     pub(super) topic: String,
     pub(super) spans: SpanReader,
     pub(super) restorer: Restorer,
+    pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
     pub(super) skip_unreadable: bool,
     pub(super) reports: Sender<Report>,
@@ -147,7 +148,8 @@ impl Reader {
             return Ok(0);
         }
         for pause in patience().build() {
-            match self.runtime.block_on(self.restorer.insert(sends, SystemClock.now())) {
+            let now = self.clock.time_to_decide(&[])?;
+            match self.runtime.block_on(self.restorer.insert(sends, now)) {
                 Ok(restored) => return Ok(restored),
                 Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
                 Err(StoreError::Temporary(reason)) => {

@@ -81,6 +81,7 @@ fn refused(error: InquiryError) -> Problem {
     match error {
         InquiryError::NotAnIntent(letter) => not_an_intent(&letter),
         InquiryError::Store(error) => Problem::of_store(&error),
+        InquiryError::Clock(wrong) => Problem::of_clock(&wrong),
     }
 }
 

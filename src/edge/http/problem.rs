@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use crate::worker::ports::StoreError;
+use crate::{domain::clocks::WrongClock, worker::ports::StoreError};
 
 /// The media type of a problem document.
 const MEDIA_TYPE: &str = "application/problem+json";
@@ -15,6 +15,8 @@ const MEDIA_TYPE: &str = "application/problem+json";
 const AWAY_RETRY_S: u64 = 1;
 /// When to ask again where a person has to act first, in seconds.
 const LOST_RETRY_S: u64 = 30;
+/// When to ask again where this machine's clock is wrong, in seconds.
+const CLOCK_RETRY_S: u64 = 5;
 
 /// An error as it is answered.
 #[derive(Debug, Clone)]
@@ -81,6 +83,11 @@ impl Problem {
             }
             StoreError::Fatal(message) => unavailable("store_refuses", message.clone()).retry_after(LOST_RETRY_S),
         }
+    }
+
+    /// Nothing is decided by a clock that is wrong.
+    pub(super) fn of_clock(wrong: &WrongClock) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "clock_wrong", wrong.to_string()).retry_after(CLOCK_RETRY_S)
     }
 
     /// An answer took longer than `http.timeout`.
@@ -150,7 +157,8 @@ pub(super) enum Always<'a> {
     /// A bug in weir.
     #[response(status = 500, content_type = "application/problem+json")]
     Bug(ProblemDocument<'a>),
-    /// Busy (`http.concurrency`), or Redis is away, or the user's shard has lost its history.
+    /// Busy (`http.concurrency`), or Redis is away, or the user's shard has lost its history, or this machine's clock is
+    /// wrong.
     #[response(status = 503, content_type = "application/problem+json",
         headers(("Retry-After" = u64, description = "When to ask again, in seconds")))]
     Unavailable(ProblemDocument<'a>),

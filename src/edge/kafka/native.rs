@@ -24,7 +24,7 @@ use rdkafka::{
 
 pub use self::produce::{Run, Topic, flush, produce};
 use crate::{
-    domain::{memory::RECORD_OVERHEAD_BYTES, time::Time},
+    domain::{clocks::Append, memory::RECORD_OVERHEAD_BYTES, time::Time},
     worker::record::{Headers, RecordView, Records},
 };
 
@@ -86,12 +86,23 @@ impl Drop for MessageQueue {
     }
 }
 
+/// Whose clock a timestamp is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stamped {
+    /// The leader's, when it appended the record (`LogAppendTime`).
+    ByBroker,
+    /// The publisher's, or there is none.
+    Otherwise,
+}
+
 /// A message as librdkafka holds it; freed when dropped. What is asked of it again and again is asked of librdkafka once.
 struct Message {
     raw: NonNull<rd::rd_kafka_message_t>,
     /// Its own headers, null where it has none. They live as long as it does.
     headers: *mut rd::rd_kafka_headers_t,
     timestamp: Option<Time>,
+    /// Whether a broker has stamped it with its own clock.
+    stamped: Stamped,
     /// Bytes of key and headers.
     bytes_beside_value: usize,
 }
@@ -111,7 +122,12 @@ impl Message {
         let millis = unsafe { rd::rd_kafka_message_timestamp(raw.as_ptr(), &mut kind) };
         let known = kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
         let timestamp = known.then(|| Time::from_millis(millis)).flatten();
-        let mut message = Self { raw, headers, timestamp, bytes_beside_value: 0 };
+        let stamped = match kind {
+            rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME => Stamped::ByBroker,
+            rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_CREATE_TIME
+            | rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE => Stamped::Otherwise,
+        };
+        let mut message = Self { raw, headers, timestamp, stamped, bytes_beside_value: 0 };
         let headers = (0..).map_while(|index| message.header(index));
         let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
         message.bytes_beside_value = message.raw().key_len + headers;
@@ -127,6 +143,14 @@ impl Message {
         // SAFETY: librdkafka gives null for a null key or value, else `length` readable bytes that live as
         // long as the message.
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
+    }
+
+    /// Which broker has stamped it, and when.
+    fn append(&self) -> Option<Append> {
+        let at = self.timestamp.filter(|_| self.stamped == Stamped::ByBroker)?;
+        // SAFETY: the message is alive.
+        let broker = unsafe { rd::rd_kafka_message_broker_id(self.raw.as_ptr()) };
+        Some(Append { broker, at })
     }
 
     /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
@@ -164,6 +188,7 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
     messages: Vec<Message>,
     bytes: usize,
     largest_bytes: usize,
+    appends: Vec<Append>,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
 }
@@ -183,7 +208,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
     #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
-        Self { messages: Vec::new(), bytes: 0, largest_bytes: 0, _consumer: consumer }
+        Self { messages: Vec::new(), bytes: 0, largest_bytes: 0, appends: Vec::new(), _consumer: consumer }
     }
 
     /// Bytes of all keys, values and headers, and what each record costs besides.
@@ -210,6 +235,14 @@ impl<C: ConsumerContext> MessageBatch<C> {
         !self.messages[index].headers.is_null()
     }
 
+    fn note_append(&mut self, message: &Message) {
+        let Some(append) = message.append() else { return };
+        match self.appends.iter_mut().find(|known| known.broker == append.broker) {
+            Some(known) => known.at = known.at.max(append.at),
+            None => self.appends.push(append),
+        }
+    }
+
     /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
     pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
         let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
@@ -224,6 +257,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
                 let bytes = message.bytes_held();
                 self.bytes += bytes;
                 self.largest_bytes = self.largest_bytes.max(bytes);
+                self.note_append(&message);
                 self.messages.push(message);
             } else {
                 let (partition, offset) = (message.raw().partition, message.raw().offset);
@@ -237,6 +271,10 @@ impl<C: ConsumerContext> MessageBatch<C> {
 impl<C: ConsumerContext> Records for MessageBatch<C> {
     fn len(&self) -> usize {
         self.messages.len()
+    }
+
+    fn appends(&self) -> &[Append] {
+        &self.appends
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {

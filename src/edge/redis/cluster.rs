@@ -155,7 +155,7 @@ impl Cluster {
     }
 
     /// Reads the slot map from the first node that gives one: those that were primaries, then those named.
-    async fn refresh(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn refresh(&mut self) -> Result<(), Trouble> {
         let mut candidates = self.primaries();
         candidates.extend(self.options.nodes.iter().cloned());
         candidates.extend(self.moved.iter().map(|(_, to)| to.clone()));

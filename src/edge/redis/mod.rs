@@ -6,6 +6,7 @@
 
 mod address;
 mod backoff;
+mod clocks;
 mod cluster;
 mod health;
 mod history;
@@ -32,6 +33,7 @@ mod trouble;
 mod watch;
 
 pub use address::NodeAddr;
+pub use clocks::NodeClocks;
 pub use keyspace::{FORMAT, Keyspace, Meta};
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{Birth, Looked, Opened, look, open};

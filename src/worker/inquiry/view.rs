@@ -54,6 +54,9 @@ pub struct UserView {
     pub judged_at: Time,
     /// Whether a send is more than five minutes ahead of the clock: the clock of a worker was wrong.
     pub ahead: bool,
+    /// Why the clock, and with it each time here that is reckoned from it, is not to be relied on; absent where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_trouble: Option<String>,
     /// The IANA name of the time zone of calendar windows.
     pub timezone: String,
     /// Whether the policy only reports, and everything is sent.

@@ -169,8 +169,8 @@ where
                 if turn.away.is_watched(shard) || left.is_zero() {
                     continue;
                 }
+                let Ok(now) = self.clock.time_to_decide(&[]) else { continue };
                 let began = self.clock.passed();
-                let now = self.clock.now();
                 tokio::select! {
                     biased;
                     outcome = self.store.record(&sends, now) => match outcome {

@@ -164,7 +164,7 @@ where
 
     /// A pause before the next attempt: until a shard is overdue at the longest, and short while others are watched. A stop
     /// ends it.
-    async fn wait_a_little(&mut self, turn: &Turn, pause: Duration) -> Result<(), Interruption> {
+    pub(super) async fn wait_a_little(&mut self, turn: &Turn, pause: Duration) -> Result<(), Interruption> {
         self.serving(&turn.committed).serve().await?;
         let now = self.clock.passed();
         let until_due = turn.away.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
@@ -279,7 +279,9 @@ where
             if sends.is_empty() {
                 return Ok(());
             }
-            let (began, now) = (self.clock.passed(), self.clock.now());
+            // What is older than the history by this clock is trimmed: what is owed waits until the clock is right.
+            let Ok(now) = self.clock.time_to_decide(&[]) else { return Ok(()) };
+            let began = self.clock.passed();
             let (store, serving) = self.store_and_serving(&turn.committed);
             let outcome = serving.during(store.record(&sends, now)).await?;
             let why = match outcome {
@@ -297,7 +299,7 @@ where
     }
 
     /// Tells the health endpoints which shards are away.
-    fn show_away(&self, turn: &Turn) {
+    pub(super) fn show_away(&self, turn: &Turn) {
         self.status.set_trouble(turn.away.trouble());
         self.status.set_lost_shards(turn.away.lost());
     }

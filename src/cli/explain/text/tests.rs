@@ -22,6 +22,7 @@ fn user() -> UserView {
         asked_at: at(0),
         judged_at: at(0),
         ahead: false,
+        clock_trouble: None,
         timezone: "Asia/Singapore".to_owned(),
         shadow: false,
         policy_version: "p".to_owned(),
@@ -88,6 +89,8 @@ fn what_is_out_of_the_ordinary_is_said() {
     says(&nowhere, &["User 42 is in no segment", "Held to [default] of policy p.\n"]);
     says(&UserView { shadow: true, ..user() }, &["only reports"]);
     says(&UserView { ahead: true, ..user() }, &["more than 5 minutes in the future"]);
+    let wrong = Some("this machine's clock shows the year 1970".to_owned());
+    says(&UserView { clock_trouble: wrong, ..user() }, &["WARNING: this machine's clock shows the year 1970"]);
     says(&UserView { unlimited: true, ..user() }, &["Unlimited"]);
     says(&UserView { quiet_until: Some(at(HOUR_MS)), ..user() }, &["quiet hours", "2026-11-20 18:00:01 on (in 1h)"]);
     let never = UserView { eligible_at: None, ..user() };

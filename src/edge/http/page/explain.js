@@ -30,6 +30,7 @@ function facts(user) {
     ["Policy, segments", `${user.policy_version}, ${user.segments_version}`],
   ];
   if (user.shadow) list.push(["Shadow", "everything is sent"]);
+  if (user.clock_trouble) list.push(["Clock", user.clock_trouble]);
   if (user.ahead) list.push(["Clock", "a send is more than 5 minutes ahead of it"]);
   byId("user-facts").replaceChildren(...list.map(([name, text]) => {
     const pair = document.createElement("div");
