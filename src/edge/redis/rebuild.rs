@@ -189,7 +189,7 @@ fn change_epoch(keyspace: &Keyspace, shard: u16, (from, to): (&str, &str), marks
         Marks::Forget => "1",
     };
     let args = [from, to, forget].map(|arg| arg.as_bytes().to_vec());
-    Request::Call { script: Script::Epoch, keys, args: args.into() }
+    Request::Call { script: Script::Epoch, keys, args: args.into(), latest: None }
 }
 
 /// Whether the lock is to be had or kept.
