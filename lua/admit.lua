@@ -23,19 +23,21 @@
 --       [5]     their sends, MessagePack, each: the place of its way in [2] (from 1), negative where the next send is the
 --               same user's; id, 6 bytes; origin 3, kind 2, campaign 3, cost 1, as 9 bytes
 --       [6]     users u8, for each hash
+--       [7]     when it is too late to run, ms since 1970 by this server's clock, decimal text: by then the caller has given
+--               the call up, and decides again by a later clock
 -- Reply: one string: how many sends, u16; then for each that was not just let through now, 18 bytes: its place u16
 --        (from 0), code u8, cap u8 (from 0), used u32, at u40, blocking u40.
 --        code: 0 allowed, 1 replayed, 2 duplicate, 3 denied, and for all sends of a user, nothing written:
 --        4 a filter met a kind above "kinds known", 5 the history is not whole entries;
 --        6 not decided, ask again (the call had done enough work). +16: an entry is far ahead of the clock.
 --        +32: blocking is there.
--- Error: LOSTHISTORY, nothing read or written, when the epoch is not the keyspace's.
+-- Error: LOSTHISTORY, nothing read or written, when the epoch is not the keyspace's; LATE, the same, when it is too late.
 --
 -- Example: one user, one send, one cap of 2 in 24 h (strings of MessagePack in brackets, as what they say):
 --   EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 <epoch>
 --     [217000000000, "\50\134\26\126\0", 691200000, 0, "1468800000", 40, 1, 0, 11, 40, 86400000]
 --     "\0\0" "\0\0" "\0\1" "\1" "\0" "\0\0" "\0\0\0\2" "\0\0\5\38\92\0" <12 zero bytes>     (one string)
---     ["42"] [6, <id>, <origin><kind><campaign>"\1"] "\1"
+--     ["42"] [6, <id>, <origin><kind><campaign>"\1"] "\1" 1795046384000
 --   -> "\0\1"
 --
 -- Sent as one script: this file, admit/general.lua, admit/users.lua.
@@ -55,8 +57,12 @@ local MAX_SIMPLE_BYTES = 2560
 -- A denial with the entry that is in the way.
 local DENIED_BEHIND = 3 + 32
 
-if #ARGV ~= 6 then
-  return redis.error_reply('ERR admit takes 6 arguments, not ' .. #ARGV)
+if #ARGV ~= 7 then
+  return redis.error_reply('ERR admit takes 7 arguments, not ' .. #ARGV)
+end
+local time = call('TIME')
+if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[7]) then
+  return redis.error_reply('LATE the caller has given this call up')
 end
 local before_keys = 0
 if ARGV[1] ~= '' then

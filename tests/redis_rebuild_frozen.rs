@@ -62,6 +62,10 @@ impl Network for Frozen {
     fn sleep(&self, wait: Duration) -> Boxed<'static, ()> {
         Tcp.sleep(wait)
     }
+
+    fn passed(&self) -> Duration {
+        Tcp.passed()
+    }
 }
 
 impl Link for FrozenLink {

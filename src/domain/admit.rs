@@ -26,6 +26,15 @@ pub struct CapQuery {
     pub scope: Scope,
 }
 
+impl CapQuery {
+    /// The cap that nothing fits into: with it, the store allows nothing new and still knows a replay.
+    #[must_use]
+    pub fn nothing() -> Self {
+        let window = Window::Sliding { length_ms: 1 };
+        Self { window, limit: 0, filter: Arc::default(), scope: Scope::Every }
+    }
+}
+
 /// One send that asks to be let through.
 #[derive(Debug, Clone)]
 pub struct Ask<'a> {

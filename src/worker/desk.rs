@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{
     output::{self, NumbersOf, OutputWriter},
-    record::{Output, RecordView, Records},
+    record::{Output, ReadBefore, RecordView, Records},
     refresh::Refreshed,
 };
 use crate::{
     domain::{
-        admit::{AdmitBatch, Ask},
+        admit::{AdmitBatch, Ask, CapQuery},
         dead_letter::DeadLetter,
         decide::{Answer, Record},
         decode::{Header, decode},
@@ -47,6 +47,15 @@ pub enum Way {
     DeadLetter,
     /// It is held back.
     Hold(Held),
+    /// It is held back, unless the store knows that it was approved before: the store is asked, and allows nothing new.
+    LookUp {
+        /// Its place among the asks.
+        ask: usize,
+        /// Why it is held back.
+        held: Held,
+        /// Whether it waits where the store has no answer; else it is held back.
+        otherwise: Unavailable,
+    },
     /// Nothing goes out for it: it is done already, or waits for its history.
     LeftOut,
     /// It goes out, unrecorded.
@@ -96,6 +105,10 @@ pub struct Sitting {
     named: Vec<bool>,
     /// Whether a record is left out, by its place in the batch; empty where none is.
     left_out: Vec<bool>,
+    /// The records that are looked up where the gate denies them.
+    read_before: ReadBefore,
+    /// The places of the asks that only look up.
+    looked_up: Vec<usize>,
     now: Time,
 }
 
@@ -111,7 +124,19 @@ impl Desk {
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
-        Sitting { desk: self.clone(), set, eval, named, left_out: Vec::new(), now }
+        let (left_out, looked_up) = (Vec::new(), Vec::new());
+        Sitting { desk: self.clone(), set, eval, named, left_out, read_before: ReadBefore::none(), looked_up, now }
+    }
+
+    /// Reads the intents; the clock and the policy have no part in it.
+    #[must_use]
+    pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
+        let one = |index| {
+            let record: RecordView<'b> = records.get(index);
+            let headers = record.header_pairs().map(|(key, value)| Header { key, value });
+            decode(record.value, headers, &self.fields)
+        };
+        (0..records.len()).map(one).collect()
     }
 }
 
@@ -119,17 +144,18 @@ impl Sitting {
     /// Reads the intents.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
-        let one = |index| {
-            let record: RecordView<'b> = records.get(index);
-            let headers = record.header_pairs().map(|(key, value)| Header { key, value });
-            decode(record.value, headers, &self.desk.fields)
-        };
-        (0..records.len()).map(one).collect()
+        self.desk.decode(records)
     }
 
     /// From now on these records are left out, by their places in the batch; none where there are no places.
     pub fn leave_out(&mut self, places: Vec<bool>) {
         self.left_out = places;
+    }
+
+    /// From now on an intent among these that the gate denies is looked up in the store: if it was approved before, it is
+    /// approved as it was then, whatever the clock and the policy say now.
+    pub fn look_up(&mut self, read_before: ReadBefore) {
+        self.read_before = read_before;
     }
 
     /// Finds each intent's segment and its way; what the store has to decide is in the batch of asks.
@@ -177,7 +203,20 @@ impl Sitting {
             let way = self.way(intent, segment, &records.get(index), &mut asks);
             drafts.push(Draft { way, segment });
         }
-        (drafts, AdmitBatch { now: self.now, cap_sets: self.eval.take_cap_sets(), asks })
+        let cap_sets = self.cap_sets(&mut asks);
+        (drafts, AdmitBatch { now: self.now, cap_sets, asks })
+    }
+
+    /// The sets of caps of all asks. What is only looked up is asked for with a cap that nothing fits into.
+    fn cap_sets(&mut self, asks: &mut [Ask<'_>]) -> Vec<Vec<CapQuery>> {
+        let mut cap_sets = self.eval.take_cap_sets();
+        if !self.looked_up.is_empty() {
+            for ask in self.looked_up.drain(..) {
+                asks[ask].cap_set = cap_sets.len();
+            }
+            cap_sets.push(vec![CapQuery::nothing()]);
+        }
+        cap_sets
     }
 
     /// The segments of all intents, in their order.
@@ -197,7 +236,16 @@ impl Sitting {
     ) -> Way {
         let facts = facts(intent, segment, record.timestamp);
         let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
-            (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => return Way::Hold((reason, eligible_at)),
+            (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
+                let held = (reason, eligible_at);
+                if !self.read_before.has(record.partition, record.offset) || !self.eval.policy().records(&facts.class) {
+                    return Way::Hold(held);
+                }
+                let otherwise = self.eval.policy().unavailable(&facts.class);
+                let ask = self.ask(intent, record, PolicyEval::NO_CAPS, asks);
+                self.looked_up.push(ask);
+                return Way::LookUp { ask, held, otherwise };
+            }
             // Nothing is held back in shadow mode, but it is told what would have been.
             (Gate::Suppress { reason, eligible_at }, Mode::Shadow) => {
                 (self.eval.route(&facts), Some((reason, eligible_at)))
@@ -205,12 +253,24 @@ impl Sitting {
             (gate @ (Gate::Bypass | Gate::Ask { .. }), Mode::Enforce | Mode::Shadow) => (gate, None),
         };
         let Gate::Ask { cap_set } = gate else { return Way::Bypass { shadowed } };
-        let ask = asks.len();
+        let ask = self.ask(intent, record, cap_set, asks);
+        let otherwise = self.eval.policy().unavailable(&facts.class);
+        Way::Ask { ask, cap_set, shadowed, otherwise }
+    }
+
+    /// Adds what the store is asked of an intent; gives its place.
+    fn ask<'b>(
+        &self,
+        intent: &'b Intent<'b>,
+        record: &RecordView<'_>,
+        cap_set: usize,
+        asks: &mut Vec<Ask<'b>>,
+    ) -> usize {
         asks.push(Ask {
             user: intent.user,
             id: intent.id_hash,
             origin: OriginMark::of(&self.desk.topic, record.partition, record.offset),
-            class: facts.class,
+            class: intent.class(),
             cost: intent.cost,
             cap_set,
             record: match self.eval.policy().mode {
@@ -218,8 +278,7 @@ impl Sitting {
                 Mode::Shadow => Record::Always,
             },
         });
-        let otherwise = self.eval.policy().unavailable(&facts.class);
-        Way::Ask { ask, cap_set, shadowed, otherwise }
+        asks.len() - 1
     }
 
     /// What becomes of each ask that the store has no answer to, in their order.
@@ -228,6 +287,10 @@ impl Sitting {
         let mode = self.eval.policy().mode;
         let given_up = |draft: &Draft| match draft.way {
             Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
+            Way::LookUp { otherwise, .. } => Some(match otherwise {
+                Unavailable::Wait => GivenUp::Never,
+                Unavailable::Approve | Unavailable::Suppress => GivenUp::Held,
+            }),
             Way::Ask { otherwise, .. } => Some(match (otherwise, mode) {
                 (Unavailable::Wait, _) => GivenUp::Never,
                 (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => GivenUp::Sent,

@@ -10,7 +10,7 @@ pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Sen
 use super::{
     desk::{Decoded, Desk, Draft, Sitting},
     ports::{Clock, Histories, Store, StoreError},
-    record::{Headers, RecordView, Records},
+    record::{Headers, ReadBefore, RecordView, Records},
 };
 use crate::{
     domain::{
@@ -124,6 +124,8 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
         let mut sitting = self.desk.sit(self.clock.now());
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
+        // The same id again is a replay here, too, whatever the gate says of it now.
+        sitting.look_up(ReadBefore::All);
         let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
         let history = self.store.history_of(intent.user).await?;
         let answers: Vec<Option<Answer>> =
@@ -145,6 +147,7 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
         let mut sitting = self.desk.sit(self.clock.time_to_decide(&[])?);
         let decoded = sitting.decode(&posted);
         let intent = as_intent(&decoded)?;
+        sitting.look_up(ReadBefore::All);
         let (drafts, batch) = sitting.gate(&posted, &decoded, &self.metrics);
         let answers = self.admit(&batch).await?;
         Ok(decision(&sitting, &posted, intent, &drafts, &answers))

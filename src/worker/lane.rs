@@ -3,7 +3,8 @@
 //! The steps of a turn, in order:
 //! 1. poll a batch, for at most what is left of the commit interval without what the rest is expected to take; one that is
 //!    not full by then grows until the batch before is committed: to be decided earlier would gain it nothing;
-//! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed;
+//! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed; where the store
+//!    has to be waited for, all of it is decided again by the clock, policy and segments of then;
 //! 3. wait until that one is committed;
 //! 4. look whether the group has changed; if so, forget the batch;
 //! 5. hand the batch over to be committed.
@@ -11,6 +12,7 @@
 //! invariant: at most one batch is being committed and one decided.
 //! invariant: a change of partitions is taken up only when nothing is being committed, and forgets all that is not:
 //! its next reader decides it again, and the store answers what it answered before.
+//! invariant: no answer of the store is kept over a wait: what was recorded comes back as a replay, the rest is judged anew.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod away;
@@ -20,6 +22,8 @@ mod owed;
 pub mod pace;
 mod parking;
 mod recovery;
+mod rounds;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -38,13 +42,14 @@ use self::{
     owed::{Owed, Promise},
     pace::Pace,
     parking::{Parking, leave_out, reach},
+    rounds::Rounds,
     waiting::{Admitted, Question},
 };
 use super::{
     backoff::{SERVE_EVERY, backoff},
-    desk::{Desk, Draft, GivenUp, Way},
+    desk::{Decoded, Desk, Draft, GivenUp, Way},
     ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
-    record::{Job, Output, Progress, Records},
+    record::{Job, Output, Progress, ReadBefore, Records},
     status::LaneStatus,
 };
 use crate::{
@@ -283,16 +288,37 @@ where
     }
 
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
-    /// the group.
+    /// the group. After a wait the whole batch is judged again.
     async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
-        let began = self.clock.passed();
+        let mut rounds = Rounds::begin(self.clock.passed());
+        let decoded = self.desk.decode(batch);
+        self.tend(turn).await?;
+        loop {
+            match self.judge(turn, batch, &decoded, &mut rounds).await? {
+                Judged::Decided(decided) => return Ok(*decided),
+                Judged::Unanswered(shards) => self.wait_for(turn, &shards, rounds.pause()).await?,
+            }
+        }
+    }
+
+    /// Judges a batch once, by the clock, policy and segments of now.
+    async fn judge(
+        &mut self,
+        turn: &mut Turn,
+        batch: &S::Batch,
+        decoded: &[Decoded<'_>],
+        rounds: &mut Rounds,
+    ) -> Result<Judged, Interruption> {
         let now = self.time_to_decide(turn, batch).await?;
+        let asked_at = self.clock.passed();
         let mut sitting = self.desk.sit(now);
-        let decoded = sitting.decode(batch);
-        sitting.leave_out(turn.parking.done(batch, &decoded));
-        let (mut drafts, asks) = sitting.gate(batch, &decoded, &self.metrics);
-        let gated = self.clock.passed();
-        self.metrics.stage(Stage::Decode, gated - began);
+        sitting.leave_out(turn.parking.done(batch, decoded));
+        // What was asked for in a round before may have been recorded, whatever came of the answer.
+        sitting.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        let (mut drafts, asks) = sitting.gate(batch, decoded, &self.metrics);
+        if rounds.is_first() {
+            self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
+        }
 
         let mut answers = vec![None; asks.asks.len()];
         let given_up = sitting.otherwise(&drafts);
@@ -305,21 +331,31 @@ where
             policy: sitting.policy(),
             reach: &|| reach(batch),
         };
-        let Admitted { asked_at, waits } = if answers.is_empty() {
-            Admitted { asked_at: gated, waits: self.still_waits(turn, &question) }
+        let waits = if answers.is_empty() {
+            self.still_waits(turn, &question)
         } else {
-            self.admit(turn, &question, &mut answers).await?
+            match self.admit(turn, &question, &mut answers, rounds).await? {
+                Admitted::Settled(waits) => waits,
+                Admitted::Unanswered(shards) => return Ok(Judged::Unanswered(shards)),
+            }
         };
-        let decided = waits.as_ref().map(|waits| leave_out(&decoded, &mut drafts, waits)).unwrap_or_default();
+        let decided = waits.as_ref().map(|waits| leave_out(decoded, &mut drafts, waits)).unwrap_or_default();
         let admitted = self.clock.passed();
-        self.metrics.stage(Stage::Admit, admitted - gated);
+        self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
 
-        let (outputs, tally) =
-            sitting.outputs(batch, &decoded, &drafts, (&answers, &|class| self.store.numbers(class)));
+        let (outputs, tally) = sitting.outputs(batch, decoded, &drafts, (&answers, &|class| self.store.numbers(class)));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &drafts, &question, &answers);
-        Ok(Decided { outputs, tally, asked_at, promises, waits, decided })
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises, waits, decided })))
     }
+}
+
+/// What came of judging a batch once.
+enum Judged {
+    /// It is decided.
+    Decided(Box<Decided>),
+    /// The store has to be waited for, in these shards.
+    Unanswered(BTreeSet<u16>),
 }
 
 /// A batch, decided.
@@ -355,7 +391,12 @@ fn promises(
                 let (partition, offset) = (record.partition, record.offset);
                 promises.push(Promise { partition, offset, shard: question.shards[ask], send });
             }
-            Way::Ask { .. } | Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => {}
+            Way::Ask { .. }
+            | Way::LookUp { .. }
+            | Way::DeadLetter
+            | Way::Hold(_)
+            | Way::Bypass { .. }
+            | Way::LeftOut => {}
         }
     }
     promises

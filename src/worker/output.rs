@@ -150,7 +150,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
             }
             (None, Way::Ask { otherwise, .. }) => self.tally.unavailable(otherwise.as_str()),
-            (None, Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut) => {}
+            (None, Way::DeadLetter | Way::Hold(_) | Way::LookUp { .. } | Way::Bypass { .. } | Way::LeftOut) => {}
         }
         ruling(self.eval, draft, answers, self.now)
     }
@@ -160,7 +160,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
     match draft.way {
         Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
-        Way::Ask { ask, .. } => answers[ask],
+        Way::Ask { ask, .. } | Way::LookUp { ask, .. } => answers[ask],
     }
 }
 
@@ -175,6 +175,13 @@ pub(super) fn ruling<'e>(
         // A dead letter has been written before, and nothing is for what is left out.
         Way::DeadLetter | Way::LeftOut => return (Verdict::Approved(Counts::No), now),
         Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
+        Way::LookUp { held, .. } => {
+            let replay = answer(draft, answers).filter(|answer| answer.verdict == Answered::Replayed);
+            return match replay {
+                Some(before) => (Verdict::Approved(Counts::Yes), before.at),
+                None => (Verdict::Suppressed(suppressed(held)), now),
+            };
+        }
         Way::Bypass { shadowed } => {
             let verdict = match shadowed {
                 None => Verdict::Approved(Counts::No),

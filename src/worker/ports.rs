@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::record::{Job, Progress, Records};
+use super::record::{Job, Progress, ReadBefore, Records};
 use crate::domain::{
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
@@ -18,8 +18,8 @@ use crate::domain::{
     time::Time,
 };
 
-/// The clock, and time that passes. The clock is read once a batch and handed down; what waits uses the other two,
-/// which no change of the system's clock disturbs.
+/// The clock, and time that passes. The clock is read once for each time that a batch is judged, and handed down; what waits
+/// uses the other two, which no change of the system's clock disturbs.
 pub trait Clock: Send + Sync {
     /// The time now, to be shown. What is decided or trimmed goes by [`Clock::time_to_decide`].
     fn now(&self) -> Time;
@@ -147,6 +147,12 @@ pub const fn where_committed(committed: &Progress) -> i64 {
     committed.next_offset
 }
 
+/// How long an earlier reader of a partition can go on admitting after the partition was given to another member. By then its
+/// session has ended, librdkafka has noticed that by its own clock (within a second), and the lane has heard of it where it
+/// waits and dropped its batch (within another); a call under way is no older than answers may become (20 s). What remains
+/// is a process that is frozen between the reading of the clock and the request of the same answer, for longer than this.
+pub const EARLIER_READERS_END: Duration = Duration::from_secs(30);
+
 /// Where intents come from: one member of the consumer group. Its futures may block the thread for a while: a lane
 /// has one of its own.
 pub trait Source {
@@ -205,6 +211,11 @@ pub trait Source {
 
     /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
     fn starts(&self) -> &[Progress];
+
+    /// Which records of the assigned partitions may have been read before, by whoever: by an earlier reader of the partition
+    /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`] and [`Source::seek`].
+    /// What a batch holds that was read just before is judged by it.
+    fn read_before(&self) -> ReadBefore;
 
     /// How many records of each assigned partition are not done, as far as it is known without asking; `done` has the
     /// next offset of the partitions that something is known of.

@@ -51,6 +51,33 @@ pub trait Records {
     }
 }
 
+/// Which records may have been read before: the admission of such an intent may be recorded although its output was never
+/// committed.
+#[derive(Debug, Clone)]
+pub enum ReadBefore {
+    /// Any of them.
+    All,
+    /// In each partition those before this offset; none in a partition that is not here.
+    Below(Arc<BTreeMap<i32, i64>>),
+}
+
+impl ReadBefore {
+    /// None of them.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::Below(Arc::default())
+    }
+
+    /// Whether the record at this offset is one of them.
+    #[must_use]
+    pub fn has(&self, partition: i32, offset: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Below(ends) => ends.get(&partition).is_some_and(|end| offset < *end),
+        }
+    }
+}
+
 /// Where an output record goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {

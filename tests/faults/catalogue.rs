@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{brokers, clocks, cluster, group, http, inputs, limits, lost, process, script, sources, topics},
+    rows::{brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, process, script, sources, topics},
     trial::{Findings, Order},
 };
 
@@ -190,6 +190,14 @@ pub const CASES: &[Case] = &[
         .times(2)
         .in_ci(1)
         .within_s(10),
+    case("27a", "all Redis nodes paused for 12 s, past `expires_at` and a cap's window", expiry::paused).times(2),
+    case(
+        "27b",
+        "Redis frozen for 12 s, past `expires_at` and a cap's window; it carries out late calls",
+        expiry::frozen,
+    )
+    .times(2)
+    .in_ci(1),
     case(
         "32",
         "a rebuild frozen while it deletes, fills or waits; a second one finishes; the first wakes",

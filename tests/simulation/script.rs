@@ -25,6 +25,23 @@ thread_local! {
 
 type Bytes = mlua::LuaString;
 
+thread_local! {
+    /// What the clock of all nodes shows, in milliseconds since 1970.
+    static CLOCK_MS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+/// Sets the clock that `TIME` shows.
+pub fn set_clock(now_ms: i64) {
+    CLOCK_MS.set(now_ms);
+}
+
+/// The reply to `TIME`.
+pub fn time() -> Value {
+    let now_ms = CLOCK_MS.get();
+    let part = |number: i64| Value::BulkString(number.to_string().into_bytes());
+    Value::Array(vec![part(now_ms / 1_000), part(now_ms % 1_000 * 1_000)])
+}
+
 /// Runs a script; gives its reply and the keys it wrote.
 pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) -> (Value, Vec<Vec<u8>>) {
     KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), Vec::new()));
@@ -114,6 +131,9 @@ fn interpreter() -> mlua::Result<Lua> {
 /// `redis.call`.
 fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
+    if args[0] == b"TIME" {
+        return to_lua(lua, time());
+    }
     let value = KEYS.with(|cell| {
         let (data, written) = &mut *cell.borrow_mut();
         super::commands::simple(&args, data, written)

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use weir::worker::{
-    ports::{Begin, GroupEvent, Source, SourceError},
-    record::{Headers, Progress, RecordView, Records},
+    ports::{Begin, EARLIER_READERS_END, GroupEvent, Source, SourceError},
+    record::{Headers, Progress, ReadBefore, RecordView, Records},
 };
 
 use super::{broker::Intent, env::Env, group::Look, process::Shared, sabotage::Sabotage};
@@ -51,6 +51,8 @@ pub struct SimSource {
     positions: BTreeMap<i32, i64>,
     starts: Vec<Progress>,
     pending: Option<Pending>,
+    /// When it came to read where it reads.
+    since: Duration,
 }
 
 impl SimSource {
@@ -64,6 +66,7 @@ impl SimSource {
             positions: BTreeMap::new(),
             starts: Vec::new(),
             pending: None,
+            since: Duration::ZERO,
         }
     }
 
@@ -94,6 +97,7 @@ impl SimSource {
 
     /// Starts at the committed offsets.
     async fn start(&mut self, partitions: &[i32], begin: Begin<'_>) -> Result<(), SourceError> {
+        self.since = self.env.passed();
         self.env.sleep(self.env.millis(1, 20)).await;
         if self.env.kafka_fails() {
             self.env.sleep(Duration::from_secs(4)).await;
@@ -183,6 +187,7 @@ impl Source for SimSource {
         if self.env.kafka_fails() {
             return Err(SourceError::Temporary("no way back (simulated)".to_owned()));
         }
+        self.since = self.env.passed();
         self.env.sleep(self.env.millis(1, 20)).await;
         self.positions.extend(to.iter().copied());
         Ok(())
@@ -201,6 +206,20 @@ impl Source for SimSource {
 
     fn starts(&self) -> &[Progress] {
         &self.starts
+    }
+
+    fn read_before(&self) -> ReadBefore {
+        let over = self.since + EARLIER_READERS_END;
+        if self.env.passed() < over {
+            return ReadBefore::All;
+        }
+        let broker = self.broker.borrow();
+        let end = |partition: &i32| {
+            let log = &broker.intents[usize::try_from(*partition).unwrap()];
+            let after = log.partition_point(|intent| intent.at <= over);
+            (*partition, after.checked_sub(1).map_or(0, |last| log[last].offset + 1))
+        };
+        ReadBefore::Below(Arc::new(self.positions.keys().map(end).collect()))
     }
 
     fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {

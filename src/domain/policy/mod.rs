@@ -190,6 +190,12 @@ impl Policy {
         segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
     }
 
+    /// Whether an intent of this class is recorded when it is approved: all but those of a bypass that does not count.
+    #[must_use]
+    pub fn records(&self, class: &ClassNames<'_>) -> bool {
+        self.bypass.iter().find(|rule| rule.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
+    }
+
     /// What becomes of an intent of this class while its history is away.
     #[must_use]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {

@@ -7,6 +7,7 @@ mod outbox;
 pub mod producer;
 mod pulse;
 pub mod range;
+mod read_before;
 pub mod rights;
 pub mod sink;
 pub mod source;

@@ -17,11 +17,12 @@ use super::{
     client::{self, KafkaOptions, LaneContext, Pending},
     native::{self, MessageBatch, MessageQueue},
     pulse::Pulse,
+    read_before::{Earlier, ends},
     rights::Rights,
 };
 use crate::worker::{
     ports::{Begin, GroupEvent, Source, SourceError},
-    record::{Progress, Records},
+    record::{Progress, ReadBefore, Records},
 };
 
 /// How long one read of the committed offsets may take. It blocks the lane, which meanwhile neither serves the group nor
@@ -29,6 +30,12 @@ use crate::worker::{
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long going back may take: the brokers are asked only where there is no committed offset.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
+/// A lane that has not served the group for so long may have been frozen, and replaced meanwhile: less than the shortest
+/// session that a group has as a rule.
+const FROZEN_AFTER: Duration = Duration::from_secs(3);
+/// How long it then waits for the group's events before it reads: librdkafka looks once a second whether the session has
+/// ended, by its own clock.
+const FINDS_OUT_WITHIN: Duration = Duration::from_millis(1_500);
 /// How long messages are waited for between two looks at the group's events.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -60,6 +67,8 @@ pub struct KafkaSource {
     assigned: TopicPartitionList,
     membership: Option<Arc<ConsumerGroupMetadata>>,
     starts: Vec<Progress>,
+    earlier: Earlier,
+    polled_at: Instant,
 }
 
 impl KafkaSource {
@@ -93,6 +102,8 @@ impl KafkaSource {
             assigned: TopicPartitionList::new(),
             membership: None,
             starts: Vec::new(),
+            earlier: Earlier::new(),
+            polled_at: Instant::now(),
         })
     }
 
@@ -121,6 +132,7 @@ impl KafkaSource {
                 .take_over(self.consumer.client(), element.topic(), element.partition())
                 .map_err(SourceError::Temporary)?;
         }
+        self.earlier.begin(Instant::now());
         self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
         self.assigned = partitions.clone();
         Ok(())
@@ -167,7 +179,8 @@ impl KafkaSource {
     }
 
     /// Goes on at these offsets.
-    fn go_to(&self, from: TopicPartitionList) -> Result<(), SourceError> {
+    fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
+        self.earlier.begin(Instant::now());
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
         // set it up anew. A seek makes what was fetched before void.
         let sought =
@@ -209,9 +222,9 @@ impl KafkaSource {
         }
     }
 
-    /// Serves one round of group events.
-    fn serve(&self) -> Result<Option<GroupEvent>, SourceError> {
-        match self.consumer.poll(Duration::ZERO) {
+    /// Serves one round of group events, and waits so long for one.
+    fn serve(&self, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        match self.consumer.poll(wait) {
             None => {}
             Some(Ok(message)) => {
                 // All partitions are forwarded to our queue before they are assigned; a message here would be
@@ -260,12 +273,23 @@ impl Source for KafkaSource {
             self.rejoin()?;
             return Ok(Some(GroupEvent::Revoked));
         }
+        if self.earlier.is_due(Instant::now()) {
+            let ends = ends(&self.consumer, &self.assigned);
+            self.earlier.note(ends, Instant::now());
+        }
+        if self.polled_at.elapsed() >= FROZEN_AFTER
+            && let Some(event) = self.serve(FINDS_OUT_WITHIN)?
+        {
+            self.polled_at = Instant::now();
+            return Ok(Some(event));
+        }
         let deadline = Instant::now() + wait;
         let mut served_at: Option<Instant> = None;
         loop {
+            self.polled_at = Instant::now();
             if served_at.is_none_or(|at| at.elapsed() >= SLICE) {
-                served_at = Some(Instant::now());
-                if let Some(event) = self.serve()? {
+                served_at = Some(self.polled_at);
+                if let Some(event) = self.serve(Duration::ZERO)? {
                     return Ok(Some(event));
                 }
             }
@@ -338,6 +362,10 @@ impl Source for KafkaSource {
 
     fn starts(&self) -> &[Progress] {
         &self.starts
+    }
+
+    fn read_before(&self) -> ReadBefore {
+        self.earlier.read_before()
     }
 
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {

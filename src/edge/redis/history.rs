@@ -81,7 +81,12 @@ async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -
 
 fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -> Request {
     keys.push(keyspace.bucket_key(place.shard, place.bucket));
-    Request::Call { script: Script::History, keys, args: vec![epoch.as_bytes().to_vec(), place.field.to_bytes()] }
+    Request::Call {
+        script: Script::History,
+        keys,
+        args: vec![epoch.as_bytes().to_vec(), place.field.to_bytes()],
+        latest: None,
+    }
 }
 
 fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, Trouble> {

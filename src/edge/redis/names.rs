@@ -233,8 +233,12 @@ async fn intern(
     for names in fields.chunks(MAX_NAMES_A_CALL) {
         let mut args = vec![keyspace.epoch().as_bytes().to_vec(), limit.to_string().into_bytes()];
         args.extend_from_slice(names);
-        let request =
-            Request::Call { script: Script::Intern, keys: tables.iter().map(|&table| table.into()).collect(), args };
+        let request = Request::Call {
+            script: Script::Intern,
+            keys: tables.iter().map(|&table| table.into()).collect(),
+            args,
+            latest: None,
+        };
         let reply = cluster.ask(keyspace.meta_slot(), request).await?;
         let given: Vec<u64> = redis::from_redis_value(reply).unwrap_or_default();
         if given.len() != names.len() || given.iter().any(|number| *number == 0 || *number > u64::from(limit) + 1) {

@@ -1,7 +1,12 @@
 //! How a node is reached and how time passes while it is waited for: the seam at which the simulation puts a cluster
 //! of its own under the same logic.
 
-use std::{fmt::Debug, pin::Pin, time::Duration};
+use std::{
+    fmt::Debug,
+    pin::Pin,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use redis::{Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 
@@ -17,6 +22,9 @@ pub trait Network: Debug + Send + Sync {
 
     /// Done after so long.
     fn sleep(&self, wait: Duration) -> Boxed<'static, ()>;
+
+    /// Time passed since some fixed moment; never goes back.
+    fn passed(&self) -> Duration;
 }
 
 /// One connection.
@@ -25,6 +33,9 @@ pub trait Link: Send {
     /// options' `response_timeout`. An error means that any of them may have been carried out.
     fn send<'a>(&'a mut self, pipeline: &'a Pipeline) -> Boxed<'a, RedisResult<Vec<Value>>>;
 }
+
+/// The moment from which [`Tcp`] counts.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// TCP, with or without TLS, and the runtime's clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +51,10 @@ impl Network for Tcp {
 
     fn sleep(&self, wait: Duration) -> Boxed<'static, ()> {
         Box::pin(tokio::time::sleep(wait))
+    }
+
+    fn passed(&self) -> Duration {
+        START.elapsed()
     }
 }
 

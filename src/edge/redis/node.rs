@@ -1,10 +1,14 @@
 //! One node: its connection, the scripts it knows, and one pipeline at a time.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline,
-    RedisConnectionInfo, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection,
+    cmd, io::tcp::TcpSettings,
 };
 
 use super::{
@@ -15,6 +19,9 @@ use super::{
     stats::{RedisStats, RetryCause},
     trouble::Trouble,
 };
+
+/// The error of a script that is told when it is too late to run, and was.
+const LATE: &str = "LATE";
 
 /// What can be asked of a node.
 #[derive(Debug, Clone)]
@@ -27,6 +34,9 @@ pub(super) enum Request {
         keys: Vec<String>,
         /// Its arguments.
         args: Vec<Vec<u8>>,
+        /// When it is too late to run, as [`super::network::Network::passed`] counts: the last argument of a script that takes
+        /// one, by the clock of the node.
+        latest: Option<Duration>,
     },
     /// Any other command.
     Plain(Cmd),
@@ -51,12 +61,14 @@ pub(super) struct Node {
     stats: Arc<RedisStats>,
     connection: Option<Box<dyn Link>>,
     loaded: [Option<String>; SCRIPTS],
+    /// What the node's clock showed, in ms since 1970, no earlier than [`super::network::Network::passed`] was this.
+    clock: Option<(u64, Duration)>,
 }
 
 impl Node {
     /// A node that is not connected yet.
     pub(super) fn new(addr: NodeAddr, options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
-        Self { addr, options, stats, connection: None, loaded: Default::default() }
+        Self { addr, options, stats, connection: None, loaded: Default::default(), clock: None }
     }
 
     pub(super) fn addr(&self) -> &NodeAddr {
@@ -81,10 +93,14 @@ impl Node {
             }
             match request {
                 Request::Plain(command) => pipeline.add_command(command.clone()),
-                Request::Call { script, keys, args } => {
+                Request::Call { script, keys, args, latest } => {
                     writes |= script.writes();
                     let sha = self.sha(*script).await?;
-                    pipeline.add_command(evalsha(&sha, keys, args))
+                    let mut command = evalsha(&sha, keys, args);
+                    if let Some(latest) = latest {
+                        command.arg(self.on_its_clock(*latest)?);
+                    }
+                    pipeline.add_command(command)
                 }
             };
         }
@@ -96,19 +112,24 @@ impl Node {
         let mut values = self.send(&pipeline).await?;
         let replicated = if wait { self.check_replicas(values.pop()) } else { Ok(()) };
         let mut values = values.into_iter();
+        let mut late = false;
         let replies = requests.iter().map(|(asking, _)| {
             if *asking == Asking::Yes {
                 values.next();
             }
             match values.next() {
-                Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
+                Some(Value::ServerError(error)) => {
+                    late |= error.code() == LATE;
+                    Err(Trouble::of_reply(&error, &self.addr))
+                }
                 // An error of WAIT says nothing about commands that have errors of their own, such as MOVED.
                 Some(value) => replicated.clone().map(|()| value),
                 None => Err(Trouble::torn(&self.addr, "replies are missing")),
             }
         });
         let replies: Vec<Reply> = replies.collect();
-        if replies.iter().any(|reply| matches!(reply, Err(Trouble::NoScript { .. }))) {
+        // A call that came late in time to be answered was late by a clock that was set meanwhile: it is read again.
+        if late || replies.iter().any(|reply| matches!(reply, Err(Trouble::NoScript { .. }))) {
             self.loaded = Default::default();
         }
         Ok(replies)
@@ -175,18 +196,43 @@ impl Node {
             }
             other => other?,
         };
+        if script.has_latest() {
+            self.read_clock().await?;
+        }
         self.loaded[script as usize] = Some(sha.clone());
         Ok(sha)
     }
 
     async fn load(&mut self, source: &str) -> Result<String, Trouble> {
-        let mut pipeline = Pipeline::with_capacity(1);
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(source);
+        let mut command = cmd("SCRIPT");
+        command.arg("LOAD").arg(source);
         self.stats.script_load();
+        self.one(command, "SCRIPT LOAD").await
+    }
+
+    /// Reads the node's clock.
+    async fn read_clock(&mut self) -> Result<(), Trouble> {
+        let before = self.options.network.passed();
+        let (seconds, micros): (u64, u64) = self.one(cmd("TIME"), "TIME").await?;
+        self.clock = Some((seconds * 1_000 + micros / 1_000, before));
+        Ok(())
+    }
+
+    /// What the node's clock shows at a moment, in ms since 1970, as text.
+    fn on_its_clock(&self, at: Duration) -> Result<String, Trouble> {
+        let Some((shown, since)) = self.clock else { return Err(Trouble::torn(&self.addr, "TIME")) };
+        let passed = u64::try_from(at.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
+        Ok(shown.saturating_add(passed).to_string())
+    }
+
+    /// One command, and its reply.
+    async fn one<T: FromRedisValue>(&mut self, command: Cmd, what: &str) -> Result<T, Trouble> {
+        let mut pipeline = Pipeline::with_capacity(1);
+        pipeline.add_command(command);
         match self.send(&pipeline).await?.pop() {
             Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
-            Some(value) => redis::from_redis_value(value).map_err(|_| Trouble::torn(&self.addr, "SCRIPT LOAD")),
-            None => Err(Trouble::torn(&self.addr, "SCRIPT LOAD")),
+            Some(value) => redis::from_redis_value(value).map_err(|_| Trouble::torn(&self.addr, what)),
+            None => Err(Trouble::torn(&self.addr, what)),
         }
     }
 }

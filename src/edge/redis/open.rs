@@ -181,8 +181,12 @@ pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
 async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
     let fields = ours.meta().to_fields(State::Creating);
     let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
-    let request =
-        Request::Call { script: Script::Create, keys: vec![ours.meta_key().to_owned()], args: args.collect() };
+    let request = Request::Call {
+        script: Script::Create,
+        keys: vec![ours.meta_key().to_owned()],
+        args: args.collect(),
+        latest: None,
+    };
     let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }

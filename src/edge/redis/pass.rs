@@ -1,6 +1,9 @@
 //! One batch on its way through Redis: what is still open, and what stands in its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use redis::Value;
 
@@ -11,6 +14,7 @@ use super::{
     names::Names,
     node::{Reply, Request},
     open::ask_epochs,
+    options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
     reply::{Outcome, read_reply},
@@ -55,6 +59,8 @@ pub(super) struct Pass<'a> {
     answered: BTreeSet<u16>,
     reloads: usize,
     stale: bool,
+    /// When it began, or answers came last, as [`super::network::Network::passed`] counts.
+    answered_at: Duration,
     /// The trouble that stood in the way last.
     last: Option<String>,
 }
@@ -80,6 +86,7 @@ impl<'a> Pass<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
+        now: Duration,
     ) -> Self {
         let layout = keyspace.meta().layout;
         let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
@@ -99,6 +106,7 @@ impl<'a> Pass<'a> {
             answered: BTreeSet::new(),
             reloads: 0,
             stale: false,
+            answered_at: now,
             last: None,
         }
     }
@@ -130,6 +138,9 @@ impl<'a> Pass<'a> {
         let mut learnt = false;
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
         while !self.pending.is_empty() {
+            if self.is_too_old(cluster) {
+                break;
+            }
             self.check_moving(cluster).await;
             let calls = self.calls();
             let requests = calls.iter().map(|call| self.routed(call, &sets, cluster)).collect();
@@ -142,7 +153,11 @@ impl<'a> Pass<'a> {
                     }
                 }
             }
+            let open = self.pending.len();
             self.pending.retain(|send| self.answers[send.ask].is_none());
+            if self.pending.len() < open {
+                self.answered_at = cluster.options().network.passed();
+            }
             // Later rounds have few calls, of users whose own sends are too many for one.
             if !learnt && self.read.0 > 0 {
                 learnt = true;
@@ -169,6 +184,13 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the batch's clock is too old for another round: nothing was answered for as long as one reply may take. The
+    /// caller then asks again, by the clock of then.
+    fn is_too_old(&self, cluster: &Cluster) -> bool {
+        let RedisOptions { network, response_timeout, .. } = cluster.options();
+        network.passed().saturating_sub(self.answered_at) >= *response_timeout
     }
 
     /// In a slot that is moving, epoch and histories may be on different nodes for a while: the epoch is read
@@ -237,8 +259,14 @@ impl<'a> Pass<'a> {
         let mut args = vec![epoch.as_bytes().to_vec()];
         args.extend(pack_call(&terms, sets, &call.sends, &self.batch.asks, &self.numbers));
         cluster.stats().call(call.sends.len());
+        // Sent within one reply's time, and given up after another.
+        let latest = Some(self.answered_at + 2 * cluster.options().response_timeout);
         let detour = self.detours.get(&(shard, bucket)).filter(|_| call.kind == CallKind::OneKey).cloned();
-        Routed { slot: self.keyspace.slot(shard), detour, request: Request::Call { script: Script::Admit, keys, args } }
+        Routed {
+            slot: self.keyspace.slot(shard),
+            detour,
+            request: Request::Call { script: Script::Admit, keys, args, latest },
+        }
     }
 
     /// Takes the reply to one call. Gives the shard and when to ask again, where it met trouble.

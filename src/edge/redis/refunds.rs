@@ -163,5 +163,10 @@ fn request(keyspace: &Keyspace, epoch: &str, field: &str, piece: &[(Place, usize
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
         put_field(&mut items, place.field);
     }
-    Request::Call { script: Script::Refund, keys, args: vec![epoch.as_bytes().to_vec(), field.into(), items] }
+    Request::Call {
+        script: Script::Refund,
+        keys,
+        args: vec![epoch.as_bytes().to_vec(), field.into(), items],
+        latest: None,
+    }
 }

@@ -49,6 +49,15 @@ impl Script {
         }
     }
 
+    /// Whether its last argument is when it is too late to run: what its caller has given up must not be decided later, by a
+    /// clock of before. The others may run late: they say what is so at any time.
+    pub(super) fn has_latest(self) -> bool {
+        match self {
+            Self::Admit => true,
+            Self::Intern | Self::Create | Self::History | Self::Refund | Self::Rebuild | Self::Guarded => false,
+        }
+    }
+
     /// The source for servers before Redis 7, to whom the first line is a syntax error. They refuse the first
     /// write of a script that began out of memory, and our scripts write last, so nothing is written by halves.
     pub(super) fn plain_source(self) -> String {

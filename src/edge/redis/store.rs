@@ -136,7 +136,8 @@ pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
 impl Store for RedisStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let mut pass = Pass::new(batch, answers, keyspace, call_size);
+        let now = cluster.options().network.passed();
+        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
         pass.name(cluster, names).await;
         pass.run(cluster, names).await;
         lost.retain(|shard| !pass.was_answered(*shard));

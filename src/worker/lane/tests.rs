@@ -1,5 +1,6 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
+mod again;
 mod lost;
 mod paced;
 mod unavailable;
@@ -76,6 +77,10 @@ struct World {
     owed_bytes: usize,
     /// The lane is told to stop when all was read, also where something waits.
     stops_at_the_end: bool,
+    /// What may have been read before.
+    read_before: Option<i64>,
+    /// When the intents expire.
+    expires_at: Option<&'static str>,
     ledger: Arc<RwLock<unavailable::Ledger>>,
     stop: CancellationToken,
 }
@@ -159,7 +164,9 @@ impl Source for FakeSource {
         while batch.len() < max && world.position < RECORDS {
             let offset = world.position;
             let channel = offset % 3;
-            batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"}}"#)));
+            let expires_at = world.expires_at.map(|at| format!(r#","expires_at":"{at}""#)).unwrap_or_default();
+            let intent = format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"{expires_at}}}"#);
+            batch.0.push((offset, intent));
             world.position += 1;
         }
         let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
@@ -203,6 +210,13 @@ impl Source for FakeSource {
         &self.1
     }
 
+    fn read_before(&self) -> ReadBefore {
+        match self.0.borrow().read_before {
+            None => ReadBefore::none(),
+            Some(end) => ReadBefore::Below(Arc::new([(0, end)].into())),
+        }
+    }
+
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
         done.iter().map(|(&partition, next)| (partition, RECORDS - next)).collect()
     }
@@ -240,7 +254,8 @@ impl Sink<Batch, ()> for FakeSink {
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             let away = world.unavailable_after.is_some();
             assert!(away || job.records.0[0].0 == world.committed, "batches follow each other without a gap");
-            assert!(away || job.outputs.iter().all(|output| output.to == Destination::Approved));
+            let expires = world.expires_at.is_some();
+            assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::Approved));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
@@ -360,6 +375,11 @@ fn run(world: World) -> (Result<(), LaneError>, World) {
 
 /// The same, on this store.
 fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+    run_by(Noon, store, world)
+}
+
+/// The same, by this clock.
+fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let desk = desk(world.on_unavailable.clone());
@@ -370,7 +390,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
         source: FakeSource(Rc::clone(&world), Vec::new()),
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
-        clock: Noon,
+        clock,
         desk,
         settings: LaneSettings {
             batch: BATCH,
@@ -435,7 +455,7 @@ fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
 }
 
 #[test]
-fn a_store_that_is_away_is_asked_again_and_answers_are_kept() {
+fn a_store_that_is_away_is_asked_again_until_it_answers() {
     let (end, world) = run(World { store_away: 2, ..World::default() });
     end.unwrap();
     each_once(&world);

@@ -6,9 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio_util::sync::CancellationToken;
-
-use super::{ANSWERS_HOLD, Interruption, Lane, Turn, away::Why};
+use super::{Interruption, Lane, Turn, away::Why, rounds::Rounds, serving::Serving};
 use crate::{
     domain::{
         admit::AdmitBatch,
@@ -17,12 +15,10 @@ use crate::{
         parked::{Condition, Terms},
         policy::Policy,
     },
-    metrics::Metrics,
     worker::{
-        backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
+        backoff::SERVE_EVERY,
         desk::GivenUp,
         ports::{Clock, Sink, Source, Store, StoreError},
-        status::LaneStatus,
     },
 };
 
@@ -49,11 +45,11 @@ pub(super) struct Question<'q, 'b> {
 pub(super) type Reach = BTreeMap<i32, (i64, i64)>;
 
 /// What came of asking.
-pub(super) struct Admitted {
-    /// Since when the answers hold.
-    pub(super) asked_at: Duration,
-    /// What those have in common that are left out, and wait; `None` where none does.
-    pub(super) waits: Option<Condition>,
+pub(super) enum Admitted {
+    /// All is answered or can be given up, but what these have in common that are left out, and wait; `None` where none does.
+    Settled(Option<Condition>),
+    /// Some of these shards have to be waited for.
+    Unanswered(BTreeSet<u16>),
 }
 
 /// How the asks without an answer stand.
@@ -75,67 +71,83 @@ where
     D: Store,
     C: Clock,
 {
-    /// Asks the store until all is answered but what the policy says not to wait for, and what is left out until its shard
-    /// is back; serves the group meanwhile.
-    ///
-    /// A shard that is away is not asked: the store looks in the background whether it is back. Where a shard has lost its
-    /// history, or the rest is long in coming, all is asked again: what was recorded before may be gone by the time when
-    /// all is answered. What is still there is answered as it was.
+    /// Asks the store once: is all answered but what the policy says not to wait for, and what is left out until its shard is
+    /// back? Serves the group meanwhile. A shard that is away is not asked: the store looks in the background whether it is
+    /// back.
     pub(super) async fn admit(
         &mut self,
         turn: &mut Turn,
         question: &Question<'_, '_>,
         answers: &mut [Option<Answer>],
+        rounds: &mut Rounds,
     ) -> Result<Admitted, Interruption> {
-        let (mut pauses, mut asked_at, mut told) = (backoff(), self.clock.passed(), false);
-        let waits = loop {
-            self.tend(turn).await?;
-            let trouble = self.ask(turn, question, answers).await?;
-            let now = self.clock.passed();
-            let terms = match self.rest(turn, question, answers, now) {
+        let trouble = self.ask(turn, question, answers).await?;
+        let now = self.clock.passed();
+        let terms = match self.rest(turn, question, answers, now) {
+            Rest::Settled => {
+                self.show_away(turn);
                 // What was left out before stays so, in words that join those before.
-                Rest::Settled => break self.still_waits(turn, question),
-                Rest::Waits => None,
-                Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
-                Rest::Full => {
-                    if turn.owed.is_full_for_the_first_time() {
-                        self.metrics.owed_full.inc();
-                        tracing::warn!(
-                            bytes = turn.owed.bytes(),
-                            "as many approved sends as fit into worker.memory wait to be recorded: intents of shards that \
-                             are away wait from now on, whatever on_unavailable says"
-                        );
-                    }
-                    Some(Terms::of_all(question.policy, self.store.shards()))
-                }
-            };
-            if let Some(terms) = terms {
-                let condition = self.condition(turn, question, terms);
-                if turn.parking.has_room(&(question.reach)(), &condition) {
-                    break Some(condition);
-                }
-                if turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
-                    return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
-                }
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!(
-                        "what waits does not fit into the metadata of an offset any more: this lane waits until shards \
-                         are back"
-                    );
-                }
+                return Ok(Admitted::Settled(self.still_waits(turn, question)));
             }
-            let lost = matches!(trouble, Some(StoreError::LostHistory { .. }));
-            if let Some(error) = trouble {
-                self.note_failure(&error);
+            Rest::Waits => None,
+            Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
+            Rest::Full => {
+                self.note_owed_is_full(turn);
+                Some(Terms::of_all(question.policy, self.store.shards()))
             }
-            if lost || now.saturating_sub(asked_at) > ANSWERS_HOLD / 2 {
-                answers.fill(None);
-                asked_at = now;
-            }
-            self.wait_a_little(turn, pauses.next().unwrap_or(LONGEST_BACKOFF)).await?;
         };
-        self.show_away(turn);
-        Ok(Admitted { asked_at, waits })
+        if let Some(terms) = terms {
+            let condition = self.condition(turn, question, terms);
+            if turn.parking.has_room(&(question.reach)(), &condition) {
+                self.show_away(turn);
+                return Ok(Admitted::Settled(Some(condition)));
+            }
+            if turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
+                return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
+            }
+            if !std::mem::replace(&mut rounds.told, true) {
+                tracing::warn!(
+                    "what waits does not fit into the metadata of an offset any more: this lane waits until shards are back"
+                );
+            }
+        }
+        if let Some(error) = trouble {
+            self.note_failure(&error);
+        }
+        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| question.shards[at]);
+        Ok(Admitted::Unanswered(unanswered.collect()))
+    }
+
+    fn note_owed_is_full(&self, turn: &mut Turn) {
+        if turn.owed.is_full_for_the_first_time() {
+            self.metrics.owed_full.inc();
+            tracing::warn!(
+                bytes = turn.owed.bytes(),
+                "as many approved sends as fit into worker.memory wait to be recorded: intents of unavailable shards wait \
+                 from now on, whatever on_unavailable says"
+            );
+        }
+    }
+
+    /// Waits until a batch without answers from these shards is worth another round: one of them may be asked, or has been
+    /// unavailable for long enough to go by the policy.
+    pub(super) async fn wait_for(
+        &mut self,
+        turn: &mut Turn,
+        shards: &BTreeSet<u16>,
+        pause: Duration,
+    ) -> Result<(), Interruption> {
+        let began = self.clock.passed();
+        let until = turn.away.next_due(began).map_or(began + pause, |due| due.min(began + pause));
+        loop {
+            self.wait_a_little(turn, pause).await?;
+            self.tend(turn).await?;
+            let now = self.clock.passed();
+            let news = |shard: &u16| !turn.away.is_watched(*shard) || turn.away.is_overdue(*shard, now);
+            if now >= until && shards.iter().any(news) {
+                return Ok(());
+            }
+        }
     }
 
     /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
@@ -349,45 +361,5 @@ fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<
             shards = news.len(),
             "shards do not answer: their intents wait, or go by on_unavailable in time"
         );
-    }
-}
-
-/// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
-/// full, and Kafka keeps the rest.
-struct Serving<'l, S, C> {
-    source: &'l mut S,
-    clock: &'l C,
-    stop: &'l CancellationToken,
-    metrics: &'l Metrics,
-    status: &'l LaneStatus,
-    done: &'l BTreeMap<i32, i64>,
-}
-
-impl<S: Source, C: Clock> Serving<'_, S, C> {
-    async fn serve(&mut self) -> Result<(), Interruption> {
-        self.status.turn(self.clock.passed());
-        if self.stop.is_cancelled() {
-            return Err(Interruption::Stop);
-        }
-        for (partition, records) in self.source.lag(self.done) {
-            self.metrics.set_lag(partition, records);
-        }
-        match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
-            Some(_) => Err(Interruption::Group),
-            None => Ok(()),
-        }
-    }
-
-    /// Serves the group until this is done; an interruption drops it half way.
-    async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return Ok(done),
-                () = self.clock.sleep(SERVE_EVERY) => {}
-            }
-            self.serve().await?;
-        }
     }
 }

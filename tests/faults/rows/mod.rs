@@ -3,6 +3,7 @@
 pub mod brokers;
 pub mod clocks;
 pub mod cluster;
+pub mod expiry;
 pub mod group;
 pub mod http;
 pub mod inputs;

@@ -39,7 +39,7 @@ impl Side {
         let mut sitting = self.desk.sit(times.first().copied().unwrap_or_default());
         let (drafts, asks) = sitting.gate_each(batch, decoded, |index| times[index], &self.metrics);
         let asked = |(draft, time): (&Draft, &Time)| match draft.way {
-            Way::Ask { .. } => Some(*time),
+            Way::Ask { .. } | Way::LookUp { .. } => Some(*time),
             Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
         };
         // Asks are in the order of their drafts.

@@ -50,7 +50,8 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
         args.push(command.words.len().to_string());
         args.extend(command.words.iter().cloned());
     }
-    Request::Call { script: Script::Guarded, keys, args: args.into_iter().map(String::into_bytes).collect() }
+    let args = args.into_iter().map(String::into_bytes).collect();
+    Request::Call { script: Script::Guarded, keys, args, latest: None }
 }
 
 /// What each guard held.

@@ -196,5 +196,5 @@ fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[Placed]
         }
     }
     let args = vec![mark.as_bytes().to_vec(), args[0].clone().into_bytes(), args[1].clone().into_bytes(), items];
-    Request::Call { script: Script::Rebuild, keys, args }
+    Request::Call { script: Script::Rebuild, keys, args, latest: None }
 }

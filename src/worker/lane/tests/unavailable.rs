@@ -20,7 +20,9 @@ fn shard(offset: i64) -> u16 {
 #[derive(Default)]
 pub(super) struct Ledger {
     /// Each offset's output, as committed.
-    outputs: BTreeMap<i64, (Destination, bool)>,
+    pub(super) outputs: BTreeMap<i64, (Destination, bool)>,
+    /// The headers of each approved one.
+    pub(super) headers: BTreeMap<i64, String>,
     /// How often each send was recorded after the fact.
     recorded: BTreeMap<u64, usize>,
     /// The shard is away for so many more looks; `None` for ever.
@@ -36,6 +38,7 @@ impl Ledger {
         for (index, output) in job.outputs.iter().enumerate().filter(|(_, output)| output.to != Destination::Nowhere) {
             let later = output.headers.iter().any(|(_, value)| value.contains(r#""recorded":"later""#));
             self.outputs.insert(job.records.0[index].0, (output.to, later));
+            self.headers.insert(job.records.0[index].0, format!("{:?}", output.headers));
         }
     }
 

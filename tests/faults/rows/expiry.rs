@@ -1,0 +1,140 @@
+//! Redis unavailable for longer than intents live. Row 27.
+
+use std::{collections::HashSet, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testkit::{
+    kafka::Record,
+    redis::{RedisCluster, RedisServer},
+};
+use weir::worker::{clock::SystemClock, ports::Clock};
+
+use super::{on, plain};
+use crate::{
+    ground::Ground,
+    support::{
+        Decision, POLICY, header,
+        outcome::{CASE, intent},
+    },
+    trial::{Findings, Order, Trial},
+};
+
+const STALL: Duration = Duration::from_secs(12);
+/// How long intents live, and how much later than that one may become visible: what a batch and its commit take.
+const LIVE_MS: i64 = 4_000;
+const SLACK_MS: i64 = 5_000;
+/// Intents of each kind in a stall.
+const EACH: usize = 200;
+/// The users without caps get one: shorter than a stall, on a channel that the load does not use.
+const NO_CAPS: &str = "[segments.staff]\ncaps = \"unlimited\"";
+const ONE_CAP: &str =
+    "[segments.staff]\ncaps = [{ name = \"brief\", limit = 1, window = \"8s\", channel = \"stall\" }]";
+
+fn now_ms() -> i64 {
+    SystemClock.now().millis()
+}
+
+/// What says nothing for a while.
+enum Silent<'g> {
+    /// The nodes of a cluster, which drop what they were asked meanwhile and given up.
+    Paused(&'g RedisCluster),
+    /// A server, which carries out what it was sent meanwhile when it wakes.
+    Frozen(RedisServer),
+}
+
+impl Silent<'_> {
+    fn begin(&mut self) -> Result<()> {
+        match self {
+            Self::Paused(cluster) => {
+                for node in cluster.primaries()? {
+                    let stall_ms = STALL.as_millis().to_string();
+                    cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &stall_ms, "ALL"])?;
+                }
+            }
+            Self::Frozen(redis) => redis.freeze(),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        match self {
+            // The pause ends by itself.
+            Self::Paused(_) => {}
+            Self::Frozen(redis) => redis.thaw(),
+        }
+    }
+}
+
+pub fn paused(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let trial = plain(ground, order, "paused-past-expiry")?;
+    stalls(trial, order, Silent::Paused(ground.cluster()?))
+}
+
+pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let redis = RedisServer::start::<&str>(&[])?;
+    let trial = on(ground, order, "frozen-past-expiry", vec![redis.url()])?;
+    stalls(trial, order, Silent::Frozen(redis))
+}
+
+/// Under load, intents are published that expire within the stall, and sends to users whose cap's window ends within it;
+/// right after the stall each of those users gets another intent.
+fn stalls(mut trial: Trial, order: &Order, mut redis: Silent<'_>) -> Result<Findings> {
+    trial.scene.write_policy(&POLICY.replace(NO_CAPS, ONE_CAP));
+    trial.load(0)?;
+    let worker = trial.start("stalled", &[]);
+    trial.ready(worker)?;
+    trial.decided(500)?;
+    for time in 0..order.times {
+        let publish = |trial: &Trial, kind: &str, from: usize, expires_at: Option<i64>| {
+            let one = |number: usize| one(&format!("{kind} {time} {number}"), from + number, expires_at);
+            trial.kafka.publish(&trial.scene.topic("intents"), (0..EACH).map(one))
+        };
+        redis.begin()?;
+        publish(&trial, "expires", 3_000, Some(now_ms() + LIVE_MS))?;
+        publish(&trial, "window", 3_000 + EACH, None)?;
+        trial.live(worker, STALL)?;
+        redis.end();
+        let mark = trial.over()?;
+        publish(&trial, "again", 3_000 + EACH, None)?;
+        trial.back(&mark)?;
+    }
+    trial.unload()?;
+    trial.scene.wait_until_drained();
+    by_true_time(&mut trial)?;
+    trial.finish(order.times)
+}
+
+fn one(name: &str, user: usize, expires_at: Option<i64>) -> Record {
+    let mut more = json!({ "channel": "stall" });
+    if let Some(expires_at) = expires_at {
+        more["expires_at"] = expires_at.into();
+    }
+    intent(name, user, more)
+}
+
+/// No intent became visible long after it had expired or long after it was decided, and nobody had two sends in a window.
+fn by_true_time(trial: &mut Trial) -> Result<()> {
+    let approved = trial.scene.slim_output("approved");
+    let mut named = HashSet::new();
+    let mut latest_ms = 0;
+    for record in approved.into_iter().filter(|record| header(record, CASE).is_some()) {
+        let visible_ms = record.timestamp_ms.context("an output has no time")?;
+        let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap_or_default())?;
+        let (id, decision) = Decision::approval(record);
+        if let Some(expires_ms) = intent["expires_at"].as_i64() {
+            ensure!(visible_ms <= expires_ms + SLACK_MS, "{id} expired {} ms before", visible_ms - expires_ms);
+        }
+        latest_ms = latest_ms.max(visible_ms - decision.at_ms);
+        ensure!(decision.at_ms + SLACK_MS >= visible_ms, "{id} was decided {} ms before", visible_ms - decision.at_ms);
+        named.insert(id);
+    }
+    let both = named
+        .iter()
+        .filter(|id| id.strip_prefix("again").is_some_and(|which| named.contains(&format!("window{which}"))));
+    ensure!(both.count() == 0, "users had two sends in one window");
+    let windows = named.iter().filter(|id| id.starts_with("window")).count();
+    ensure!(windows > 0, "no send of a short window was approved: nothing was tried");
+    trial.note(format!("approved records are visible at most {latest_ms} ms after their `decided_at`"));
+    Ok(())
+}
