@@ -1,5 +1,6 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
+mod clock;
 mod lost;
 mod paced;
 mod unavailable;
@@ -19,6 +20,7 @@ use crate::{
     domain::{
         admit::AdmitBatch,
         class::Filter,
+        clocks::{Append, WrongClock},
         decide::{Answer, Scope, Verdict},
         fields::FieldMap,
         owed::OwedSend,
@@ -70,6 +72,8 @@ struct World {
     times: CommitTimes,
     /// How long each batch was to be filled, at most.
     fills: Vec<Duration>,
+    /// When brokers have stamped the records.
+    appends: Vec<Append>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
@@ -103,7 +107,7 @@ impl Headers for NoHeaders {
 }
 
 #[derive(Default)]
-struct Batch(Vec<(i64, String)>);
+struct Batch(Vec<(i64, String)>, Vec<Append>);
 
 impl Records for Batch {
     fn len(&self) -> usize {
@@ -114,6 +118,10 @@ impl Records for Batch {
         let (offset, value) = &self.0[index];
         let value = Some(value.as_bytes());
         RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
+    }
+
+    fn appends(&self) -> &[Append] {
+        &self.1
     }
 }
 
@@ -162,6 +170,7 @@ impl Source for FakeSource {
             batch.0.push((offset, format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"}}"#)));
             world.position += 1;
         }
+        batch.1.clone_from(&world.appends);
         let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
         if world.committed == RECORDS || at_the_end {
             world.stop.cancel();
@@ -360,6 +369,11 @@ fn run(world: World) -> (Result<(), LaneError>, World) {
 
 /// The same, on this store.
 fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+    run_by(Noon, store, world)
+}
+
+/// The same, by this clock.
+fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let desk = desk(world.on_unavailable.clone());
@@ -370,7 +384,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
         source: FakeSource(Rc::clone(&world), Vec::new()),
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
-        clock: Noon,
+        clock,
         desk,
         settings: LaneSettings {
             batch: BATCH,
