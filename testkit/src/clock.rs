@@ -104,7 +104,9 @@ impl ProcessClock {
     /// # Errors
     /// When its file cannot be written.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
-        self.file.write_all_at(&ahead_s.to_ne_bytes(), 0).with_context(|| format!("cannot write {}", self.path.display()))
+        self.file
+            .write_all_at(&ahead_s.to_ne_bytes(), 0)
+            .with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// The environment of a process with this clock that asks `gettimeofday` for the time.

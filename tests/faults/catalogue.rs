@@ -169,10 +169,14 @@ pub const CASES: &[Case] = &[
         .times(3)
         .in_ci(1)
         .promises(Promise::Capped),
-    case("20b", "a worker's clock jumps 1 h ahead, 1 h behind, or is so at its start, and is put right", clocks::hour_off)
-        .times(4)
-        .in_ci(1)
-        .within_s(20),
+    case(
+        "20b",
+        "a worker's clock jumps 1 h ahead, 1 h behind, or is so at its start, and is put right",
+        clocks::hour_off,
+    )
+    .times(4)
+    .in_ci(1)
+    .within_s(20),
     case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
         .in_ci(1)
         .within_s(5),

@@ -1,4 +1,5 @@
 //! Wrong clocks. Rows 20 and 33.
+#![expect(clippy::disallowed_methods, reason = "decisions are compared with the true time")]
 
 use std::collections::BTreeMap;
 
@@ -27,13 +28,24 @@ fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
 
 /// Waits until a worker has intents that it does not decide, and says why.
 fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
+    let wrong = "this machine's clock shows";
+    trial.until_of(worker, "the log says that it refuses", |worker| worker.log().contains(wrong))?;
     trial.until_of(worker, "it refuses to decide", |worker| {
         let (status, said) = get(worker, "/readyz");
-        status == 503 && said.contains("lane 0: this machine's clock shows")
+        status == 503 && said.contains(wrong)
     })?;
-    let worker = trial.worker(worker);
-    ensure!(metric(worker, "weir_clock_wrong", "") == Some(1.0), "weir_clock_wrong does not say so");
-    ensure!(worker.log().contains("this machine's clock shows"), "the log does not say so");
+    let refusing = metric(trial.worker(worker), "weir_clock_wrong", "");
+    ensure!(refusing == Some(1.0), "weir_clock_wrong is {refusing:?}");
+    Ok(())
+}
+
+/// No decision was made at another time than the true one, but for 5 minutes.
+fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
+    trial.unload()?;
+    let spare = jiff::SignedDuration::from_mins(5);
+    let (from, to) = ((began - spare).as_millisecond(), (jiff::Timestamp::now() + spare).as_millisecond());
+    let wrong = trial.scene.every_decision().into_iter().find(|(_, decision)| !(from..=to).contains(&decision.at_ms));
+    ensure!(wrong.is_none(), "decided by the wrong clock: {:?}", wrong.map(|(id, decision)| (id, decision.at_ms)));
     Ok(())
 }
 
@@ -67,6 +79,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
+    let began = jiff::Timestamp::now();
     let mut trial = plain(ground, order, "clock-jumps")?;
     trial.load(0)?;
     let mut worker = start(&mut trial, "only", &clock);
@@ -85,6 +98,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
             trial.back(&mark)?;
         }
     }
+    by_the_true_time(&mut trial, began)?;
     trial.note("each time the worker refused, said so in log, metric and `/readyz`, and continued by itself");
     trial.finish(order.times)
 }
@@ -93,6 +107,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
+    let began = jiff::Timestamp::now();
     let mut trial = plain(ground, order, "clock-days-ahead")?;
     let mut worker = start(&mut trial, "only", &clock);
     trial.ready(worker)?;
@@ -119,6 +134,7 @@ pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.publish(intents)?;
         trial.back(&mark)?;
     }
+    by_the_true_time(&mut trial, began)?;
     trial.note("Redis held the same, byte for byte, after the worker had refused");
     trial.finish(order.times)
 }
