@@ -1,9 +1,16 @@
-//! A wrong clock for one process.
+//! A wrong clock for one process, which can be moved while it runs.
 //!
-//! A small library, preloaded, moves what `clock_gettime(CLOCK_REALTIME)` says. libfaketime would do more than that: it
-//! also moves the absolute times that librdkafka hands to `pthread_cond_timedwait`, and its timers with them.
+//! A small library, preloaded, moves what `clock_gettime(CLOCK_REALTIME)` gives, by as much as a file says that is mapped
+//! into memory; for Redis also `gettimeofday`. libfaketime would do more than that: it also moves the absolute times, made of
+//! `gettimeofday`, that librdkafka hands to `pthread_cond_timedwait`, which then waits for days.
 
-use std::process::Command;
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,19 +19,38 @@ use crate::scratch::Scratch;
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
+
+static const volatile int64_t *ahead_s;
+
+__attribute__((constructor)) static void map(void) {
+    const char *path = getenv("WEIR_TEST_CLOCK");
+    int file = path ? open(path, O_RDONLY) : -1;
+    if (file < 0) return;
+    void *mapped = mmap(0, sizeof *ahead_s, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped != MAP_FAILED) ahead_s = mapped;
+}
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     static int (*real)(clockid_t, struct timespec *);
-    static long ahead;
-    if (!real) {
-        const char *set = getenv("WEIR_TEST_CLOCK_AHEAD_S");
-        ahead = set ? atol(set) : 0;
-        real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    }
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int result = real(clock, time);
-    if (result == 0 && clock == CLOCK_REALTIME) time->tv_sec += ahead;
+    if (result == 0 && clock == CLOCK_REALTIME && ahead_s) time->tv_sec += *ahead_s;
+    return result;
+}
+
+int gettimeofday(struct timeval *time, void *zone) {
+    static int (*real)(struct timeval *, void *);
+    if (!real) real = (int (*)(struct timeval *, void *))dlsym(RTLD_NEXT, "gettimeofday");
+    int result = real(time, zone);
+    if (result == 0 && ahead_s && getenv("WEIR_TEST_CLOCK_OF_DAY")) time->tv_sec += *ahead_s;
     return result;
 }
 "#;
@@ -33,6 +59,15 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 #[derive(Debug)]
 pub struct MovedClock {
     scratch: Scratch,
+    clocks: AtomicU32,
+}
+
+/// The clock of one process, or of those that are started with its environment.
+#[derive(Debug)]
+pub struct ProcessClock {
+    library: PathBuf,
+    path: PathBuf,
+    file: File,
 }
 
 impl MovedClock {
@@ -47,13 +82,42 @@ impl MovedClock {
         cc.args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]).current_dir(scratch.path());
         let output = cc.output().context("there is no C compiler: run `cargo xtask setup`")?;
         ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(Self { scratch })
+        Ok(Self { scratch, clocks: AtomicU32::new(0) })
     }
 
-    /// The environment of a process whose clock is so many seconds ahead.
+    /// A clock that is so many seconds ahead. It must not outlive this.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn clock(&self, ahead_s: i64) -> Result<ProcessClock> {
+        let path = self.scratch.join(&format!("ahead-{}", self.clocks.fetch_add(1, Ordering::Relaxed)));
+        let file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let clock = ProcessClock { library: self.scratch.join("clock.so"), path, file };
+        clock.set(ahead_s)?;
+        Ok(clock)
+    }
+}
+
+impl ProcessClock {
+    /// Moves it: from now on it is so many seconds ahead of the true time.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn set(&self, ahead_s: i64) -> Result<()> {
+        self.file
+            .write_all_at(&ahead_s.to_ne_bytes(), 0)
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// The environment of a process with this clock that asks `gettimeofday` for the time.
+    pub(crate) fn env_of_day(&self) -> Vec<(&'static str, String)> {
+        let [library, clock] = self.env();
+        vec![library, clock, ("WEIR_TEST_CLOCK_OF_DAY", "yes".to_owned())]
+    }
+
+    /// The environment of a process with this clock.
     #[must_use]
-    pub fn env(&self, ahead_s: i64) -> [(&'static str, String); 2] {
-        let library = self.scratch.join("clock.so").display().to_string();
-        [("LD_PRELOAD", library), ("WEIR_TEST_CLOCK_AHEAD_S", ahead_s.to_string())]
+    pub fn env(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", self.library.display().to_string()), ("WEIR_TEST_CLOCK", self.path.display().to_string())]
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 pub enum Promise {
     /// No cap is exceeded, and every verdict is the model's.
     Exact,
-    /// No cap is exceeded; verdicts differ from the model's, which knows nothing of the fault (wrong clocks).
+    /// No cap is exceeded; verdicts differ from the model's, which knows nothing of the fault (clocks that differ).
     Capped,
     /// Caps may be exceeded, by what was forgotten. How much is stated.
     Forgets,
@@ -165,14 +165,18 @@ pub const CASES: &[Case] = &[
         .times(2)
         .in_ci(1)
         .within_s(5),
-    case("20a", "workers one after the other with clocks right, +1 h, right, -1 h", clocks::one_after_the_other)
-        .times(2)
-        .within_s(20)
-        .promises(Promise::Capped),
-    case("20b", "three workers at once, clocks right, +1 h, -1 h; one after the other is killed", clocks::side_by_side)
+    case("20a", "two workers with clocks 4 minutes apart; one after the other is killed", clocks::minutes_apart)
         .times(3)
         .in_ci(1)
         .promises(Promise::Capped),
+    case(
+        "20b",
+        "a worker's clock jumps 1 h ahead, 1 h behind, or is so at its start, and is put right",
+        clocks::hour_off,
+    )
+    .times(4)
+    .in_ci(1)
+    .within_s(20),
     case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
         .in_ci(1)
         .within_s(5),
@@ -206,4 +210,8 @@ pub const CASES: &[Case] = &[
     .times(3)
     .in_ci(1)
     .within_s(60),
+    case("33", "a worker's clock jumps 8 days ahead, or is so at its start, and is put right", clocks::days_ahead)
+        .times(4)
+        .in_ci(1)
+        .within_s(20),
 ];

@@ -61,8 +61,6 @@ pub struct Findings {
     pub times: usize,
     /// From each fault's end until new intents pass again.
     pub back: Vec<Duration>,
-    /// Decisions that met a send ahead of the clock.
-    pub seen_ahead: f64,
     /// What else is worth saying.
     pub notes: Vec<String>,
 }

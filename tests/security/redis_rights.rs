@@ -1,10 +1,15 @@
 //! Each word of the page's ACL line for Redis is needed, and its absence is told with its name.
 
+use std::sync::Arc;
+
 use testkit::redis::RedisServer;
 use weir::{
     domain::{admit::Ask, class::ClassNames},
-    edge::redis::{Password, RedisOptions, Tuning},
-    worker::ports::{Store, StoreError},
+    edge::redis::{NodeClocks, Password, RedisOptions, Tuning},
+    worker::{
+        clock::SystemClock,
+        ports::{Store, StoreError},
+    },
 };
 
 use crate::{
@@ -35,6 +40,8 @@ async fn everything(options: &RedisOptions) -> String {
     };
     note(store.admit(&batch, &mut answers).await);
     note(store.health().await);
+    let asked = NodeClocks::new(&Arc::new(options.clone()), &Arc::default()).ask(&SystemClock).await;
+    note(asked.map(|_| ()));
     said
 }
 

@@ -106,6 +106,11 @@ fn on_process(world: &Rc<World>, fault: ProcessFault) {
             let off = i64::try_from(env.below(2 * most + 1)).unwrap() - i64::try_from(most).unwrap();
             env.note(|| format!("the clock of instance {} is off by {off} ms", process.instance));
             world.clocks[process.instance].store(off, Relaxed);
+            let (world, instance, wait) = (Rc::clone(world), process.instance, env.millis(100, 30_000));
+            spawn_local(async move {
+                world.env.sleep(wait).await;
+                world.clocks[instance].store(0, Relaxed);
+            });
         }
         ProcessFault::Freeze | ProcessFault::Twin => {
             process.freeze();
@@ -182,6 +187,7 @@ fn put_right(world: &Rc<World>) {
     for process in world.processes.borrow().iter() {
         process.thaw();
     }
+    world.clocks.iter().for_each(|clock| clock.store(0, Relaxed));
     world.broker.borrow_mut().down_until = Duration::ZERO;
     let mut cluster = lock(&world.keyspace.cluster);
     for node in &mut cluster.nodes {

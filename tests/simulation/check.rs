@@ -1,6 +1,9 @@
 //! What must hold of the committed output, whatever happened: judged without any of weir's own reckoning.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use serde_json::Value;
 use weir::{
@@ -42,6 +45,8 @@ pub struct Tale {
     pub parked: usize,
     /// As much was owed as there was room for.
     pub owed_full: u64,
+    /// How often a worker did not decide because its clock was wrong.
+    pub refused: u64,
     pub rebalances: u64,
     /// What Redis answered in place of answers.
     pub troubles: BTreeMap<&'static str, u64>,
@@ -66,6 +71,7 @@ impl Tale {
             ("unavailable", self.unavailable),
             ("parked", self.parked),
             ("owed_full", usize::try_from(self.owed_full).unwrap_or(usize::MAX)),
+            ("refused", usize::try_from(self.refused).unwrap_or(usize::MAX)),
         ];
         let counts = counts.into_iter().filter(|(_, times)| *times == 0);
         troubles.map(|(cause, _)| *cause).chain(counts.map(|(what, _)| what)).collect()
@@ -85,6 +91,7 @@ impl Tale {
         self.unavailable += other.unavailable;
         self.parked += other.parked;
         self.owed_full += other.owed_full;
+        self.refused += other.refused;
         self.rebalances += other.rebalances;
         for (cause, times) in &other.troubles {
             *self.troubles.entry(cause).or_default() += times;
@@ -146,6 +153,9 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
     let broker = world.broker.borrow();
     let cluster = lock(&world.keyspace.cluster);
     broken.extend(broker.broken.iter().cloned());
+    if world.env.time().trusted.load(Relaxed) > 0 {
+        broken.push("a worker has decided by a clock that is more than 5 minutes off".to_owned());
+    }
     let forgotten: BTreeSet<Mark> =
         cluster.forgotten_by_failover.iter().chain(&cluster.forgotten_by_restore).map(mark).collect();
     let ever = cluster.ever.iter().map(mark).collect();
@@ -187,6 +197,7 @@ pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<S
         unavailable: of_reason("unavailable"),
         parked: broker.parked,
         owed_full: world.counted(|metrics| metrics.owed_full.get()),
+        refused: world.env.time().refused.load(Relaxed),
         forgotten: judge.forgotten.len(),
         rebalances: broker.group.rebalances,
         troubles: RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect(),

@@ -17,6 +17,8 @@ use super::{
 pub const ENTRY: usize = 20;
 const FIRST_PORT: u16 = 7000;
 const SLOTS: u16 = 16_384;
+/// More than the clock of a worker is ever off: two that are wrong do not agree.
+const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// An entry somewhere: the user's field and the entry's bytes.
 pub type Sent = (Vec<u8>, Vec<u8>);
@@ -52,6 +54,8 @@ pub struct Cluster {
     owners: BTreeMap<u16, usize>,
     /// Slots on their way, and where to.
     pub moving: BTreeMap<u16, usize>,
+    /// The group whose nodes have a wrong clock: one of three must stop nobody.
+    pub wrong_clock: Option<usize>,
     /// All entries that were ever written.
     pub ever: BTreeSet<Sent>,
     /// Entries that a failover, or a restore, did not bring back.
@@ -107,6 +111,7 @@ impl Cluster {
             nodes: (0..2 * groups).map(|_| Node::default()).collect(),
             owners: slots.into_iter().zip((0..groups).cycle()).collect(),
             moving: BTreeMap::new(),
+            wrong_clock: None,
             ever: BTreeSet::new(),
             forgotten_by_failover: BTreeSet::new(),
             forgotten_by_restore: BTreeSet::new(),
@@ -154,6 +159,7 @@ impl Cluster {
         }
         match args[0].to_ascii_uppercase().as_slice() {
             b"PING" => return Value::SimpleString("PONG".to_owned()),
+            b"TIME" => return self.time(node),
             b"CLUSTER" => return self.cluster_slots(),
             b"INFO" => return Value::BulkString(b"maxmemory_policy:noeviction\r\n".to_vec()),
             b"CONFIG" => {
@@ -196,6 +202,14 @@ impl Cluster {
         self.nodes[node].data = data;
         self.replicate(node, written);
         reply
+    }
+
+    /// What the node's clock shows: the true time, but of one that is wrong.
+    fn time(&self, node: usize) -> Value {
+        let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
+        let now_ms = self.env.time().wall_ms() + off_ms;
+        let text = |number: i64| Value::BulkString(number.to_string().into_bytes());
+        Value::Array(vec![text(now_ms / 1000), text(now_ms % 1000 * 1000)])
     }
 
     /// Whether a node answers for these keys, or where it sends the client.

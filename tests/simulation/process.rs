@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use super::{broker::Broker, env::Env, time::MachineClock};
+use super::{
+    broker::Broker,
+    env::Env,
+    time::{MachineClock, WorkerClock},
+};
 
 pub type Shared = Rc<RefCell<Broker>>;
 
@@ -27,7 +31,7 @@ pub struct Process {
     wakers: RefCell<Vec<Waker>>,
     /// When it went on the last time.
     pub thawed_at: Cell<Duration>,
-    pub clock: MachineClock,
+    pub clock: WorkerClock,
 }
 
 impl Process {
@@ -43,7 +47,7 @@ impl Process {
             dies_at: Cell::new(u64::MAX),
             wakers: RefCell::default(),
             thawed_at: Cell::new(Duration::ZERO),
-            clock: MachineClock { time: Arc::clone(env.time()), off_ms },
+            clock: WorkerClock::new(MachineClock { time: Arc::clone(env.time()), off_ms }),
         })
     }
 

@@ -10,10 +10,12 @@ use std::{
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 use weir::{
+    edge::redis::NodeClocks,
     metrics::Metrics,
     worker::{
         desk::Desk,
         lane::{Lane, LaneError, LaneSettings},
+        ports::Clock as _,
     },
 };
 
@@ -27,13 +29,16 @@ use super::{
     sink::SimSink,
     source::SimSource,
     store::{self, Keyspace, Made},
-    time::Virtual,
+    time::{Virtual, WorkerClock},
     workload::{self, Setting},
 };
 
 /// After the last fault everything must be done within this.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
 const DRAIN: Duration = Duration::from_secs(20);
+
+/// The constant of this name in src/cli/clocks.rs.
+const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// What a run has shown.
 pub struct Outcome {
@@ -180,6 +185,7 @@ impl World {
                 end
             }
         };
+        spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
         let lanes: Vec<_> = (0..self.lanes).map(|lane| spawn_local(process.run(one(lane)))).collect();
         for lane in lanes {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
@@ -246,5 +252,16 @@ impl World {
         };
         lane.source.leave();
         end
+    }
+}
+
+/// Compares a process's clock with those of the nodes, for as long as it lives.
+async fn compare(clock: WorkerClock, mut nodes: NodeClocks, env: Env) {
+    loop {
+        match nodes.ask(&clock).await {
+            Ok(answers) => clock.compared.note(answers),
+            Err(error) => env.note(|| format!("clocks are not compared: {error}")),
+        }
+        clock.sleep(ASK_EVERY).await;
     }
 }

@@ -14,7 +14,7 @@ use weir::{
         shard::{IdHash, UserHash},
         time::Time,
     },
-    edge::redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
+    edge::redis::{Birth, NodeClocks, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
     worker::ports::{Store, StoreError},
 };
 
@@ -108,6 +108,7 @@ impl Keyspace {
     pub fn new(env: &Env, setting: &Setting, Made { opened, slots, keys }: Made) -> Self {
         let mut cluster = Cluster::new(env, GROUPS, slots);
         cluster.put(keys);
+        cluster.wrong_clock = env.chance(300).then(|| env.index(GROUPS));
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
@@ -124,6 +125,11 @@ impl Keyspace {
             put_in: Arc::default(),
             stats: Arc::default(),
         }
+    }
+
+    /// What asks the nodes for their time.
+    pub fn clocks(&self) -> NodeClocks {
+        NodeClocks::new(&self.options, &self.stats)
     }
 
     pub fn store(&self, env: &Env) -> SimStore {

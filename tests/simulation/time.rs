@@ -11,7 +11,13 @@ use std::{
     time::Duration,
 };
 
-use weir::{domain::time::Time, worker::ports::Clock};
+use weir::{
+    domain::{
+        clocks::{Append, MAX_SKEW_MS, WrongClock},
+        time::Time,
+    },
+    worker::{clock::ComparedClock, ports::Clock},
+};
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;
@@ -22,6 +28,10 @@ pub struct Virtual {
     now_us: AtomicU64,
     numbers: AtomicU64,
     timers: Mutex<BTreeMap<(u64, u64), Waker>>,
+    /// How often a worker whose clock was wrong did not decide.
+    pub refused: AtomicU64,
+    /// How often one did.
+    pub trusted: AtomicU64,
 }
 
 impl Virtual {
@@ -94,5 +104,42 @@ impl Clock for MachineClock {
 
     fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
         self.time.sleep(wait)
+    }
+}
+
+/// The clock of a worker, which decides nothing while others contradict it.
+#[derive(Clone)]
+pub struct WorkerClock {
+    pub machine: MachineClock,
+    pub compared: ComparedClock<MachineClock>,
+}
+
+impl WorkerClock {
+    pub fn new(machine: MachineClock) -> Self {
+        let compared = ComparedClock::new(machine.clone());
+        Self { machine, compared }
+    }
+}
+
+impl Clock for WorkerClock {
+    fn now(&self) -> Time {
+        self.machine.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.machine.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        self.machine.sleep(wait)
+    }
+
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        let decided = self.compared.time_to_decide(appends);
+        let is_wrong = self.machine.off_ms.load(Relaxed).abs() > MAX_SKEW_MS;
+        let Virtual { refused, trusted, .. } = &*self.machine.time;
+        refused.fetch_add(u64::from(decided.is_err() && is_wrong), Relaxed);
+        trusted.fetch_add(u64::from(decided.is_ok() && is_wrong), Relaxed);
+        decided
     }
 }

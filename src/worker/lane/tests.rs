@@ -1,6 +1,7 @@
 //! The lane against fake ends: what it promises whatever fails, and in which order it does things.
 
 mod again;
+mod clock;
 mod lost;
 mod paced;
 mod unavailable;
@@ -20,6 +21,7 @@ use crate::{
     domain::{
         admit::AdmitBatch,
         class::Filter,
+        clocks::{Append, WrongClock},
         decide::{Answer, Scope, Verdict},
         fields::FieldMap,
         owed::OwedSend,
@@ -71,6 +73,8 @@ struct World {
     times: CommitTimes,
     /// How long each batch was to be filled, at most.
     fills: Vec<Duration>,
+    /// When brokers have stamped the records.
+    appends: Vec<Append>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
@@ -108,7 +112,7 @@ impl Headers for NoHeaders {
 }
 
 #[derive(Default)]
-struct Batch(Vec<(i64, String)>);
+struct Batch(Vec<(i64, String)>, Vec<Append>);
 
 impl Records for Batch {
     fn len(&self) -> usize {
@@ -119,6 +123,10 @@ impl Records for Batch {
         let (offset, value) = &self.0[index];
         let value = Some(value.as_bytes());
         RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
+    }
+
+    fn appends(&self) -> &[Append] {
+        &self.1
     }
 }
 
@@ -169,6 +177,7 @@ impl Source for FakeSource {
             batch.0.push((offset, intent));
             world.position += 1;
         }
+        batch.1.clone_from(&world.appends);
         let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
         if world.committed == RECORDS || at_the_end {
             world.stop.cancel();

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use crate::{
+    clock::ProcessClock,
     ports::Port,
     process::{Guarded, Signal, program},
     scratch::Scratch,
@@ -28,6 +29,7 @@ pub struct RedisServer {
     process: Option<Guarded>,
     port: Port,
     args: Vec<String>,
+    env: Vec<(&'static str, String)>,
     ca_file: Option<PathBuf>,
     /// The certificate that redis-cli shows, where the server demands one.
     own: Option<Identity>,
@@ -50,6 +52,17 @@ impl RedisServer {
     /// As [`RedisServer::start`].
     pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis", port, extra_args)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Starts a single server with this clock.
+    ///
+    /// # Errors
+    /// As [`RedisServer::start`].
+    pub fn start_by(clock: &ProcessClock) -> Result<Self> {
+        let mut server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
+        server.env = clock.env_of_day();
         server.restart()?;
         Ok(server)
     }
@@ -99,7 +112,16 @@ impl RedisServer {
         let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
             .map(str::to_owned);
         let args = own.into_iter().chain(extra_args.iter().map(|arg| arg.as_ref().to_owned())).collect();
-        Ok(Self { name: name.to_owned(), process: None, port, args, ca_file: None, own: None, scratch })
+        Ok(Self {
+            name: name.to_owned(),
+            process: None,
+            port,
+            args,
+            env: Vec::new(),
+            ca_file: None,
+            own: None,
+            scratch,
+        })
     }
 
     /// Its URL, without a user.
@@ -128,7 +150,7 @@ impl RedisServer {
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         let mut command = Command::new(program("redis-server")?);
-        command.args(&self.args).current_dir(self.scratch.path());
+        command.args(&self.args).envs(self.env.iter().cloned()).current_dir(self.scratch.path());
         let mut process = Guarded::spawn(&self.name, &command, &self.scratch.join("redis.log"))?;
         // With ACL users the default user may be off: an answer that says so is an answer.
         process.wait_ready(START_DEADLINE, || {

@@ -1,87 +1,153 @@
-//! Wrong clocks. Row 20.
+//! Wrong clocks. Rows 20 and 33.
+#![expect(clippy::disallowed_methods, reason = "decisions are compared with the true time")]
+
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use testkit::clock::MovedClock;
+use testkit::{
+    clock::{MovedClock, ProcessClock},
+    redis::RedisCluster,
+};
 
 use super::plain;
 use crate::{
     ground::Ground,
-    support::http::metric,
+    support::http::{get, metric},
     trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
-/// An hour, in seconds.
-const HOUR_S: i64 = 3_600;
+const MINUTE_S: i64 = 60;
+const HOUR_S: i64 = 60 * MINUTE_S;
+const DAY_S: i64 = 24 * HOUR_S;
 
-fn start(trial: &mut Trial, clock: &MovedClock, instance: &str, ahead_s: i64) -> usize {
-    let moved = clock.env(ahead_s);
+fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
+    let moved = clock.env();
     let moved = moved.iter().map(|(name, value)| (*name, value.as_str()));
     trial.start(instance, &SHORT_SESSION.into_iter().chain(moved).collect::<Vec<_>>())
 }
 
-/// Decisions of a worker that met a send ahead of its clock.
-fn seen_ahead(trial: &mut Trial, worker: usize) -> f64 {
-    metric(trial.worker(worker), "weir_clock_ahead_total", "").unwrap_or(0.0)
+/// Waits until a worker has intents that it does not decide, and says why.
+fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
+    let wrong = "this machine's clock shows";
+    trial.until_of(worker, "the log says that it refuses", |worker| worker.log().contains(wrong))?;
+    trial.until_of(worker, "it refuses to decide", |worker| {
+        let (status, said) = get(worker, "/readyz");
+        status == 503 && said.contains(wrong)
+    })?;
+    let refusing = metric(trial.worker(worker), "weir_clock_wrong", "");
+    ensure!(refusing == Some(1.0), "weir_clock_wrong is {refusing:?}");
+    Ok(())
 }
 
-/// One worker after the other, each with a clock of its own, takes over all partitions.
-pub fn one_after_the_other(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let clock = MovedClock::build()?;
-    let mut trial = plain(ground, order, "clock-steps")?;
-    trial.load(0)?;
-    for _ in 0..order.times {
-        for (instance, ahead_s) in [("right", 0), ("ahead", HOUR_S), ("right", 0), ("behind", -HOUR_S)] {
-            let worker = start(&mut trial, &clock, instance, ahead_s);
-            let mark = trial.over()?;
-            trial.back(&mark)?;
-            trial.decided(600)?;
-            if ahead_s == 0 {
-                trial.findings.seen_ahead += seen_ahead(&mut trial, worker);
-            }
-            trial.worker(worker).terminate();
-            trial.ends(worker, 0, &[])?;
-        }
-    }
-    let _last = start(&mut trial, &clock, "right", 0);
-    finish(trial, order)
+/// No decision was made at another time than the true one, but for 5 minutes.
+fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
+    trial.unload()?;
+    let spare = jiff::SignedDuration::from_mins(5);
+    let (from, to) = ((began - spare).as_millisecond(), (jiff::Timestamp::now() + spare).as_millisecond());
+    let wrong = trial.scene.every_decision().into_iter().find(|(_, decision)| !(from..=to).contains(&decision.at_ms));
+    ensure!(wrong.is_none(), "decided by the wrong clock: {:?}", wrong.map(|(id, decision)| (id, decision.at_ms)));
+    Ok(())
 }
 
-/// Three workers at once, an hour and two apart, of whom one after the other is killed so that users change hands.
-pub fn side_by_side(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let clock = MovedClock::build()?;
+/// Two workers whose clocks are 4 minutes apart, of whom one after the other is killed so that users change hands.
+pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let moved = MovedClock::build()?;
     let mut trial = plain(ground, order, "clocks-apart")?;
     trial.load(0)?;
-    let clocks = [("right", 0), ("ahead", HOUR_S), ("behind", -HOUR_S)];
-    let mut workers = clocks.map(|(instance, ahead_s)| start(&mut trial, &clock, instance, ahead_s));
-    for worker in workers {
-        trial.ready(worker)?;
+    let clocks = [("right", moved.clock(0)?), ("ahead", moved.clock(4 * MINUTE_S)?)];
+    let mut workers = Vec::new();
+    for (instance, clock) in &clocks {
+        workers.push(start(&mut trial, instance, clock));
+    }
+    for worker in &workers {
+        trial.ready(*worker)?;
     }
     for time in 0..order.times {
         trial.decided(600)?;
-        let place = (time + 1) % 3;
-        if place == 0 {
-            trial.findings.seen_ahead += seen_ahead(&mut trial, workers[0]);
-        }
+        let place = time % workers.len();
         trial.worker(workers[place]).kill();
         let mark = trial.over()?;
         trial.back(&mark)?;
-        let (instance, ahead_s) = clocks[place];
-        workers[place] = start(&mut trial, &clock, instance, ahead_s);
+        workers[place] = start(&mut trial, clocks[place].0, &clocks[place].1);
         trial.ready(workers[place])?;
     }
     trial.decided(600)?;
-    // Whoever had which partitions: in the end the right one has the users of the others.
-    workers[1..].iter().for_each(|worker| trial.worker(*worker).kill());
-    let mark = trial.over()?;
-    trial.back(&mark)?;
-    trial.decided(600)?;
-    trial.findings.seen_ahead += seen_ahead(&mut trial, workers[0]);
-    finish(trial, order)
+    trial.finish(order.times)
 }
 
-fn finish(mut trial: Trial, order: &Order) -> Result<Findings> {
-    let seen = trial.findings.seen_ahead;
-    ensure!(seen > 0.0, "no worker with a right clock has met a send ahead of it");
-    trial.note(format!("{seen} decisions met a send more than 5 minutes ahead"));
+/// The clock of a worker jumps by an hour while it works, ahead and behind, and is put right; then it is wrong at its start.
+pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let moved = MovedClock::build()?;
+    let clock = moved.clock(0)?;
+    let began = jiff::Timestamp::now();
+    let mut trial = plain(ground, order, "clock-jumps")?;
+    trial.load(0)?;
+    let mut worker = start(&mut trial, "only", &clock);
+    trial.ready(worker)?;
+    for time in 0..order.times {
+        for ahead_s in [HOUR_S, -HOUR_S] {
+            trial.decided(300)?;
+            clock.set(ahead_s)?;
+            if time % 2 == 1 {
+                trial.worker(worker).kill();
+                worker = start(&mut trial, "only", &clock);
+            }
+            refuses(&mut trial, worker)?;
+            clock.set(0)?;
+            let mark = trial.over()?;
+            trial.back(&mark)?;
+        }
+    }
+    by_the_true_time(&mut trial, began)?;
+    trial.note("each time the worker refused, said so in log, metric and `/readyz`, and continued by itself");
     trial.finish(order.times)
+}
+
+/// A clock jumps eight days ahead, past the history, and a worker starts with it: nothing in Redis changes.
+pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let moved = MovedClock::build()?;
+    let clock = moved.clock(0)?;
+    let began = jiff::Timestamp::now();
+    let mut trial = plain(ground, order, "clock-days-ahead")?;
+    let mut worker = start(&mut trial, "only", &clock);
+    trial.ready(worker)?;
+    for time in 0..order.times {
+        // All of these are recorded before the clock is wrong, and more come then.
+        let ends = trial.scene.done() + 600;
+        let intents: Vec<_> = trial.stream().take(600).collect();
+        trial.publish(intents)?;
+        trial.until("all is decided", || trial.scene.done() >= ends)?;
+        let prefix = trial.scene.name.clone();
+        let before = contents(ground.cluster()?, &prefix)?;
+        clock.set(8 * DAY_S)?;
+        if time % 2 == 1 {
+            trial.worker(worker).kill();
+            worker = start(&mut trial, "only", &clock);
+        }
+        let intents: Vec<_> = trial.stream().take(300).collect();
+        trial.publish(intents)?;
+        refuses(&mut trial, worker)?;
+        ensure!(contents(ground.cluster()?, &prefix)? == before, "a history changed while the clock was wrong");
+        clock.set(0)?;
+        let mark = trial.over()?;
+        let intents: Vec<_> = trial.stream().take(300).collect();
+        trial.publish(intents)?;
+        trial.back(&mark)?;
+    }
+    by_the_true_time(&mut trial, began)?;
+    trial.note("Redis held the same, byte for byte, after the worker had refused");
+    trial.finish(order.times)
+}
+
+/// All keys of a keyspace, as the nodes store them.
+fn contents(cluster: &RedisCluster, prefix: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for node in cluster.primaries()? {
+        let keys: Vec<String> = cluster.node(node).query(&["KEYS", &format!("{prefix}:*")])?;
+        for key in keys {
+            all.insert(key.clone(), cluster.node(node).query(&["DUMP", &key])?);
+        }
+    }
+    ensure!(!all.is_empty(), "the keyspace {prefix} is not there");
+    Ok(all)
 }
