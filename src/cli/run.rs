@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
     logging,
-    worker::{HttpSetup, StoreHealth, Worker},
+    worker::{HttpSetup, Worker},
 };
 use crate::{
     config::Settings,
@@ -32,7 +32,10 @@ use crate::{
             topics::{self, TopicError},
         },
         policy_file::source::PolicySource,
-        redis::{self, Absent, Birth, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing},
+        redis::{
+            self, Absent, Birth, Opened, PooledStore, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
+            WhenMissing,
+        },
         segments::SegmentSource,
     },
     metrics::Metrics,
@@ -44,20 +47,17 @@ use crate::{
         ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source, keep_fresh},
         refunds::Refunds,
-        status::LaneStatus,
+        status::{LaneStatus, StoreStatus},
         supervise::LaneWork,
         vitals::Nodes,
     },
 };
 
-/// How often Redis is asked how it is, for `/readyz`.
-const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
+const SHARDS_EVERY: Duration = Duration::from_secs(1);
 /// How often each of its nodes is, for the page.
 const NODES_EVERY: Duration = Duration::from_secs(2);
 
-/// Questions that HTTP asks Redis at the same time, each over connections of its own. One takes a round trip, so that
-/// with 1 ms these are 8,000 a second.
-const INQUIRIES: usize = 8;
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const INQUIRY_TRIES: usize = 3;
 
@@ -120,8 +120,16 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
-    let store_health = StoreHealth::default();
-    tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
+    let redis_status = StoreStatus::default();
+    let pool = inquiry_pool(&redis_options, &stats, &opened, settings.http.concurrency);
+    // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
+    let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
+    tokio::spawn(watch_shards(
+        RedisStore::new(&look, &stats, &opened),
+        redis_status.clone(),
+        Arc::clone(&pool),
+        stop.clone(),
+    ));
     let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
@@ -137,7 +145,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: assemble::http(&settings.http),
-        inquiries: Arc::new(inquiries(&redis_options, &stats, &opened, (&desk, &metrics))),
+        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &metrics))),
     };
     Ok(Worker {
         kafka,
@@ -155,7 +163,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         drain: settings.worker.drain,
         metrics,
         redis: Some(stats),
-        store_health,
+        store: redis_status,
         nodes,
         stop,
     })
@@ -190,19 +198,26 @@ fn refunds(
     Some((work, status))
 }
 
-/// Answers HTTP over connections of its own: what hangs there holds up no lane.
-fn inquiries(
+/// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP
+/// takes on waiting, so that the others are asked whatever becomes of it.
+fn inquiry_pool(
     options: &RedisOptions,
     stats: &Arc<RedisStats>,
     opened: &Opened,
-    (desk, metrics): (&Desk, &Arc<Metrics>),
-) -> InquiryPool<RedisStore, SystemClock> {
+    concurrency: usize,
+) -> Arc<RedisPool> {
     let options = Arc::new(RedisOptions { tries: INQUIRY_TRIES, ..options.clone() });
-    let one = || {
-        let store = RedisStore::new(&options, stats, opened);
-        Inquiry::new(desk, Door::Http, store, SystemClock, Arc::clone(metrics))
-    };
-    InquiryPool::new((0..INQUIRIES).map(|_| one()).collect())
+    RedisPool::new(&options, stats, opened, concurrency / 2)
+}
+
+/// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
+fn inquiries(
+    pool: &Arc<RedisPool>,
+    concurrency: usize,
+    (desk, metrics): (&Desk, &Arc<Metrics>),
+) -> InquiryPool<PooledStore, SystemClock> {
+    let one = || Inquiry::new(desk, Door::Http, PooledStore(Arc::clone(pool)), SystemClock, Arc::clone(metrics));
+    InquiryPool::new((0..concurrency).map(|_| one()).collect())
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
@@ -332,12 +347,14 @@ async fn open_redis(
     Ok(opened)
 }
 
-/// Asks Redis how it is, for `/readyz`, over a connection of its own.
-async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: CancellationToken) {
+/// Looks which shards answer, again and again, over connections of its own.
+async fn watch_shards(mut store: RedisStore, status: StoreStatus, pool: Arc<RedisPool>, stop: CancellationToken) {
     let watched = stop.run_until_cancelled(async {
         loop {
-            health.set(store.health().await);
-            tokio::time::sleep(HEALTH_EVERY).await;
+            let found = store.look_at_shards().await;
+            pool.take_over(&mut store, &found);
+            status.set(found);
+            tokio::time::sleep(SHARDS_EVERY).await;
         }
     });
     watched.await;
@@ -349,7 +366,7 @@ async fn watch_nodes(mut store: RedisStore, nodes: Nodes, stop: CancellationToke
         loop {
             // Nobody knows of a node before the first question is answered.
             if nodes.is_empty() {
-                let _ = store.health().await;
+                let _ = store.look_at_shards().await;
             }
             nodes.set(store.look_at_nodes().await);
             tokio::time::sleep(NODES_EVERY).await;

@@ -18,6 +18,7 @@ mod options;
 mod packing;
 mod pass;
 mod plan;
+mod pool;
 pub mod rebuild;
 mod refunds;
 mod renewal;
@@ -38,6 +39,7 @@ pub use open::{Birth, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };
+pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;
 pub use stats::{RedisStats, RetryCause};
