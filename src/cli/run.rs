@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
-    logging,
+    logging, time_zones,
     worker::{HttpSetup, Worker},
 };
 use crate::{
@@ -80,6 +80,7 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     logging::start(&settings.log)?;
+    tracing::info!("time zones are those of {}", time_zones::in_use());
     let mut asked_to_stop = std::pin::pin!(asked_to_stop()?);
     let worker = tokio::select! {
         worker = Box::pin(start(&settings)) => worker?,
