@@ -40,6 +40,7 @@ enum Verb {
 fn main() {
     native::allocator::prepare();
     let verb = Cli::parse().verb;
+    cli::time_zones::in_use();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

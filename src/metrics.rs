@@ -89,6 +89,10 @@ pub struct Metrics {
     pub lanes_ready: Gauge,
     /// Shards that have lost their history.
     pub shards_lost: Gauge,
+    /// Shards that do not answer.
+    pub shards_unavailable: Gauge,
+    /// Things that are degraded, by what.
+    pub degraded: Family<ReasonLabel, Gauge>,
     /// Redis: pipelines sent and answered.
     pub redis_round_trips: Counter,
     /// Redis: script calls.
@@ -148,6 +152,8 @@ impl Default for Metrics {
             segment_members: Family::default(),
             lanes_ready: Gauge::default(),
             shards_lost: Gauge::default(),
+            shards_unavailable: Gauge::default(),
+            degraded: Family::default(),
             redis_round_trips: Counter::default(),
             redis_calls: Counter::default(),
             redis_decisions: Counter::default(),
@@ -207,6 +213,8 @@ impl Metrics {
             "segment_members", segment_members, "Users in each segment";
             "lanes_ready", lanes_ready, "Lanes that have been given their partitions";
             "shards_lost", shards_lost, "Shards that have lost their history and wait until it is restored";
+            "shards_unavailable", shards_unavailable, "Shards that do not answer";
+            "degraded", degraded, "Things that GET /v1/status lists as degraded, by what";
             "redis_round_trips", redis_round_trips, "Pipelines sent to a Redis node and answered";
             "redis_calls", redis_calls, "Script calls made in them";
             "redis_decisions", redis_decisions, "Sends decided by Redis";

@@ -23,6 +23,7 @@ fn all() -> Metrics {
     drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
     drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
     drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));
+    drop(metrics.degraded.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.refresh_failures.get_or_create(&SourceLabel { source: "s" }));
     drop(metrics.version_age.get_or_create(&SourceLabel { source: "s" }));
     drop(metrics.version.get_or_create(&VersionLabels { source: "s", version: "v".into() }));

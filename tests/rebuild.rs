@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ops::Range, process::Command};
 use serde_json::Value;
 use support::{
     DEADLINE, Scene, header,
-    http::{get, metric, wait_ready},
+    http::{metric, wait_degraded, wait_ready, wait_whole},
     model::Sent,
     outcome::CASE,
     weir,
@@ -274,14 +274,14 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     pair.wait_refunded(&pair.twin);
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let (status, body) = get(&pair.workers[0], "/readyz");
-    assert!(status == 503 && body.contains("weir rebuild"), "{status} {body}");
+    let entry = wait_degraded(&pair.workers[0], "shards_lost");
+    assert!(entry["message"].as_str().unwrap().contains("weir rebuild"), "{entry}");
     assert_eq!(pair.decided_on(lost), Vec::<usize>::new(), "decided without their history");
 
     let summary = pair.rebuild(&[]);
     assert_eq!(summary["beginning"], "fresh", "{summary}");
     assert!(summary["restored"].as_u64().unwrap() > 50 && summary["taken_back"].as_u64().unwrap() > 5, "{summary}");
-    wait_ready(&pair.workers[0]);
+    wait_whole(&pair.workers[0]);
     pair.compare();
     pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
     pair.publish(500);
@@ -291,7 +291,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     pair.publish_into_loss(1500);
     let again = pair.rebuild(&["--all"]);
     assert_eq!((&again["unreadable"], &again["warnings"]), (&Value::from(0), &serde_json::json!([])));
-    wait_ready(&pair.workers[0]);
+    wait_whole(&pair.workers[0]);
     pair.compare();
     let none = pair.rebuild(&[]);
     assert_eq!(none["shards"], serde_json::json!([]), "{none}");
@@ -322,10 +322,11 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     });
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert_eq!(get(&pair.workers[0], "/readyz").0, 503, "half a rebuild is none");
+    // Half a rebuild is none.
+    wait_degraded(&pair.workers[0], "shards_lost");
     let summary = pair.rebuild(&[]);
     assert_eq!(summary["beginning"], "resumed", "{summary}");
-    wait_ready(&pair.workers[0]);
+    wait_whole(&pair.workers[0]);
     pair.compare();
 
     // All nodes, the tables too: all of it has to be asked for, and the worker takes the new keyspace up by itself.
@@ -337,7 +338,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     assert!(refused.status.code() == Some(2) && said.contains("weir rebuild --all"), "{said}");
     let summary = pair.rebuild(&["--all"]);
     assert_eq!(summary["beginning"], "new_keyspace", "{summary}");
-    wait_ready(&pair.workers[0]);
+    wait_whole(&pair.workers[0]);
     pair.publish(500);
     pair.compare();
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use support::{
     DEADLINE, Decision, POLICY, Scene, TOPICS,
-    http::{described, get, metric, wait_ready},
+    http::{described, get, metric, wait_degraded, wait_ready, wait_whole},
     outcome::{Way, intent},
 };
 use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
@@ -133,7 +133,9 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
 
     redis.freeze();
     sends(&scene, "during", 1_000, 1);
-    wait_until(DEADLINE, "it is not ready", || get(&worker, "/readyz").0 == 503);
+    let entry = wait_degraded(&worker, "shards_unavailable");
+    assert_eq!(entry["shards"].as_array().unwrap().len(), 64, "{entry}");
+    assert_eq!(metric(&worker, "weir_shards_unavailable", ""), Some(64.0));
     wait_until(DEADLINE, "it asks again and again", || metric(&worker, "weir_store_failures_total", "") >= Some(2.0));
     assert_eq!(get(&worker, "/livez").0, 200);
     assert_eq!(scene.done(), 1_000, "nothing is decided without Redis");
@@ -141,7 +143,7 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     redis.thaw();
     sends(&scene, "after", 1_000, 1);
     scene.drain(&mut worker);
-    wait_ready(&worker);
+    wait_whole(&worker);
     assert_eq!(metric(&worker, "weir_rebalances_total", ""), rebalances, "it stayed a member");
     one_each(&scene, 1_000, 3_000);
     assert!(worker.log().contains("store did not answer"));
@@ -161,7 +163,8 @@ fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
     sends(&scene, "after", 100, 1);
     wait_until(DEADLINE, "lost shards are counted", || metric(&worker, "weir_shards_lost", "") > Some(0.0));
     wait_until(DEADLINE, "the lag is told", || metric(&worker, "weir_lag_records", "partition=\"0\"") == Some(100.0));
-    assert_eq!(get(&worker, "/readyz").0, 503);
+    let entry = wait_degraded(&worker, "shards_lost");
+    assert!(entry["message"].as_str().unwrap().contains("weir rebuild"), "{entry}");
     assert_eq!(scene.done(), 100, "nothing is decided on a history that is gone");
     worker.terminate();
     ends(&mut worker, 0);

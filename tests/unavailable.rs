@@ -11,7 +11,7 @@ use std::{
 
 use support::{
     DEADLINE, Decision, Scene, approval,
-    http::{get, metric, wait_ready},
+    http::{metric, wait_degraded, wait_ready, wait_whole},
 };
 use testkit::{
     kafka::Record, ports::Port, process::Exit, redis::RedisCluster, stack::Stack, wait_until, worker::Worker,
@@ -170,8 +170,9 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     let batches = 2 * u32::try_from(USERS).unwrap() / u32::try_from(BATCH).unwrap();
     assert!(took < AFTER * batches / 2, "{batches} batches were held up for {took:?}: once each?");
 
-    let (status, body) = get(&stage.worker, "/readyz");
-    assert!(status == 503 && body.contains("on_unavailable"), "{status} {body}");
+    let entry = wait_degraded(&stage.worker, "shards_unavailable");
+    assert!(entry["message"].as_str().unwrap().contains("on_unavailable"), "{entry}");
+    assert!(entry["shards"].as_array().unwrap().len() > 15, "{entry}");
     let owed = (0..USERS).filter(|user| stage.is_away(*user)).count();
     assert!(owed > 100, "{owed}");
     // Shards near the node's border are left out of the count, so it may be a little more.
@@ -188,7 +189,7 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
     stage.publish("after", &["sms"]);
     stage.scene.wait_until_drained();
-    wait_ready(&stage.worker);
+    wait_whole(&stage.worker);
 
     let decisions = stage.scene.decisions();
     assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
@@ -245,7 +246,7 @@ fn intents_that_wait_hold_up_no_others_and_are_decided_once_whoever_reads_on() {
 
     stage.cluster.thaw(stage.victim);
     stage.scene.wait_until_drained();
-    wait_ready(&stage.worker);
+    wait_whole(&stage.worker);
     wait_until(DEADLINE, "nothing waits", || stage.metric("weir_parked_offsets", "") == 0.0);
     stage.publish("third", &["email"]);
     stage.scene.wait_until_drained();
@@ -272,15 +273,15 @@ fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once(
     // Back without its histories: they are lost, its intents still go by their class, and nothing is recorded yet.
     stage.cluster.restart(stage.victim).unwrap();
     wait_until(DEADLINE, "the loss is noticed", || stage.metric("weir_shards_lost", "") > 0.0);
-    let (status, body) = get(&stage.worker, "/readyz");
-    assert!(status == 503 && body.contains("weir rebuild"), "{status} {body}");
-    assert!(body.len() < 2_000, "a few shards are named, not all: {body}");
+    let entry = wait_degraded(&stage.worker, "shards_lost");
+    let message = entry["message"].as_str().unwrap();
+    assert!(message.contains("weir rebuild") && message.contains("more"), "a few shards are named, not all: {message}");
     assert_eq!(stage.metric("weir_owed_sends", ""), owed);
 
     // The rebuild finds the owed sends in the approved topic; the worker records them, too, and they count once.
     stage.rebuild(&[]);
     wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
-    wait_ready(&stage.worker);
+    wait_whole(&stage.worker);
     stage.counts_what_was_sent();
 }
 
@@ -304,7 +305,7 @@ fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
     stage.rebuild(&["--shards", shards]);
     // The node is back empty: the shards that nothing was owed to are lost, too.
     stage.rebuild(&[]);
-    wait_ready(&stage.worker);
+    wait_whole(&stage.worker);
     stage.counts_what_was_sent();
 }
 
@@ -329,5 +330,5 @@ fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
     });
     stage.rebuild(&[]);
     wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
-    wait_ready(&stage.worker);
+    wait_whole(&stage.worker);
 }

@@ -13,4 +13,5 @@ pub mod policy;
 pub mod rebuild;
 pub mod run;
 pub mod segments;
+pub mod time_zones;
 pub mod worker;

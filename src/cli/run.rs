@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
-    clocks, logging,
-    worker::{HttpSetup, StoreHealth, Worker},
+    clocks, logging, time_zones,
+    worker::{HttpSetup, Worker},
 };
 use crate::{
     config::Settings,
@@ -32,7 +32,10 @@ use crate::{
             topics::{self, TopicError},
         },
         policy_file::source::PolicySource,
-        redis::{self, Absent, Birth, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing},
+        redis::{
+            self, Absent, Birth, Opened, PooledStore, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
+            WhenMissing,
+        },
         segments::SegmentSource,
     },
     metrics::Metrics,
@@ -44,20 +47,17 @@ use crate::{
         ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source, keep_fresh},
         refunds::Refunds,
-        status::LaneStatus,
+        status::{LaneStatus, StoreStatus},
         supervise::LaneWork,
         vitals::Nodes,
     },
 };
 
-/// How often Redis is asked how it is, for `/readyz`.
-const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
+const SHARDS_EVERY: Duration = Duration::from_secs(1);
 /// How often each of its nodes is, for the page.
 const NODES_EVERY: Duration = Duration::from_secs(2);
 
-/// Questions that HTTP asks Redis at the same time, each over connections of its own. One takes a round trip, so that
-/// with 1 ms these are 8,000 a second.
-const INQUIRIES: usize = 8;
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const INQUIRY_TRIES: usize = 3;
 
@@ -80,6 +80,7 @@ pub struct RunArgs {
 pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     logging::start(&settings.log)?;
+    tracing::info!("time zones are those of {}", time_zones::in_use());
     let mut asked_to_stop = std::pin::pin!(asked_to_stop()?);
     let worker = tokio::select! {
         worker = Box::pin(start(&settings)) => worker?,
@@ -120,9 +121,17 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
-    let store_health = StoreHealth::default();
-    tokio::spawn(watch_redis(store(), store_health.clone(), stop.clone()));
     let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
+    let redis_status = StoreStatus::default();
+    let pool = inquiry_pool(&redis_options, &stats, &opened, settings.http.concurrency);
+    // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
+    let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
+    tokio::spawn(watch_shards(
+        RedisStore::new(&look, &stats, &opened),
+        redis_status.clone(),
+        Arc::clone(&pool),
+        stop.clone(),
+    ));
     let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
@@ -138,7 +147,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: assemble::http(&settings.http),
-        inquiries: Arc::new(inquiries(&redis_options, &stats, &opened, (&desk, &clock, &metrics))),
+        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics))),
     };
     Ok(Worker {
         kafka,
@@ -157,7 +166,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         metrics,
         clock,
         redis: Some(stats),
-        store_health,
+        store: redis_status,
         nodes,
         stop,
     })
@@ -192,19 +201,27 @@ fn refunds(
     Some((work, status))
 }
 
-/// Answers HTTP over connections of its own: what hangs there holds up no lane.
-fn inquiries(
+/// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP
+/// takes on waiting, so that the others are asked whatever becomes of it.
+fn inquiry_pool(
     options: &RedisOptions,
     stats: &Arc<RedisStats>,
     opened: &Opened,
-    (desk, clock, metrics): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>),
-) -> InquiryPool<RedisStore, ComparedClock<SystemClock>> {
+    concurrency: usize,
+) -> Arc<RedisPool> {
     let options = Arc::new(RedisOptions { tries: INQUIRY_TRIES, ..options.clone() });
-    let one = || {
-        let store = RedisStore::new(&options, stats, opened);
-        Inquiry::new(desk, Door::Http, store, clock.clone(), Arc::clone(metrics))
-    };
-    InquiryPool::new((0..INQUIRIES).map(|_| one()).collect())
+    RedisPool::new(&options, stats, opened, concurrency / 2)
+}
+
+/// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
+fn inquiries(
+    pool: &Arc<RedisPool>,
+    concurrency: usize,
+    (desk, clock, metrics): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>),
+) -> InquiryPool<PooledStore, ComparedClock<SystemClock>> {
+    let one =
+        || Inquiry::new(desk, Door::Http, PooledStore(Arc::clone(pool)), clock.clone(), Arc::clone(metrics));
+    InquiryPool::new((0..concurrency).map(|_| one()).collect())
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
@@ -334,12 +351,14 @@ async fn open_redis(
     Ok(opened)
 }
 
-/// Asks Redis how it is, for `/readyz`, over a connection of its own.
-async fn watch_redis(mut store: RedisStore, health: StoreHealth, stop: CancellationToken) {
+/// Looks which shards answer, again and again, over connections of its own.
+async fn watch_shards(mut store: RedisStore, status: StoreStatus, pool: Arc<RedisPool>, stop: CancellationToken) {
     let watched = stop.run_until_cancelled(async {
         loop {
-            health.set(store.health().await);
-            tokio::time::sleep(HEALTH_EVERY).await;
+            let found = store.look_at_shards().await;
+            pool.take_over(&mut store, &found);
+            status.set(found);
+            tokio::time::sleep(SHARDS_EVERY).await;
         }
     });
     watched.await;
@@ -351,7 +370,7 @@ async fn watch_nodes(mut store: RedisStore, nodes: Nodes, stop: CancellationToke
         loop {
             // Nobody knows of a node before the first question is answered.
             if nodes.is_empty() {
-                let _ = store.health().await;
+                let _ = store.look_at_shards().await;
             }
             nodes.set(store.look_at_nodes().await);
             tokio::time::sleep(NODES_EVERY).await;

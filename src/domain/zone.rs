@@ -1,9 +1,9 @@
-//! Time zones, by their IANA names, from the database that is built in.
+//! Time zones, by their IANA names: from the database that is built in, and from the system's where the start has read one.
 
 use std::{
     cmp::Ordering,
     hash::{Hash, Hasher},
-    sync::LazyLock,
+    sync::OnceLock,
 };
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -15,18 +15,39 @@ struct Known {
     time_zone: TimeZone,
 }
 
-/// All zones of the built-in database, ascending by name in lower case. Read once (some 600 zones, a few
-/// milliseconds), so that the zone of an intent costs a binary search and neither a lock nor an allocation.
-static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
+/// All zones, ascending by name in lower case. Read once (some 600 zones, a few milliseconds), so that the zone of an intent
+/// costs a binary search and neither a lock nor an allocation.
+static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
+
+/// Puts the zones of the system's database in the place of those that are built in; names that it lacks stay. To be called
+/// before the first [`Zone`]: a zone never changes under a policy.
+///
+/// # Errors
+/// [`TooLate`]
+pub fn prefer(system: Vec<TimeZone>) -> Result<(), TooLate> {
+    KNOWN.set(all(system)).map_err(|_| TooLate)
+}
+
+/// Zones were asked for before; they stay as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("time zones were in use before the system's database was read")]
+pub struct TooLate;
+
+fn known() -> &'static [Known] {
+    KNOWN.get_or_init(|| all(Vec::new()))
+}
+
+/// These zones, and those that are built in under all other names.
+fn all(system: Vec<TimeZone>) -> Vec<Known> {
+    let known = |time_zone: TimeZone| Some(Known { name: time_zone.iana_name()?.to_owned(), time_zone });
     let database = TimeZoneDatabase::bundled();
-    let zone = |name: &str| {
-        let time_zone = database.get(name).ok()?;
-        Some(Known { name: time_zone.iana_name()?.to_owned(), time_zone })
-    };
-    let mut known: Vec<Known> = database.available().filter_map(|name| zone(name.as_str())).collect();
-    known.sort_by(|one, other| ignoring_case(&one.name, &other.name));
-    known
-});
+    let built_in = database.available().filter_map(|name| database.get(name.as_str()).ok());
+    let mut all: Vec<Known> = system.into_iter().chain(built_in).filter_map(known).collect();
+    // A stable sort: of one name the system's comes first, and stays.
+    all.sort_by(|one, other| ignoring_case(&one.name, &other.name));
+    all.dedup_by(|one, first| ignoring_case(&one.name, &first.name) == Ordering::Equal);
+    all
+}
 
 /// Orders names as their ASCII lower case.
 fn ignoring_case(one: &str, other: &str) -> Ordering {
@@ -41,7 +62,7 @@ impl Zone {
     /// The zone of this IANA name (`Asia/Singapore`), in any case; `None` where there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let known = &*KNOWN;
+        let known = known();
         let place = known.binary_search_by(|zone| ignoring_case(&zone.name, name)).ok()?;
         Some(Self(&known[place]))
     }
@@ -98,6 +119,34 @@ mod tests {
                 assert_eq!(Zone::named(&spelling).map(|zone| zone.name()), Some(name.as_str()), "{spelling}");
             }
         }
+    }
+
+    #[test]
+    fn the_systems_zone_goes_before_the_one_built_in_and_what_it_lacks_stays() {
+        let time_zone = |name: &str| TimeZoneDatabase::bundled().get(name).unwrap();
+        let changed = TimeZone::tzif("asia/singapore", &utc_data()).unwrap();
+        let zones = all(vec![changed, TimeZone::tzif("Test/New", &utc_data()).unwrap()]);
+        let offset = |name: &str| {
+            let found: Vec<&Known> = zones.iter().filter(|zone| zone.name.eq_ignore_ascii_case(name)).collect();
+            assert_eq!(found.len(), 1, "{name}");
+            found[0].time_zone.to_offset(jiff::Timestamp::UNIX_EPOCH)
+        };
+        let of = |name: &str| time_zone(name).to_offset(jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!((offset("Asia/Singapore"), offset("Test/New")), (of("UTC"), of("UTC")));
+        assert_eq!(offset("Asia/Tokyo"), of("Asia/Tokyo"));
+        assert_ne!(of("Asia/Singapore"), of("UTC"));
+    }
+
+    /// A TZif file of a zone without transitions, at UTC: version 1 data, version 2 data, and the footer.
+    fn utc_data() -> Vec<u8> {
+        let mut block = b"TZif2".to_vec();
+        block.extend([0; 15]);
+        // isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt
+        block.extend([0_u32, 0, 0, 0, 1, 4].iter().flat_map(|count| count.to_be_bytes()));
+        // One type: offset 0, no daylight saving, the name at 0.
+        block.extend([0, 0, 0, 0, 0, 0]);
+        block.extend(b"UTC\0");
+        [&block[..], &block[..], b"\nUTC0\n"].concat()
     }
 
     #[test]

@@ -7,3 +7,4 @@ pub mod object_store;
 pub mod policy_file;
 pub mod redis;
 pub mod segments;
+pub mod time_zones;

@@ -51,12 +51,21 @@ pub struct Freshness {
     pub confirmed_at: Instant,
 }
 
+/// Reads that fail.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// When the first of them failed.
+    pub since: Instant,
+    /// Why the last one did.
+    pub error: String,
+}
+
 /// A value that is replaced as a whole while others read it.
 #[derive(Debug)]
 pub struct Refreshed<T> {
     value: ArcSwap<T>,
     freshness: ArcSwap<Freshness>,
-    last_error: ArcSwapOption<String>,
+    failure: ArcSwapOption<Failure>,
     failures: AtomicU64,
 }
 
@@ -68,7 +77,7 @@ impl<T> Refreshed<T> {
         Arc::new(Self {
             value: ArcSwap::new(value),
             freshness: ArcSwap::from_pointee(Freshness { loaded_at: now, confirmed_at: now }),
-            last_error: ArcSwapOption::empty(),
+            failure: ArcSwapOption::empty(),
             failures: AtomicU64::new(0),
         })
     }
@@ -87,8 +96,14 @@ impl<T> Refreshed<T> {
 
     /// Why the last read failed; `None` after one that did not.
     #[must_use]
-    pub fn last_error(&self) -> Option<Arc<String>> {
-        self.last_error.load_full()
+    pub fn last_error(&self) -> Option<String> {
+        self.failure().map(|failure| failure.error.clone())
+    }
+
+    /// Why the last read failed, and since when all do; `None` after one that did not.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<Failure>> {
+        self.failure.load_full()
     }
 
     /// How many reads have failed since the start.
@@ -101,20 +116,22 @@ impl<T> Refreshed<T> {
         let now = Instant::now();
         self.value.store(value);
         self.freshness.store(Arc::new(Freshness { loaded_at: now, confirmed_at: now }));
-        self.last_error.store(None);
+        self.failure.store(None);
     }
 
     fn confirm(&self) {
         let loaded_at = self.freshness.load().loaded_at;
         self.freshness.store(Arc::new(Freshness { loaded_at, confirmed_at: Instant::now() }));
-        self.last_error.store(None);
+        self.failure.store(None);
     }
 
     /// Whether this error is another one than the last.
     fn refuse(&self, error: String) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let news = self.last_error.load().as_deref() != Some(&error);
-        self.last_error.store(Some(Arc::new(error)));
+        let before = self.failure.load();
+        let news = before.as_ref().is_none_or(|before| before.error != error);
+        let since = before.as_ref().map_or_else(Instant::now, |before| before.since);
+        self.failure.store(Some(Arc::new(Failure { since, error })));
         news
     }
 }

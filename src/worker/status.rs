@@ -1,14 +1,15 @@
-//! How the lanes stand, for `/livez`, `/readyz` and the logs: written by each lane, read by HTTP.
+//! How the lanes and the store are, for `/livez`, `/readyz`, `/v1/status` and the logs: written by each lane and by who looks
+//! at the store, read by HTTP.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 /// How long a lane may go without a turn of its loop before the process counts as stuck: several times the longest
 /// single wait of a lane (going back to the committed offsets, some seconds).
@@ -20,8 +21,9 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct LaneStatus {
     assigned: AtomicBool,
+    was_assigned: AtomicBool,
     turned_at_ms: AtomicU64,
-    trouble: ArcSwapOption<String>,
+    trouble: ArcSwapOption<Trouble>,
     lost_shards: AtomicUsize,
 }
 
@@ -29,10 +31,64 @@ impl Default for LaneStatus {
     fn default() -> Self {
         Self {
             assigned: AtomicBool::new(false),
+            was_assigned: AtomicBool::new(false),
             turned_at_ms: AtomicU64::new(NEVER),
             trouble: ArcSwapOption::empty(),
             lost_shards: AtomicUsize::new(0),
         }
+    }
+}
+
+/// What something waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Since when.
+    pub since: Instant,
+    /// What, for people.
+    pub message: String,
+}
+
+/// What a look at the store has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardsFound {
+    /// The shards that do not answer, ascending.
+    pub unavailable: Vec<u16>,
+    /// The shards that have lost their history, ascending.
+    pub lost: Vec<u16>,
+    /// Why the first one does not answer.
+    pub why: Option<String>,
+}
+
+/// What the last look at the store has found, and since when it is so; nothing is wrong where nobody looks.
+#[derive(Debug, Clone, Default)]
+pub struct StoreStatus(Arc<ArcSwap<StoreSeen>>);
+
+/// See [`StoreStatus`].
+#[derive(Debug, Default)]
+pub struct StoreSeen {
+    /// What the last look found.
+    pub found: ShardsFound,
+    /// Since when there are unavailable shards.
+    pub unavailable_since: Option<Instant>,
+    /// Since when there are shards that have lost their history.
+    pub lost_since: Option<Instant>,
+}
+
+impl StoreStatus {
+    /// Notes what a look has found.
+    pub fn set(&self, found: ShardsFound) {
+        let before = self.0.load();
+        let since =
+            |shards: &[u16], before: Option<Instant>| (!shards.is_empty()).then(|| before.unwrap_or_else(Instant::now));
+        let unavailable_since = since(&found.unavailable, before.unavailable_since);
+        let lost_since = since(&found.lost, before.lost_since);
+        self.0.store(Arc::new(StoreSeen { found, unavailable_since, lost_since }));
+    }
+
+    /// What the last look has found.
+    #[must_use]
+    pub fn seen(&self) -> Arc<StoreSeen> {
+        self.0.load_full()
     }
 }
 
@@ -49,6 +105,7 @@ impl LaneStatus {
     /// The lane has been given its partitions (which may be none).
     pub fn assigned(&self) {
         self.assigned.store(true, Ordering::Release);
+        self.was_assigned.store(true, Ordering::Release);
     }
 
     /// The lane waits for its partitions.
@@ -58,9 +115,15 @@ impl LaneStatus {
 
     /// What the lane waits for, or `None` when it goes on. Cheap where nothing changes.
     pub fn set_trouble(&self, trouble: Option<String>) {
-        if trouble.is_some() || self.trouble.load().is_some() {
-            self.trouble.store(trouble.map(Arc::new));
-        }
+        let before = self.trouble.load();
+        let Some(message) = trouble else {
+            if before.is_some() {
+                self.trouble.store(None);
+            }
+            return;
+        };
+        let since = before.as_ref().map_or_else(Instant::now, |before| before.since);
+        self.trouble.store(Some(Arc::new(Trouble { since, message })));
     }
 
     /// How many shards without their history the lane waits for.
@@ -76,8 +139,14 @@ impl LaneStatus {
 
     /// What the lane waits for.
     #[must_use]
-    pub fn trouble(&self) -> Option<Arc<String>> {
+    pub fn trouble(&self) -> Option<Arc<Trouble>> {
         self.trouble.load_full()
+    }
+
+    /// Whether the group has given the lane its partitions (which may be none) since the start, be they taken since or not.
+    #[must_use]
+    pub fn was_assigned(&self) -> bool {
+        self.was_assigned.load(Ordering::Acquire)
     }
 
     /// Whether the group has given the lane its partitions (which may be none).

@@ -7,7 +7,7 @@ use weir::{
     document::Format,
     domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     edge::{
-        http::{self, Answer, Health, HttpOptions, Inquiries, Mode, Sources},
+        http::{self, Answer, Degradation, Health, HttpOptions, Inquiries, Mode, Sources},
         policy_file::parse_policy,
     },
     metrics::Metrics,
@@ -30,6 +30,10 @@ impl Health for Fine {
 
     fn waiting(&self) -> Result<(), Vec<String>> {
         Ok(())
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        Vec::new()
     }
 
     fn metrics(&self) -> String {

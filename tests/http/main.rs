@@ -11,6 +11,7 @@ mod crowd;
 mod decisions;
 mod demo;
 mod endpoints;
+mod frozen;
 mod guarded;
 mod in_process;
 mod limits;

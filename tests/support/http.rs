@@ -41,6 +41,28 @@ pub fn wait_ready(worker: &Worker) {
     testkit::wait_until(DEADLINE, "the worker is ready", || get(worker, "/readyz").0 == 200);
 }
 
+/// What is degraded, as `GET /v1/status` lists it: what, and its message.
+pub fn degraded(worker: &Worker) -> Vec<(String, Value)> {
+    let (_, body) = get(worker, "/v1/status");
+    let status: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    let all = status["degraded"].as_array().unwrap();
+    all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one.clone())).collect()
+}
+
+/// Waits until a worker is ready and finds nothing degraded.
+pub fn wait_whole(worker: &Worker) {
+    wait_ready(worker);
+    testkit::wait_until(DEADLINE, "nothing is degraded", || degraded(worker).is_empty());
+}
+
+/// Waits until this is degraded, gives its entry, and sees that the worker is ready all the same.
+pub fn wait_degraded(worker: &Worker, what: &str) -> Value {
+    let find = || degraded(worker).into_iter().find(|(found, _)| found == what);
+    let (_, entry) = wait_for(DEADLINE, find).unwrap_or_else(|| panic!("{what} is not degraded: {}", worker.log()));
+    assert_eq!(get(worker, "/readyz").0, 200, "what all instances share makes none of them unready: {entry}");
+    entry
+}
+
 /// Waits until a version of `segments` or `policy` is in force.
 pub fn wait_version(worker: &Worker, source: &str, version: &str) {
     let labels = format!("source=\"{source}\",version=\"{version}\"");

@@ -7,12 +7,23 @@ use super::{
     report::{Finding, Report},
 };
 use crate::{
-    cli::assemble,
+    cli::{assemble, time_zones},
     config::{Settings, Source},
     domain::{policy::Policy, segment::SegmentSet},
     edge::{policy_file::source::PolicySource, segments::SegmentSource},
     worker::refresh::Source as _,
 };
+
+/// Which time zones are in use.
+pub(super) fn time_zones(report: &mut Report) {
+    let in_use = time_zones::in_use();
+    report.add(Finding::Ok, "time zones", in_use.to_string());
+    if in_use.is_outdated() {
+        let message =
+            "the system's database is older than the one built in: update the package tzdata, and start weir again";
+        report.add(Finding::Warning, "time zones", message);
+    }
+}
 
 /// Settings that contradict each other.
 pub(super) fn settings(settings: &Settings, report: &mut Report) {

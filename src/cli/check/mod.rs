@@ -71,6 +71,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let reach = if args.offline { Reach::Files } else { Reach::Everything };
     let missing = if args.create { Missing::Create } else { Missing::Report };
     report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.display()));
+    files::time_zones(&mut report);
     files::settings(&settings, &mut report);
     let policy = files::policy(&settings, reach, &mut report).await;
     let set = files::segments(&settings, reach, &mut report).await;

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::{summary::Summary, watcher::Watcher};
-use super::worker::{HttpSetup, StoreHealth, Worker};
+use super::worker::{HttpSetup, Worker};
 use crate::{
     domain::{fields::FieldMap, memory::LaneMemory, policy::Policy},
     edge::{
@@ -36,6 +36,7 @@ use crate::{
         inquiry::{Door, Inquiry},
         lane::LaneSettings,
         refresh::Refreshed,
+        status::StoreStatus,
         vitals::Nodes,
     },
 };
@@ -171,7 +172,7 @@ async fn worker(
         // The broker and the store are on this machine.
         clock: ComparedClock::alone(SystemClock),
         redis: None,
-        store_health: StoreHealth::default(),
+        store: StoreStatus::default(),
         nodes: Nodes::default(),
         stop: stop.clone(),
     };

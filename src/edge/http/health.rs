@@ -11,14 +11,17 @@ use axum::{
 use super::{
     Api,
     problem::{Always, Problem, ProblemDocument},
+    status::Degradation,
 };
 
 /// What the endpoints ask of the worker.
 pub trait Health: Send + Sync + 'static {
     /// Why the process cannot make progress, if so.
     fn stuck(&self) -> Result<(), String>;
-    /// What it still waits for, if anything.
+    /// What it still waits for before it is ready, if anything.
     fn waiting(&self) -> Result<(), Vec<String>>;
+    /// What does not work as it should.
+    fn degraded(&self) -> Vec<Degradation>;
     /// All metrics, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 }
@@ -41,9 +44,11 @@ pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
     }
 }
 
-/// Whether every lane has its partitions and Redis answers
+/// Whether this instance has started
 ///
-/// For a readiness probe. The detail of a 503 says what is waited for.
+/// For a readiness probe: every lane has been given its partitions (or none is left for it), segments and policy are loaded
+/// and Redis has answered. The detail of a 503 says what is waited for. What all instances share, such as an unavailable
+/// shard, does not make them unready: `/v1/status` lists it.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz", responses(
     (status = 200, description = "Ready", body = String, content_type = "text/plain", example = "ready\n"),
     (status = 503, description = "Not ready; the detail says what is waited for", body = ProblemDocument, content_type = "application/problem+json"),

@@ -17,6 +17,7 @@ mod router;
 mod segments;
 mod server;
 mod single_flight;
+mod status;
 mod users;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::{
     inquiries::{Answer, Inquiries, InquiryPool, Mode},
     options::{HttpOptions, Token},
     server::Server,
+    status::{Degradation, Degraded, Status},
 };
 use crate::{
     domain::segment::SegmentSet,

@@ -21,7 +21,7 @@ use super::{
     options::HttpOptions,
     page,
     problem::Problem,
-    segments, users,
+    segments, status, users,
 };
 use crate::metrics::Metrics;
 
@@ -32,6 +32,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
     let open = OpenApiRouter::new()
         .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
+        .routes(routes!(status::status))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()

@@ -72,6 +72,16 @@ impl Cluster {
         Backoff::new(self.options.tries, Arc::clone(&self.options.network))
     }
 
+    /// Who owns what, as far as known.
+    pub(super) fn map(&self) -> Option<&SlotMap> {
+        self.map.as_ref()
+    }
+
+    /// Begins with what another one has found out.
+    pub(super) fn begin_with(&mut self, map: SlotMap) {
+        self.map.get_or_insert(map);
+    }
+
     /// All primaries, as far as known.
     pub(super) fn primaries(&self) -> Vec<NodeAddr> {
         self.map.as_ref().map(SlotMap::primaries).unwrap_or_default()
@@ -106,6 +116,37 @@ impl Cluster {
         }
         let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+    }
+
+    /// Asks every primary the same, all at once, and gives those that did not answer. Each is asked again where its
+    /// connection was closed meanwhile.
+    ///
+    /// # Errors
+    /// Nobody knows the primaries.
+    pub(super) async fn silent_nodes(&mut self, command: &Cmd) -> Result<BTreeMap<NodeAddr, Trouble>, Trouble> {
+        if self.map.is_none() || self.doubt {
+            self.refresh().await?;
+        }
+        let (mut asked, mut silent) = (self.primaries(), BTreeMap::new());
+        for _ in 0..2 {
+            let one = |place| vec![(place, (Asking::No, Request::Plain(command.clone())))];
+            let by_node = asked.iter().enumerate().map(|(place, node)| (node.clone(), one(place))).collect();
+            let mut again = Vec::new();
+            for (place, reply) in self.send(by_node).await {
+                let node = &asked[place];
+                let Err(trouble) = reply else {
+                    silent.remove(node);
+                    continue;
+                };
+                if trouble.cause() == RetryCause::ConnectionLost {
+                    again.push(node.clone());
+                }
+                silent.insert(node.clone(), trouble);
+            }
+            asked = again;
+        }
+        silent.values().for_each(|trouble| self.learn(trouble));
+        Ok(silent)
     }
 
     async fn send(&mut self, by_node: ByNode) -> Vec<(usize, Reply)> {

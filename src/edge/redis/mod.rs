@@ -19,6 +19,7 @@ mod options;
 mod packing;
 mod pass;
 mod plan;
+mod pool;
 pub mod rebuild;
 mod refunds;
 mod renewal;
@@ -40,6 +41,7 @@ pub use open::{Birth, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };
+pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;
 pub use stats::{RedisStats, RetryCause};

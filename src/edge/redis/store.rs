@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use redis::cmd;
-
 use super::{
     cluster::Cluster,
+    health::ShardLook,
     history::named_history,
     keyspace::Keyspace,
     names::Names,
-    open::ask_epochs,
     options::RedisOptions,
     pass::Pass,
     plan::CallSize,
@@ -39,13 +37,10 @@ pub struct RedisStore {
     call_size: CallSize,
     /// Shards found without their epoch and not answered since.
     lost: Vec<u16>,
-    /// The shard that [`RedisStore::health`] looks at next.
-    next_look: u16,
+    /// Where [`RedisStore::look_at_shards`] goes on.
+    look: ShardLook,
     watch: Watch,
 }
-
-/// Looks at the store's health in which every shard is asked for its epoch once: few requests a look, and all of them in seconds.
-const LOOKS_A_TURN: u16 = 8;
 
 impl RedisStore {
     /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
@@ -57,7 +52,7 @@ impl RedisStore {
             names: Names::default(),
             call_size: CallSize::default(),
             lost: opened.lost.clone(),
-            next_look: 0,
+            look: ShardLook::default(),
             watch: Watch::new(options, stats),
         }
     }
@@ -66,6 +61,22 @@ impl RedisStore {
     #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
+    }
+
+    /// What a look at the shards needs.
+    pub(super) fn parts(&mut self) -> (&mut Cluster, &Keyspace, &mut ShardLook) {
+        (&mut self.cluster, &self.keyspace, &mut self.look)
+    }
+
+    /// Notes the shards that have lost their history; takes up the keyspace of a rebuild where there is one.
+    pub(super) async fn note_lost(&mut self, lost: Vec<u16>) {
+        self.lost = lost;
+        self.take_up_new_keyspace().await;
+    }
+
+    /// Shards found without their epoch and not answered since.
+    pub(super) fn lost(&self) -> &[u16] {
+        &self.lost
     }
 
     /// The connections.
@@ -77,39 +88,6 @@ impl RedisStore {
     #[must_use]
     pub fn stats(&self) -> &RedisStats {
         self.cluster.stats()
-    }
-
-    /// Whether Redis answers and every shard has its history. Asks for the epochs of the shards known as lost and of the next
-    /// ones in turn, so that a loss is seen without an intent, too. Two round trips a node.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub async fn health(&mut self) -> Result<(), StoreError> {
-        let all = self.keyspace.meta().layout.shards;
-        let next = all.div_ceil(LOOKS_A_TURN);
-        let mut shards = self.lost.clone();
-        shards.extend((0..next).map(|at| self.next_look.wrapping_add(at) % all));
-        shards.sort_unstable();
-        shards.dedup();
-        self.next_look = self.next_look.wrapping_add(next) % all;
-        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, shards.iter().copied()).await;
-        let mut lost = Vec::new();
-        for (shard, epoch) in shards.into_iter().zip(epochs) {
-            let epoch = epoch.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
-            if epoch.as_deref() != Some(self.keyspace.epoch()) {
-                lost.push(shard);
-            }
-        }
-        self.lost = lost;
-        self.take_up_new_keyspace().await;
-        if !self.lost.is_empty() {
-            return Err(lost_history(self.lost.clone(), "their epoch is gone or another"));
-        }
-        for node in self.cluster.primaries() {
-            let reply = self.cluster.ask_node(&node, cmd("PING")).await;
-            reply.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
-        }
-        Ok(())
     }
 
     /// Where a rebuild has made the keyspace anew, it is this store's from now on; `true` then.
@@ -189,7 +167,14 @@ impl Store for RedisStore {
 
 impl Histories for RedisStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
-        named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await
+        let found = named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await;
+        if let Err(StoreError::LostHistory { shards, .. }) = &found {
+            self.lost.clone_from(shards);
+            if self.take_up_new_keyspace().await {
+                return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+            }
+        }
+        found
     }
 }
 

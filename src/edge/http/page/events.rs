@@ -22,7 +22,7 @@ use tokio::{
 use tokio_stream::{StreamExt as _, wrappers::WatchStream};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Api, Health, problem::Problem};
+use super::super::{Api, Health, problem::Problem, status::Degradation};
 use crate::worker::{
     clock::SystemClock,
     ports::Clock as _,
@@ -60,12 +60,13 @@ pub(in super::super) struct Viewers {
     sampling: Once,
 }
 
-/// A look, and what the worker waits for.
+/// A look, what the worker waits for, and what is degraded.
 #[derive(Serialize)]
 struct Told<'a> {
     #[serde(flatten)]
     look: &'a Look,
     waiting: Vec<String>,
+    degraded: Vec<Degradation>,
 }
 
 impl Viewers {
@@ -101,7 +102,8 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
             continue;
         }
         let look = vitals.look(SystemClock.now());
-        let told = Told { look: &look, waiting: health.waiting().err().unwrap_or_default() };
+        let waiting = health.waiting().err().unwrap_or_default();
+        let told = Told { look: &look, waiting, degraded: health.degraded() };
         // Numbers, names and texts always are JSON.
         let told = serde_json::to_string(&told).unwrap_or_default();
         said.send_replace(Said::Look(told.into()));

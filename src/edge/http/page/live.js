@@ -102,9 +102,15 @@ class Live {
     this.tables(look);
     byId("weir-version").textContent = look.weir;
     byId("lanes").textContent = `${look.lanes_ready} of ${look.lanes} lanes have their partitions`;
-    this.state(look.waiting.length ? "waiting" : "ready", look.waiting.length ? "not ready" : "ready");
-    byId("waiting").hidden = look.waiting.length === 0;
-    byId("waiting-text").textContent = look.waiting.join("; ");
+    // What is waited for makes this instance not ready; what is degraded is often shared by all of them.
+    const degraded = look.degraded.map(({ message, lane }) => (lane === undefined ? message : `lane ${lane}: ${message}`));
+    const [state, text, notes] = look.waiting.length
+      ? ["waiting", "not ready", look.waiting]
+      : [degraded.length ? "degraded" : "ready", degraded.length ? "degraded" : "ready", degraded];
+    this.state(state, text);
+    byId("waiting").hidden = notes.length === 0;
+    byId("waiting-title").textContent = look.waiting.length ? "Not ready." : "Degraded.";
+    byId("waiting-text").textContent = notes.join("; ");
   }
 
   rates() {

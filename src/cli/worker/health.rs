@@ -1,0 +1,173 @@
+//! How a worker is: what `/livez`, `/readyz`, `/v1/status` and `/metrics` ask.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use prometheus_client::metrics::counter::Counter;
+
+use crate::{
+    domain::{policy::Policy, segment::SegmentSet},
+    edge::{
+        http::{Degradation, Degraded, Health},
+        redis::{RedisStats, RetryCause},
+    },
+    metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
+    worker::{
+        clock::{ComparedClock, SystemClock},
+        ports::{Clock as _, in_short},
+        refresh::{Failure, Refreshed},
+        status::{LaneStatus, ShardsFound, StoreStatus},
+    },
+};
+
+/// All that tells how a worker is.
+pub(super) struct WorkerHealth {
+    pub(super) lanes: Vec<Arc<LaneStatus>>,
+    pub(super) clock: ComparedClock<SystemClock>,
+    pub(super) refunds: Option<Arc<LaneStatus>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) redis: Option<Arc<RedisStats>>,
+    pub(super) store: StoreStatus,
+    pub(super) segments: Arc<Refreshed<SegmentSet>>,
+    pub(super) policy: Arc<Refreshed<Policy>>,
+}
+
+impl Health for WorkerHealth {
+    fn stuck(&self) -> Result<(), String> {
+        let passed = SystemClock.passed();
+        let refunds = self.refunds.as_ref().is_some_and(|refunds| refunds.is_stuck(passed));
+        match self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
+            None if refunds => Err("the reader of refunds has not made a turn for a minute".to_owned()),
+            None => Ok(()),
+            Some(lane) => Err(format!("lane {lane} has not made a turn for a minute")),
+        }
+    }
+
+    fn waiting(&self) -> Result<(), Vec<String>> {
+        // Redis, segments and policy have answered before HTTP begins. Partitions that are taken away again, or that Kafka
+        // cannot give now, are no fault of this instance: all would be unready at once.
+        let waits = |(number, lane): (usize, &Arc<LaneStatus>)| {
+            (!lane.was_assigned()).then(|| format!("lane {number} waits for its partitions"))
+        };
+        let mut what: Vec<String> = self.lanes.iter().enumerate().filter_map(waits).collect();
+        // A wrong clock is this machine's own: another instance answers what this one refuses.
+        what.extend(self.clock.check().err().map(|wrong| wrong.to_string()));
+        if what.is_empty() { Ok(()) } else { Err(what) }
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        let mut all = self.degraded_shards();
+        let source = |what, failure: Option<Arc<Failure>>| {
+            let Failure { since, error } = failure?.as_ref().clone();
+            let message = format!("could not be refreshed, the last good version stays in force: {error}");
+            Some(degradation(what, since, message))
+        };
+        all.extend(source(Degraded::Segments, self.segments.failure()));
+        all.extend(source(Degraded::Policy, self.policy.failure()));
+        for (number, lane) in self.lanes.iter().enumerate() {
+            if let Some(trouble) = lane.trouble() {
+                let lane = degradation(Degraded::Lane, trouble.since, trouble.message.clone());
+                all.push(Degradation { lane: Some(number), ..lane });
+            }
+        }
+        let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
+        all.extend(refunds.map(|trouble| degradation(Degraded::Refunds, trouble.since, trouble.message.clone())));
+        all
+    }
+
+    fn metrics(&self) -> String {
+        let ready = self.lanes.iter().filter(|lane| lane.is_assigned()).count();
+        self.metrics.lanes_ready.set(i64::try_from(ready).unwrap_or(i64::MAX));
+        self.note_degraded();
+        self.note_redis();
+        self.note_clock();
+        let (set, policy) = (self.segments.current(), self.policy.current());
+        self.metrics.segment_members.clear();
+        for segment in set.segments() {
+            let label = SegmentLabel { segment: segment.name.clone() };
+            let members = i64::try_from(segment.members.len()).unwrap_or(i64::MAX);
+            self.metrics.segment_members.get_or_create(&label).set(members);
+        }
+        self.metrics.version.clear();
+        self.note_version("segments", set.version(), &self.segments);
+        self.note_version("policy", &policy.version, &self.policy);
+        self.metrics.render()
+    }
+}
+
+/// Brings a counter to a total that is counted elsewhere.
+fn bring(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+/// Something that has been so since a moment that is only known by what has passed.
+fn degradation(what: Degraded, since: Instant, message: String) -> Degradation {
+    let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let since = SystemClock.now().plus(passed.saturating_neg());
+    Degradation { what, since, message, shards: Vec::new(), lane: None }
+}
+
+impl WorkerHealth {
+    fn degraded_shards(&self) -> Vec<Degradation> {
+        let seen = self.store.seen();
+        let ShardsFound { unavailable, lost, why } = &seen.found;
+        let of = |what, shards: &[u16], since: Option<Instant>, message: String| {
+            Some(Degradation { shards: shards.to_vec(), ..degradation(what, since?, message) })
+        };
+        let why = why.as_deref().unwrap_or("no answer");
+        let away = format!(
+            "shards {} do not answer ({why}): their intents wait, or go by on_unavailable",
+            in_short(unavailable)
+        );
+        let gone = format!(
+            "shards {} have lost their history: their intents wait; restore it with weir rebuild",
+            in_short(lost)
+        );
+        let unavailable = of(Degraded::ShardsUnavailable, unavailable, seen.unavailable_since, away);
+        [unavailable, of(Degraded::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
+    }
+
+    fn note_degraded(&self) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let degraded = self.degraded();
+        for what in Degraded::ALL {
+            let of_this = degraded.iter().filter(|degradation| degradation.what == what).count();
+            self.metrics.degraded.get_or_create(&ReasonLabel { reason: what.as_str() }).set(count(of_this));
+        }
+        let seen = self.store.seen();
+        let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0).max(seen.found.lost.len());
+        self.metrics.shards_lost.set(count(lost));
+        self.metrics.shards_unavailable.set(count(seen.found.unavailable.len()));
+    }
+
+    fn note_clock(&self) {
+        self.metrics.clock_wrong.set(i64::from(self.clock.check().is_err()));
+        self.metrics.clock_skew.clear();
+        for (node, skew_ms) in self.clock.skews_ms() {
+            let seconds = Duration::from_millis(skew_ms.unsigned_abs()).as_secs_f64();
+            let seconds = if skew_ms < 0 { -seconds } else { seconds };
+            self.metrics.clock_skew.get_or_create(&NodeLabel { node }).set(seconds);
+        }
+    }
+
+    fn note_redis(&self) {
+        let Some(stats) = &self.redis else { return };
+        bring(&self.metrics.redis_round_trips, stats.round_trips());
+        bring(&self.metrics.redis_calls, stats.calls());
+        bring(&self.metrics.redis_decisions, stats.items());
+        for cause in RetryCause::ALL {
+            let label = ReasonLabel { reason: cause.label() };
+            bring(&self.metrics.redis_retries.get_or_create(&label), stats.troubles(cause));
+        }
+    }
+
+    fn note_version<T>(&self, source: &'static str, version: &str, of: &Refreshed<T>) {
+        let label = VersionLabels { source, version: version.to_owned() };
+        self.metrics.version.get_or_create(&label).set(1);
+        let age = of.freshness().loaded_at.elapsed().as_secs_f64();
+        self.metrics.version_age.get_or_create(&SourceLabel { source }).set(age);
+        bring(&self.metrics.refresh_failures.get_or_create(&SourceLabel { source }), of.failures());
+    }
+}

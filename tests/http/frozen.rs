@@ -1,0 +1,101 @@
+//! A Redis node that does not answer: users on other nodes are answered as ever.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use testkit::{ports::Port, redis::RedisCluster, stack::Stack, wait_until};
+use weir::domain::shard::{UserHash, slot_of_shard};
+
+use crate::{
+    client::Client,
+    support::{
+        DEADLINE, POLICY, Scene,
+        http::{degraded, get, wait_degraded, wait_ready, wait_whole},
+    },
+};
+
+const SHARDS: u16 = 64;
+/// More than a third of `http.concurrency`, and several times the connections to a node.
+const ASKING: usize = 48;
+/// Below `redis.timeout`: who waits for the node that hangs, even once, is slower.
+const PROMPT: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_node_that_hangs_keeps_no_user_of_another_node_waiting() {
+    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
+    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "hangs", 1, POLICY);
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "4s".into()));
+    scene.env.push(("WEIR__HTTP__CONCURRENCY", "96".into()));
+    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    let worker = scene.worker("hangs");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+
+    // The first node that the configuration names.
+    let victim = 0;
+    let owned = cluster.slots_of(victim).unwrap();
+    let is_on_it = |user: &u64| owned.contains(&slot_of_shard(UserHash::of(&user.to_string()).shard(SHARDS), SHARDS));
+    let (on_it, elsewhere): (Vec<u64>, Vec<u64>) = (0..1_000).partition(is_on_it);
+    assert!(on_it.len() > ASKING && elsewhere.len() > ASKING);
+
+    cluster.freeze(victim);
+    let over = AtomicBool::new(false);
+    let prompt = |user: &u64| {
+        let began = Instant::now();
+        let reply = client.get(&format!("/v1/users/{user}"));
+        let took = began.elapsed();
+        assert!(reply.status == 200 && took < PROMPT, "user {user} after {took:?}: {reply:?}");
+    };
+    std::thread::scope(|scope| {
+        for asker in 0..ASKING {
+            let (client, on_it, over) = (client.clone(), &on_it, &over);
+            scope.spawn(move || {
+                for user in on_it.iter().cycle().skip(asker * 7) {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let reply = client.get(&format!("/v1/users/{user}"));
+                    assert!([503, 504].contains(&reply.status), "{reply:?}");
+                }
+            });
+        }
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // From the first moment on, while nobody knows yet that the node hangs, and after that.
+            let mut users = elsewhere.iter().cycle();
+            let mut ask_some = || users.by_ref().take(10).for_each(prompt);
+            ask_some();
+            wait_until(DEADLINE, "it is found out", || {
+                ask_some();
+                degraded(&worker).iter().any(|(what, _)| what == "shards_unavailable")
+            });
+            ask_some();
+            let intent = json!({"id": "i", "user_id": elsewhere[0]});
+            assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
+        }));
+        over.store(true, Ordering::Relaxed);
+        asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+
+    // Those of the node are told at once, and when to ask again; the instance stays ready.
+    let began = Instant::now();
+    let reply = client.get(&format!("/v1/users/{}", on_it[0]));
+    reply.problem(503, "store_away");
+    assert!(reply.headers["retry-after"] == "1" && began.elapsed() < PROMPT, "{:?}: {reply:?}", began.elapsed());
+    let entry = wait_degraded(&worker, "shards_unavailable");
+    let shards: Vec<u16> =
+        entry["shards"].as_array().unwrap().iter().map(|shard| shard.as_u64().unwrap().try_into().unwrap()).collect();
+    let expected: Vec<u16> = (0..SHARDS).filter(|shard| owned.contains(&slot_of_shard(*shard, SHARDS))).collect();
+    assert_eq!(shards, expected, "{entry}");
+    assert!(entry["since"].is_string());
+
+    cluster.thaw(victim);
+    wait_whole(&worker);
+    prompt(&on_it[0]);
+    let (status, body) = get(&worker, "/v1/status");
+    let said: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, said), (200, json!({"ready": true, "waiting": [], "degraded": []})));
+}
