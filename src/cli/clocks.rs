@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    domain::clocks::MAX_SKEW_MS,
+    domain::clocks::{MAX_SKEW_MS, in_words},
     edge::redis::{NodeClocks, RedisOptions, RedisStats},
     worker::{
         clock::{ComparedClock, SystemClock},
@@ -69,8 +69,7 @@ pub fn differences(clock: &ComparedClock<SystemClock>) -> Result<String, String>
         .filter(|(_, skew_ms)| skew_ms.abs() > MAX_SKEW_MS)
         .map(|(node, skew_ms)| {
             let way = if *skew_ms > 0 { "ahead of" } else { "behind" };
-            let by = humantime::format_duration(Duration::from_secs(skew_ms.unsigned_abs() / 1000));
-            format!("this machine's clock is {by} {way} that of Redis node {node}")
+            format!("this machine's clock is {} {way} that of Redis node {node}", in_words(*skew_ms))
         })
         .collect();
     if !apart.is_empty() {

@@ -202,15 +202,20 @@ impl fmt::Display for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (name, skew_ms)) in self.0.iter().take(NAMED).enumerate() {
             let comma = if place == 0 { "" } else { ", " };
-            let (way, by) = if *skew_ms < 0 { ("ahead", -skew_ms) } else { ("behind", *skew_ms) };
-            let by = humantime::format_duration(Duration::from_secs(by.unsigned_abs() / 1000));
-            write!(f, "{comma}{name} is {by} {way}")?;
+            let way = if *skew_ms < 0 { "ahead" } else { "behind" };
+            write!(f, "{comma}{name} is {} {way}", in_words(*skew_ms))?;
         }
         match self.0.len().saturating_sub(NAMED) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
     }
+}
+
+/// How far two clocks are apart, to the second: `1h 2m`.
+#[must_use]
+pub fn in_words(skew_ms: i64) -> impl fmt::Display {
+    humantime::format_duration(Duration::from_secs((skew_ms.unsigned_abs() + 500) / 1000))
 }
 
 fn millis(duration: Duration) -> i64 {
