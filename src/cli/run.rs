@@ -44,6 +44,7 @@ use crate::{
         desk::Desk,
         inquiry::{Door, Inquiry},
         lane::{LaneError, LaneSettings},
+        owing::Owing,
         ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source, keep_fresh},
         refunds::Refunds,
@@ -144,10 +145,11 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &metrics,
         &stop,
     );
+    let owing = Arc::default();
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: assemble::http(&settings.http),
-        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics))),
+        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics, &owing))),
     };
     Ok(Worker {
         kafka,
@@ -160,6 +162,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
             drain: settings.worker.drain,
             unavailable_after: settings.redis.unavailable_after,
             owed_bytes: usize::try_from(memory.owed_bytes).unwrap_or(usize::MAX),
+            owing,
         },
         http: Some(http),
         drain: settings.worker.drain,
@@ -217,10 +220,12 @@ fn inquiry_pool(
 fn inquiries(
     pool: &Arc<RedisPool>,
     concurrency: usize,
-    (desk, clock, metrics): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>),
+    (desk, clock, metrics, owing): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>, &Arc<Owing>),
 ) -> InquiryPool<PooledStore, ComparedClock<SystemClock>> {
-    let one =
-        || Inquiry::new(desk, Door::Http, PooledStore(Arc::clone(pool)), clock.clone(), Arc::clone(metrics));
+    let one = || {
+        let store = PooledStore(Arc::clone(pool));
+        Inquiry::new(desk, Door::Http, store, clock.clone(), Arc::clone(metrics)).beside(Arc::clone(owing))
+    };
     InquiryPool::new((0..concurrency).map(|_| one()).collect())
 }
 

@@ -9,6 +9,7 @@ pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Sen
 
 use super::{
     desk::{Decoded, Desk, Draft, Sitting},
+    owing::Owing,
     ports::{Clock, Histories, Store, StoreError},
     record::{Headers, ReadBefore, RecordView, Records},
 };
@@ -70,6 +71,7 @@ pub struct Inquiry<S, C> {
     store: S,
     clock: C,
     metrics: Arc<Metrics>,
+    owing: Arc<Owing>,
 }
 
 impl<S, C: Clock> Inquiry<S, C> {
@@ -77,7 +79,13 @@ impl<S, C: Clock> Inquiry<S, C> {
     #[must_use]
     pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         let desk = Desk { topic: door.topic().into(), ..desk.clone() };
-        Self { desk, store, clock, metrics }
+        Self { desk, store, clock, metrics, owing: Arc::default() }
+    }
+
+    /// The same beside lanes: nothing is decided on a shard that one of them still owes sends to.
+    #[must_use]
+    pub fn beside(self, owing: Arc<Owing>) -> Self {
+        Self { owing, ..self }
     }
 
     /// The store.
@@ -154,6 +162,11 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
     }
 
     async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
+        let shards = self.store.shards();
+        if batch.asks.iter().any(|ask| self.owing.has(ask.user.shard(shards))) {
+            let why = "sends that were approved while Redis was unavailable are being recorded";
+            return Err(StoreError::Temporary(why.to_owned()));
+        }
         let mut answers = vec![None; batch.asks.len()];
         if !answers.is_empty() {
             self.store.admit(batch, &mut answers).await?;

@@ -48,6 +48,7 @@ use self::{
 use super::{
     backoff::{SERVE_EVERY, backoff},
     desk::{Decoded, Desk, Draft, GivenUp, Way},
+    owing::Owing,
     ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records},
     status::LaneStatus,
@@ -77,6 +78,8 @@ pub struct LaneSettings {
     pub unavailable_after: Option<Duration>,
     /// What approved sends that wait to be recorded may take in memory, in bytes.
     pub owed_bytes: usize,
+    /// The shards that such sends are of; shared by all lanes of the process and by its HTTP interface.
+    pub owing: Arc<Owing>,
 }
 
 /// Why a lane ended.
@@ -151,7 +154,7 @@ where
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
             away: Away::new(self.settings.unavailable_after),
-            owed: Owed::default(),
+            owed: Owed::new(Arc::clone(&self.settings.owing)),
             parking: Parking::new(self.desk.fields.digest()),
         };
         let end = self.work(&mut turn).await;

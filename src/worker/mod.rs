@@ -6,6 +6,7 @@ pub mod desk;
 pub mod inquiry;
 pub mod lane;
 pub mod output;
+pub mod owing;
 pub mod ports;
 pub mod record;
 pub mod refresh;

@@ -227,6 +227,7 @@ impl World {
                 drain: DRAIN,
                 unavailable_after: self.setting.unavailable_after,
                 owed_bytes: self.setting.owed_bytes,
+                owing: Arc::default(),
             },
             stop: stop.clone(),
             metrics,

@@ -156,6 +156,7 @@ async fn worker(
         drain: DRAIN,
         unavailable_after: None,
         owed_bytes: 0,
+        owing: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
     let inquiry = Inquiry::new(&desk, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));

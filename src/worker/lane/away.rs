@@ -54,6 +54,11 @@ impl Away {
         self.shards.iter().filter(|(_, away)| away.stage != Stage::Tried).map(|(shard, _)| *shard).collect()
     }
 
+    /// Whether it has not answered, and not answered since.
+    pub(super) fn is_known(&self, shard: u16) -> bool {
+        self.shards.contains_key(&shard)
+    }
+
     pub(super) fn is_watched(&self, shard: u16) -> bool {
         self.shards.get(&shard).is_some_and(|away| away.stage != Stage::Tried)
     }

@@ -1,8 +1,15 @@
 //! Sends that were approved while their history was away: kept until they are recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crate::{domain::owed::OwedSend, metrics::Metrics, worker::record::Progress};
+use crate::{
+    domain::owed::OwedSend,
+    metrics::Metrics,
+    worker::{owing::Owing, record::Progress},
+};
 
 /// A send that is owed once its batch is committed.
 #[derive(Debug, Clone)]
@@ -33,9 +40,28 @@ pub(super) struct Owed {
     told_full: bool,
     /// All shards that one of the above is of.
     lacking: BTreeSet<u16>,
+    /// The same of all lanes of the process.
+    all: Arc<Owing>,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.lack(BTreeSet::new());
+    }
 }
 
 impl Owed {
+    pub(super) fn new(all: Arc<Owing>) -> Self {
+        let mut owed = Self::default();
+        owed.all = all;
+        owed
+    }
+
+    fn lack(&mut self, shards: BTreeSet<u16>) {
+        self.all.change(&self.lacking, &shards);
+        self.lacking = shards;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.in_flight.is_empty() && self.unclear.is_empty()
     }
@@ -72,14 +98,15 @@ impl Owed {
 
     fn look_through(&mut self) {
         let promised = self.in_flight.iter().chain(&self.unclear).map(|promise| promise.shard);
-        self.lacking = promised.chain(self.sends.keys().copied()).collect();
+        let lacking = promised.chain(self.sends.keys().copied()).collect();
+        self.lack(lacking);
     }
 
     /// A batch with these is being committed.
     pub(super) fn promise(&mut self, promises: Vec<Promise>) {
         self.bytes += promises.iter().map(|promise| promise.send.bytes()).sum::<usize>();
-        self.lacking.extend(promises.iter().map(|promise| promise.shard));
         self.in_flight.extend(promises);
+        self.look_through();
     }
 
     /// It is committed.

@@ -79,6 +79,7 @@ struct World {
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
     owed_bytes: usize,
+    owing: Arc<Owing>,
     /// The lane is told to stop when all was read, also where something waits.
     stops_at_the_end: bool,
     /// What may have been read before.
@@ -393,7 +394,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let stop = world.stop.clone();
     let desk = desk(world.on_unavailable.clone());
     let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
-    let commit_interval = world.commit_interval;
+    let (commit_interval, owing) = (world.commit_interval, Arc::clone(&world.owing));
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
@@ -407,6 +408,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
             drain: Duration::from_secs(2),
             unavailable_after,
             owed_bytes,
+            owing,
         },
         stop,
         metrics: Arc::new(Metrics::default()),

@@ -198,8 +198,10 @@ where
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
         let Question { asks, shards, awaited, .. } = question;
-        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !turn.owed.lacks(shard) && !awaited.contains(&shard);
-        let known = turn.away.is_empty() && turn.owed.is_empty() && awaited.is_empty();
+        let owing = &self.settings.owing;
+        self.heed_others(turn, shards);
+        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !owing.has(shard) && !awaited.contains(&shard);
+        let known = turn.away.is_empty() && owing.is_empty() && awaited.is_empty();
         let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
         let places: Vec<usize> = open.collect();
         if places.is_empty() {
@@ -230,6 +232,20 @@ where
         }
     }
 
+    /// A shard that another lane owes sends to was unavailable to that one: it is watched here, too.
+    fn heed_others(&self, turn: &mut Turn, shards: &[u16]) {
+        let owing = &self.settings.owing;
+        if owing.is_empty() {
+            return;
+        }
+        let now = self.clock.passed();
+        for shard in shards.iter().filter(|shard| owing.has(**shard)) {
+            if !turn.owed.lacks(*shard) && !turn.away.is_known(*shard) {
+                turn.away.not_answered(*shard, now, Why::Silent);
+            }
+        }
+    }
+
     /// Whether what has no answer can be given up.
     fn rest(&self, turn: &Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], now: Duration) -> Rest {
         let mut bytes = turn.owed.bytes();
@@ -240,7 +256,7 @@ where
                 return Rest::Waits;
             }
             // It is back, and what it is owed is about to be recorded: then it decides.
-            if turn.owed.lacks(shard) && !turn.away.is_watched(shard) {
+            if self.settings.owing.has(shard) && !turn.away.is_watched(shard) {
                 return Rest::Waits;
             }
             match question.given_up[at] {

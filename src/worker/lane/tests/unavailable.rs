@@ -275,3 +275,50 @@ fn where_no_more_may_be_owed_intents_wait() {
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
 }
+
+/// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.
+struct OwedByAnother {
+    owing: Arc<Owing>,
+    looks: usize,
+}
+
+const OWED: u16 = 2;
+
+impl Store for OwedByAnother {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let asked = batch.asks.iter().any(|ask| ask.user.shard(SHARDS) == OWED);
+        assert!(!asked || !self.owing.has(OWED), "a shard is asked before another lane has recorded what it lacks");
+        fill(answers, batch.now);
+        Ok(())
+    }
+
+    fn shards(&self) -> u16 {
+        SHARDS
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        if away.contains(&OWED) && self.looks > 0 {
+            self.looks -= 1;
+            if self.looks == 0 {
+                self.owing.change(&[OWED].into(), &BTreeSet::new());
+                return vec![OWED];
+            }
+        }
+        Vec::new()
+    }
+
+    async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("this lane owes nothing")
+    }
+}
+
+#[test]
+fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
+    let world = world([Wait, Wait, Wait], None);
+    world.owing.change(&BTreeSet::new(), &[OWED].into());
+    let store = OwedByAnother { owing: Arc::clone(&world.owing), looks: 5 };
+    let (end, world) = run_with(store, world);
+    end.unwrap();
+    each_once_in_order(&world);
+    assert!(world.owing.is_empty());
+}

@@ -1,0 +1,67 @@
+//! The shards in which lanes of this process still have to record sends that were approved while the shard was unavailable:
+//! until then nobody in the process decides there, or a cap would be asked without what it has to count.
+//!
+//! Other processes do not know of it: they ask a shard as soon as it is available again, and each process records its own
+//! sends first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+
+/// Shared by all lanes of a process and by its HTTP interface.
+#[derive(Debug, Default)]
+pub struct Owing(ArcSwap<BTreeMap<u16, usize>>);
+
+impl Owing {
+    /// Whether nothing is owed to any shard.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
+    /// Whether some lane owes sends to this shard.
+    #[must_use]
+    pub fn has(&self, shard: u16) -> bool {
+        self.0.load().contains_key(&shard)
+    }
+
+    /// One lane owes sends to these shards now, and before to those.
+    pub fn change(&self, before: &BTreeSet<u16>, now: &BTreeSet<u16>) {
+        if before == now {
+            return;
+        }
+        self.0.rcu(|lanes| {
+            let mut lanes: BTreeMap<u16, usize> = (**lanes).clone();
+            for shard in now.difference(before) {
+                *lanes.entry(*shard).or_default() += 1;
+            }
+            for shard in before.difference(now) {
+                if let Some(count) = lanes.get_mut(shard) {
+                    *count -= 1;
+                }
+            }
+            lanes.retain(|_, count| *count > 0);
+            Arc::new(lanes)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_owed_to_until_the_last_lane_has_recorded() {
+        let owing = Owing::default();
+        let (none, some, one) = ([].into(), [1, 2].into(), [2].into());
+        owing.change(&none, &some);
+        owing.change(&none, &one);
+        owing.change(&some, &none);
+        assert!(owing.has(2) && !owing.has(1));
+        owing.change(&one, &none);
+        assert!(owing.is_empty());
+    }
+}
