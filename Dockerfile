@@ -14,11 +14,13 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --profile dist --locked --bin weir && cp target/dist/weir /usr/local/bin/weir
 
 FROM debian:bookworm-slim
-# For TLS to Kafka, Redis and S3.
-RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
-RUN useradd --system --no-create-home weir
+# What the image has besides the binary: ca-certificates, for TLS to Kafka, Redis and S3; and tzdata, the time zones that weir
+# uses (weir check and the start report their version). Rebuild the image to update them.
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates tzdata && rm -rf /var/lib/apt/lists/*
+# By number: a kubelet with runAsNonRoot cannot tell whether a user that is given by name is root.
+RUN groupadd --system --gid 10001 weir && useradd --system --uid 10001 --gid weir --no-create-home weir
 COPY --from=build /usr/local/bin/weir /usr/local/bin/weir
-USER weir
+USER 10001:10001
 EXPOSE 8080
 # No shell in between: SIGTERM reaches weir, which drains and ends.
 ENTRYPOINT ["weir"]

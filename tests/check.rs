@@ -293,7 +293,7 @@ fn a_worker_that_runs_is_not_disturbed() {
     let config = scene.config("i");
     for wave in 0..2 {
         check(&scene, &config).is_fine();
-        scene.publish([intent(&format!("{wave}"), &format!("user-{wave}"), json!({}))]);
+        scene.publish([intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
         scene.drain(&mut worker);
     }
     assert_eq!(scene.output("approved").len(), 2);

@@ -252,7 +252,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// Settings that the contract names and this version does not have.
+/// Settings of a later version, which are rejected with the reason.
 pub const NOT_YET: [(&str, &str); 1] = [(
     "kafka.deferred",
     "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \

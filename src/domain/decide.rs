@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How far ahead of the clock a user's newest entry may be and still pull the user's time forward, in
-/// milliseconds (contract: 5 minutes).
+/// milliseconds (docs/policy.md, "Time").
 pub const MAX_AHEAD_MS: i64 = 5 * 60 * 1000;
 
 /// Whether a cap counts the sends of all campaigns or of the intent's own.

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_is_what_the_contract_shows() {
+    fn an_envelope_has_the_documented_shape() {
         let cap = DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 };
         let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
         let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(cap), eligible_at });

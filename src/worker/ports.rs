@@ -70,6 +70,17 @@ pub fn in_short(shards: &[u16]) -> String {
     }
 }
 
+/// What a look at the store has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardsFound {
+    /// The shards that do not answer, ascending.
+    pub unavailable: Vec<u16>,
+    /// The shards that have lost their history, ascending.
+    pub lost: Vec<u16>,
+    /// Why the first one does not answer.
+    pub why: Option<String>,
+}
+
 /// Where histories are: decides sends and records them, atomically a user.
 pub trait Store: Send {
     /// Answers all asks of a batch whose place in `answers` (as long as `batch.asks`) is still empty.

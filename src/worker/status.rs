@@ -11,6 +11,8 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
+use super::ports::ShardsFound;
+
 /// How long a lane may go without a turn of its loop before the process counts as stuck: several times the longest
 /// single wait of a lane (going back to the committed offsets, some seconds).
 pub const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -46,17 +48,6 @@ pub struct Trouble {
     pub since: Instant,
     /// What, for people.
     pub message: String,
-}
-
-/// What a look at the store has found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShardsFound {
-    /// The shards that do not answer, ascending.
-    pub unavailable: Vec<u16>,
-    /// The shards that have lost their history, ascending.
-    pub lost: Vec<u16>,
-    /// Why the first one does not answer.
-    pub why: Option<String>,
 }
 
 /// What the last look at the store has found, and since when it is so; nothing is wrong where nobody looks.

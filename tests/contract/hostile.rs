@@ -78,7 +78,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
 });
 
 #[test]
-fn every_hostile_record_ends_where_the_contract_says() {
+fn every_hostile_record_ends_where_the_docs_say() {
     let wrong: Vec<String> = hostile()
         .iter()
         .filter_map(|hostile| {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn every_endpoint_answers_as_the_contract_says_and_every_mistake_with_a_problem() {
+fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
     let scene = Scene::new("http", 2, POLICY);
     let worker = scene.worker("http");
     wait_ready(&worker);
@@ -158,7 +158,7 @@ fn documented(client: &Client) {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 9, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 10, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             let real = path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new");
@@ -178,6 +178,10 @@ fn documented(client: &Client) {
             }
         }
     }
+    // The example is what is answered.
+    let example = &document["components"]["schemas"]["Decision"]["examples"][0];
+    let answered = client.decide("?dry_run=true", &serde_json::json!({"id": "example", "user_id": 5})).json();
+    assert_eq!((&example["origin"], &example["schema"]), (&answered["origin"], &answered["schema"]));
     let text = document.to_string();
     for part in text.split("\"$ref\":\"#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();

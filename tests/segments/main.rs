@@ -1,4 +1,4 @@
-//! Segments (contract, section 6): sets from files and S3, checked as a whole, replaced as a whole.
+//! Segments (docs/segments.md): sets from files and S3, checked as a whole, replaced as a whole.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests too")]
 

@@ -16,9 +16,9 @@ use crate::{
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
     worker::{
         clock::{ComparedClock, SystemClock},
-        ports::{Clock as _, in_short},
+        ports::{Clock as _, ShardsFound, in_short},
         refresh::{Failure, Refreshed},
-        status::{LaneStatus, ShardsFound, StoreStatus},
+        status::{LaneStatus, StoreStatus},
     },
 };
 

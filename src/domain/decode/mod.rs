@@ -16,7 +16,7 @@
 //!    value is put into unreadable) are `not_json`, in ignored parts too. Numbers of any size are JSON;
 //! 5. `wrong_type` for the value as a whole: no object, or a field that is read, or an object on the way to one, given
 //!    twice. Other members may be given as often as they like;
-//! 6. the fields, in the order of the contract's table, `id` first: `missing_field`, `wrong_type`, `bad_time`.
+//! 6. the fields, in the order of the table in docs/records.md, `id` first: `missing_field`, `wrong_type`, `bad_time`.
 //!
 //! # Where fields are looked for
 //!
@@ -113,7 +113,7 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
     data.map_or(Ok(()), |data| json::object(data.kind(), "the event's data"))
 }
 
-/// Judges the fields, in the order of the contract's table.
+/// Judges the fields, in the order of the table in docs/records.md.
 fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
     let id = match source.usual(Field::Id) {
         Usual::Text(id) if given::is_sized(id) => id.into(),

@@ -23,7 +23,7 @@ fn structured(value: &str) -> Result<Intent<'_>, DeadLetter> {
 }
 
 #[test]
-fn every_hostile_record_ends_where_the_contract_says() {
+fn every_hostile_record_ends_where_the_docs_say() {
     for Hostile { name, value, headers: given, expected } in hostile() {
         let outcome = decode(value.as_deref(), headers(&given), &FieldMap::default());
         let found = match &outcome {

@@ -305,7 +305,7 @@ fn class<'a>(channel: &'a str, category: &'a str, campaign: &'a str) -> ClassNam
 }
 
 #[test]
-fn the_gate_suppresses_in_the_contracts_order() {
+fn the_gate_suppresses_in_the_documented_order() {
     let now = time("2026-11-21T23:00:00Z"); // 07:00 in Singapore: quiet
     let (past, future) = (now.plus(-1), now.plus(1));
     let marketing = IntentFacts { class: class("push", "marketing", ""), ..IntentFacts::default() };

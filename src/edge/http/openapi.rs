@@ -19,7 +19,7 @@ use utoipa::{
 };
 
 use super::{Api, problem::Always};
-use crate::domain::schema;
+use crate::{domain::schema, worker::inquiry::Door};
 
 /// What is not said at a route.
 #[derive(OpenApi)]
@@ -110,7 +110,7 @@ fn example_decision() -> Value {
         "cap": {"name": "daily", "limit": 2, "window": "24h", "used": 2},
         "eligible_at": "2026-11-21T08:00:00.000Z", "decided_at": "2026-11-20T09:00:00.000Z",
         "policy_version": "2026-11-20.1", "segments_version": "2026-11-20T00:00:00Z",
-        "origin": {"topic": "http", "partition": 0, "offset": 0}, "intent": example_intent(),
+        "origin": {"topic": Door::Http.topic(), "partition": 0, "offset": 0}, "intent": example_intent(),
     })
 }
 

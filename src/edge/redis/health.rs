@@ -15,7 +15,10 @@ use super::{
     store::{RedisStore, lost_history},
     trouble::Trouble,
 };
-use crate::worker::{ports::StoreError, status::ShardsFound, vitals::NodeHealth};
+use crate::worker::{
+    ports::{ShardsFound, StoreError},
+    vitals::NodeHealth,
+};
 
 /// Looks in which every shard is asked for its epoch once: few requests per look, and all of them in seconds.
 const LOOKS_A_TURN: u16 = 8;

@@ -21,10 +21,7 @@ use crate::{
         admit::AdmitBatch, decide::Answer, named_history::NamedHistory, owed::OwedSend, shard::UserHash,
         shard::slot_of_shard, time::Time,
     },
-    worker::{
-        ports::{Histories, Store, StoreError},
-        status::ShardsFound,
-    },
+    worker::ports::{Histories, ShardsFound, Store, StoreError},
 };
 
 /// Requests that one node is asked at the same time, each over a connection of its own. One takes a round trip, so that

@@ -1,4 +1,4 @@
-//! What an inquiry answers, in the shapes that programs read: contract sections 3 and 9.
+//! What an inquiry answers, in the shapes that programs read: docs/records.md and docs/http.md.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -191,7 +191,8 @@ pub struct DecisionCap {
 /// Where an intent came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DecisionOrigin {
-    /// The way it was asked about, in place of a topic; never the name of one.
+    /// `/v1/decisions`, in place of a topic: no topic can have this name.
+    #[schema(example = "/v1/decisions")]
     pub topic: String,
     /// 0.
     pub partition: i32,

@@ -65,7 +65,7 @@ enum SentAs {
     Event,
 }
 
-/// The contract's rules on a tree. Sees neither fields given twice nor bytes that are no tree.
+/// The rules of docs/records.md on a tree. Sees neither fields given twice nor bytes that are no tree.
 fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
     let (absent, structured) = (Value::Null, sent == SentAs::Event);
     if !value.is_object() {
