@@ -1,49 +1,92 @@
 #!lua
--- intern: gives numbers to names, in order from 1 and without gaps, and keeps them for ever.
+-- intern: gives numbers to names, in order from 1, and never gives one twice.
 --
--- A name that has a number keeps it; a new one gets the next; past the limit all new ones share limit + 1,
--- which is not stored.
+-- A name that has a number keeps it; a new one gets the next. The next number is kept in the table and skips every number that has a
+-- name. On another server than the one that gave the last number (a failover, a restart) it skips some more: numbers that were
+-- given and lost there may be in histories. Past the limit all new names share limit + 1, which is not stored.
 --
--- KEYS  [1]     the table, a hash: name -> number, and the keyspace's epoch under "epoch"
---       [2]     the same backwards, a hash: number -> name; left out where nobody asks that way
+-- Every call writes, so that a WAIT behind it covers what others wrote, too.
+--
+-- KEYS  [1]     the table, a hash: name -> number; "epoch": the keyspace's epoch; "next": the next number; "run": the run id of
+--               the server that gave the last one
+--       [2]     the same backwards, a hash: number -> name
 -- ARGV  [1]     the keyspace's epoch
 --       [2]     the highest number that may be given, decimal
---       [3..]   names, each with a first byte that no table's own field begins with ("[" or "=")
--- Reply: a list of integers, one a name, in their order.
+--       [3]     how many numbers to skip on another server, decimal
+--       [4]     the highest number that the caller has a name for, decimal; 0: none
+--       [5]     that name
+--       [6]     list names from the number behind this one on, decimal; -1: none
+--       [7..]   names, each with a first byte that no table's own field begins with ("[" or "=")
+-- Reply: the next number; a list of integers, one for each name, in their order; a list of names (nil: a number without one), 500 at
+--        most; how many replicas the server has (0 where the user may not ask). A next number of 0: the caller's number has another name or none. Then the table has lost writes: its epoch is
+--        changed, so that nobody uses it before it is repaired.
 -- Error: LOSTHISTORY, nothing written, when the table is gone or of another keyspace.
 --
--- Example: EVALSHA <sha> 1 weir:{weir}:kinds <epoch> 65534 ["push","promo"] ["email",null]  ->  1, 2
+-- Example: EVALSHA <sha> 2 weir:{weir}:kinds weir:{weir}:kind-names <epoch> 65534 16 0 "" 0 ["push","promo"]
+--            ->  2, [1], [["push","promo"]], 1
 
-if #KEYS < 1 or #KEYS > 2 or #ARGV < 3 then
-  return redis.error_reply('ERR intern takes 1 or 2 keys and at least 3 arguments')
+local MAX_LISTED = 500
+
+if #KEYS ~= 2 or #ARGV < 6 then
+  return redis.error_reply('ERR intern takes 2 keys and at least 6 arguments')
 end
-local epoch = redis.call('HGET', KEYS[1], 'epoch')
+local fields = redis.call('HMGET', KEYS[1], 'epoch', 'next', 'run')
+local epoch, next, run = fields[1], tonumber(fields[2] or 1), fields[3]
 if epoch ~= ARGV[1] then
   return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
 end
-local limit, given = tonumber(ARGV[2]), redis.call('HLEN', KEYS[1]) - 1
-local names = {}
-for n = 3, #ARGV do
-  names[n - 2] = ARGV[n]
+local limit, skipped, listed = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+if ARGV[4] ~= '0' and redis.call('HGET', KEYS[2], ARGV[4]) ~= ARGV[5] then
+  redis.call('HSET', KEYS[1], 'epoch', 'lost:' .. epoch)
+  return { 0, {}, {}, 0 }
 end
-local numbers = redis.call('HMGET', KEYS[1], unpack(names))
-local new, backwards, size, fresh = {}, {}, 0, {}
+
+-- What the server says of itself; nil where it does not, or the user may not ask.
+local function ask(section, pattern)
+  local allowed, info = pcall(redis.call, 'INFO', section)
+  return allowed and string.match(info, pattern) or nil
+end
+
+local names, numbers, given = {}, {}, nil
+for n = 7, #ARGV do
+  names[n - 6] = ARGV[n]
+end
+if #names > 0 then
+  numbers = redis.call('HMGET', KEYS[1], unpack(names))
+end
+local new, backwards, size, fresh = { 'next', 0, 'run', '' }, {}, 0, {}
 for n = 1, #names do
   local number = tonumber(numbers[n] or fresh[names[n]])
-  if not number and given < limit then
-    given = given + 1
-    number = given
-    fresh[names[n]] = number
-    new[size + 1], new[size + 2] = names[n], number
-    backwards[size + 1], backwards[size + 2] = number, names[n]
-    size = size + 2
+  if not number then
+    if not given then
+      given = ask('server', 'run_id:(%x+)') or ''
+      if next > 1 and given ~= run then
+        next = math.min(next + skipped, limit + 1)
+      end
+    end
+    while next <= limit and redis.call('HGET', KEYS[2], next) do
+      next = next + 1
+    end
+    number = next
+    if next <= limit then
+      fresh[names[n]], next = number, next + 1
+      new[size + 5], new[size + 6] = names[n], number
+      backwards[size + 1], backwards[size + 2] = number, names[n]
+      size = size + 2
+    end
   end
-  numbers[n] = number or limit + 1
+  numbers[n] = number
 end
+-- Backwards first: a number that stands there is given to no other name.
 if size > 0 then
-  redis.call('HSET', KEYS[1], unpack(new))
-  if KEYS[2] then
-    redis.call('HSET', KEYS[2], unpack(backwards))
-  end
+  redis.call('HSET', KEYS[2], unpack(backwards))
 end
-return numbers
+new[2], new[4] = next, given or run or ''
+redis.call('HSET', KEYS[1], unpack(new))
+
+local list = {}
+for number = listed + 1, listed >= 0 and math.min(next - 1, listed + MAX_LISTED) or -1 do
+  list[#list + 1] = number
+end
+local found = #list > 0 and redis.call('HMGET', KEYS[2], unpack(list)) or {}
+return { next, numbers, found, tonumber(ask('replication', 'connected_slaves:(%d+)') or 0) }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ops::Range, process::Command};
 
 use serde_json::Value;
 use support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene, approval, header,
     http::{metric, wait_degraded, wait_ready, wait_whole},
     model::Sent,
     outcome::CASE,
@@ -341,6 +341,70 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     wait_whole(&pair.workers[0]);
     pair.publish(500);
     pair.compare();
+}
+
+/// The numbers of names in the decisions on approved records; fails where a name has two, or a number.
+fn numbers(scene: &Scene) -> BTreeMap<String, u64> {
+    let (mut numbers, mut names) = (BTreeMap::new(), BTreeMap::new());
+    for record in scene.output("approved") {
+        let decision = approval(&record);
+        let class = decision["class"].as_array().cloned().unwrap_or_default();
+        let name = |at: usize| class.get(at).unwrap_or(&Value::Null).to_string();
+        let kind = format!("{},{}", name(0), name(1));
+        let campaign = class.get(2).map(Value::to_string).unwrap_or_default();
+        for (name, number) in [(format!("kind {kind}"), 0), (format!("campaign {campaign}"), 1)] {
+            let Some(number) = decision["numbers"][number].as_u64().filter(|number| *number > 0) else { continue };
+            let table = name.split(' ').next().unwrap().to_owned();
+            assert_eq!(*numbers.entry(name.clone()).or_insert(number), number, "{name} has two numbers");
+            assert_eq!(*names.entry((table, number)).or_insert(name.clone()), name, "{number} was given twice");
+        }
+    }
+    numbers
+}
+
+#[test]
+fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers() {
+    let mut pair = Pair::new("rebuild-names");
+    pair.publish(1500);
+    pair.compare();
+    let before = numbers(&pair.lossy);
+    assert!(before.len() > 8, "{before:?}");
+
+    // Users elsewhere are served by the names that the worker knows; new names wait.
+    let tables = pair.nodes()[0];
+    pair.flush(tables);
+    let elsewhere = (100..).find(|user| pair.node_of(*user) != tables).unwrap();
+    let known = format!(
+        r#"{{"id":"elsewhere","user_id":{elsewhere},"channel":"push","category":"promo","campaign":"spring"}}"#
+    );
+    pair.scenes().iter().for_each(|scene| scene.publish([Record::new("x", known.clone())]));
+    pair.scenes().iter().for_each(|scene| scene.wait_until_drained());
+    pair.publish_into_loss(500);
+    let new = format!(r#"{{"id":"new","user_id":{elsewhere},"channel":"push","campaign":"autumn"}}"#);
+    pair.scenes().iter().for_each(|scene| scene.publish([Record::new("x", new.clone())]));
+    pair.wait_lost();
+
+    // A run that is killed while all shards wait for it is followed by one that does the whole.
+    let mut killed = pair.command(&["--settle", "10m"]).spawn().unwrap();
+    wait_until(DEADLINE, "all shards wait for the names", || {
+        metric(&pair.workers[0], "weir_shards_lost", "").unwrap() >= f64::from(SHARDS)
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+
+    let summary = pair.rebuild(&[]);
+    assert_eq!(summary["names_repaired"], before.len(), "{summary}");
+    let restored = summary["shards"].as_array().unwrap().len();
+    assert!(restored > 5 && restored < usize::from(SHARDS) / 2, "only those of the node: {summary}");
+    wait_ready(&pair.workers[0]);
+    pair.compare();
+    pair.publish(1000);
+    pair.compare();
+    let after = numbers(&pair.lossy);
+    assert!(before.iter().all(|(name, number)| after.get(name) == Some(number)), "{before:?} {after:?}");
+    let autumn = after["campaign \"autumn\""];
+    assert!(before.values().all(|number| autumn > number + 256), "{autumn} may be in a history");
+    assert_eq!(pair.rebuild(&[])["names_repaired"], 0);
 }
 
 /// What a rebuild may do wrong.

@@ -103,10 +103,11 @@ pub fn table_name(name: &str) -> std::borrow::Cow<'_, str> {
 /// A kind's names: channel and category.
 pub type KindNames = (Option<String>, Option<String>);
 
-/// The kinds known so far, in both directions. Numbers are given in order from 1, without gaps.
+/// The kinds known so far, in both directions. Numbers are given in order from 1. A number may have no name: one that was given and
+/// lost with the node that held the names. It matches every filter, as [`Kind::OVERFLOW`] does, so that no cap is exceeded.
 #[derive(Debug, Clone, Default)]
 pub struct KindTable {
-    names: Vec<KindNames>,
+    names: Vec<Option<KindNames>>,
     numbers: HashMap<KindNames, Kind>,
 }
 
@@ -123,14 +124,28 @@ impl KindTable {
 
     /// Adds the next kind and returns its number, [`Kind::OVERFLOW`] where there is no room.
     pub fn push(&mut self, names: KindNames) -> Kind {
+        self.push_found(Some(names))
+    }
+
+    /// The same for a number that may have no name.
+    pub fn push_found(&mut self, names: Option<KindNames>) -> Kind {
         let next = self.names.len() + 1;
         if next >= usize::from(Kind::OVERFLOW.0) {
             return Kind::OVERFLOW;
         }
         let kind = Kind(u16::try_from(next).unwrap_or(Kind::OVERFLOW.0));
-        self.numbers.insert(names.clone(), kind);
+        if let Some(names) = &names {
+            self.numbers.insert(names.clone(), kind);
+        }
         self.names.push(names);
         kind
+    }
+
+    /// The table with all other numbers, without names.
+    #[must_use]
+    pub fn with_all_numbers(mut self) -> Self {
+        self.names.resize(usize::from(Kind::OVERFLOW.0) - 1, None);
+        self
     }
 
     /// How many kinds are known, which is also the highest number given.
@@ -154,7 +169,7 @@ impl KindTable {
     /// The names of a number, if it is known.
     #[must_use]
     pub fn names(&self, kind: Kind) -> Option<&KindNames> {
-        self.names.get(usize::from(kind.0).checked_sub(1)?)
+        self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_ref()
     }
 
     /// The kinds that a filter speaks of, ascending; `None` where it speaks of everything.
@@ -166,7 +181,10 @@ impl KindTable {
         }
         let known = self.names.iter().zip(1_u16..);
         let mut kinds: BTreeSet<Kind> = known
-            .filter(|((channel, category), _)| filter.matches(channel.as_deref(), category.as_deref()))
+            .filter(|(names, _)| {
+                let matches = |(channel, category): &KindNames| filter.matches(channel.as_deref(), category.as_deref());
+                names.as_ref().is_none_or(matches)
+            })
             .map(|(_, number)| Kind(number))
             .collect();
         kinds.insert(Kind::OVERFLOW);

@@ -14,6 +14,7 @@ pub mod decode;
 pub mod envelope;
 pub mod explain;
 pub mod fields;
+pub mod found_names;
 pub mod header;
 pub mod history;
 pub mod intent;

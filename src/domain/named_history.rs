@@ -12,9 +12,9 @@ use super::{
 pub struct NamedHistory {
     /// The entries as they lie in the store, ascending by time; some may be older than the retention.
     pub entries: Vec<Entry>,
-    /// Channel and category of each kind in it, but for [`Kind::NONE`] and [`Kind::OVERFLOW`].
+    /// Channel and category of each kind in it, but for [`Kind::NONE`], [`Kind::OVERFLOW`] and numbers whose names were lost.
     pub kinds: BTreeMap<Kind, KindNames>,
-    /// The name of each campaign in it, but for [`Campaign::NONE`] and [`Campaign::OVERFLOW`].
+    /// The name of each campaign in it, with the same exceptions.
     pub campaigns: BTreeMap<Campaign, String>,
     /// How long the store remembers a send, in milliseconds.
     pub retention_ms: i64,
@@ -50,7 +50,8 @@ impl NamedHistory {
     /// The number of a campaign that was never sent to this user.
     #[must_use]
     pub fn unknown_campaign(&self) -> Campaign {
-        (1..).map(Campaign).find(|number| !self.campaigns.contains_key(number)).unwrap_or(Campaign::OVERFLOW)
+        let known: BTreeSet<Campaign> = self.entries.iter().map(|entry| entry.campaign).collect();
+        (1..).map(Campaign).find(|number| !known.contains(number)).unwrap_or(Campaign::OVERFLOW)
     }
 
     /// The kinds in it that a filter speaks of, as [`super::class::KindTable::matching`] has them for all kinds.
@@ -62,6 +63,9 @@ impl NamedHistory {
         let matches =
             |(_, (channel, category)): &(&Kind, &KindNames)| filter.matches(channel.as_deref(), category.as_deref());
         let kinds = self.kinds.iter().filter(matches).map(|(kind, _)| *kind);
-        Some(kinds.chain([Kind::OVERFLOW]).collect())
+        // A number without a name was lost with the node that held the names: it matches every filter.
+        let nameless = self.entries.iter().map(|entry| entry.kind);
+        let nameless = nameless.filter(|kind| *kind != Kind::NONE && !self.kinds.contains_key(kind));
+        Some(kinds.chain(nameless).chain([Kind::OVERFLOW]).collect())
     }
 }

@@ -30,6 +30,7 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, written: &mut Vec<Vec<u8>>) -> 
             data.insert(key, Item::Text(args[2].clone()));
             Value::Okay
         }
+        (b"INFO", _) => bulk("# Replication\r\nconnected_slaves:1\r\n"),
         (b"EXISTS", found) => number(usize::from(found.is_some())),
         (b"PEXPIRE", found) => number(usize::from(found.is_some())),
         (b"HGET", Some(Item::Hash(hash))) => optional(hash.get(&args[2])),

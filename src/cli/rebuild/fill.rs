@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How often progress is kept.
-const SAVE_EVERY: Duration = Duration::from_secs(2);
+pub(super) const SAVE_EVERY: Duration = Duration::from_secs(2);
 /// Reports that wait to be read, at most.
 const REPORTS: usize = 64;
 
@@ -133,7 +133,7 @@ async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) 
 }
 
 /// Partitions for each reader, as many each.
-fn shares(spans: &[Span], readers: usize) -> Vec<Vec<Span>> {
+pub(super) fn shares(spans: &[Span], readers: usize) -> Vec<Vec<Span>> {
     let mut shares = vec![Vec::new(); readers.clamp(1, spans.len().max(1))];
     let count = shares.len();
     for (place, span) in spans.iter().filter(|span| span.from < span.to).enumerate() {

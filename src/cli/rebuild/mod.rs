@@ -6,6 +6,7 @@
 
 mod args;
 mod fill;
+mod names;
 mod progress;
 mod read;
 mod summary;
@@ -43,8 +44,8 @@ use crate::{
             span::{Extent, Span, extents},
         },
         redis::{
-            Birth, RedisOptions, RedisStats,
-            rebuild::{self, LOCK_MS, Rebuild, RebuildError, Scope},
+            Birth, RedisOptions,
+            rebuild::{self, LOCK_MS, NamesRepair, Rebuild, RebuildError, Scope},
         },
     },
     worker::{
@@ -114,14 +115,23 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         extents_of(&kafka, refunds, since).await?;
     }
     let clock = right_clock(&redis).await?;
-    let mut rebuild = begin(&redis, &scope(args)).await?;
+    let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
+    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, readers, skip_unreadable: args.skip_unreadable };
+    let scope = scope(args);
+    let names = match under_lock(|| begin_names(&redis, &scope)).await? {
+        Some(repair) => {
+            let since = names::Since { read: since, history: now.plus(-redis.history_ms) };
+            names::repair(repair, &fill, since, settle).await?
+        }
+        None => 0,
+    };
+    let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    summary.names_repaired(names);
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
         return summary.print(args.output, begun.elapsed(), out);
     }
-    let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
-    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, readers, skip_unreadable: args.skip_unreadable };
     let restored = restore(&mut rebuild, &fill, (approved, since), settle, &mut summary).await;
     if let Err(error) = restored {
         rebuild.leave().await;
@@ -160,22 +170,27 @@ async fn right_clock(redis: &Arc<RedisOptions>) -> anyhow::Result<ComparedClock<
     Ok(clock)
 }
 
-/// Marks the shards; waits for the lock of a run that was killed.
-async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> anyhow::Result<Rebuild> {
-    let stats = Arc::new(RedisStats::default());
-    let begun = (|| {
-        let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-        let stats = &stats;
-        async move { rebuild::begin(redis, stats, scope, assemble::new_epoch(), birth).await }
-    })
-    .retry(patience())
-    .when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_))))
-    .await;
+/// Does what takes the lock; waits for the lock of a run that was killed.
+async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl FnMut() -> F) -> anyhow::Result<T> {
+    let begun = begin.retry(patience());
+    let begun = begun.when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_)))).await;
     begun.map_err(|error| match error {
         RebuildError::Store(StoreError::Fatal(message)) => Misconfigured(message).into(),
         RebuildError::Store(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => error.into(),
         RebuildError::TakenOver => error.into(),
     })
+}
+
+/// Begins to repair the names, where they are lost.
+async fn begin_names(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Option<NamesRepair>, RebuildError> {
+    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), birth).await
+}
+
+/// Marks the shards.
+async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, RebuildError> {
+    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), birth).await
 }
 
 /// How long a decision taken before the shards were marked may take to become visible: its answer holds for a while, its

@@ -25,6 +25,8 @@ pub(super) struct Summary {
     shards: BTreeSet<u16>,
     /// `fresh`, `resumed` or `new_keyspace`.
     beginning: &'static str,
+    /// Names of kinds and campaigns that were written, where their tables had been lost.
+    names_repaired: usize,
     approved_records: u64,
     sends: u64,
     restored: u64,
@@ -53,6 +55,7 @@ impl Summary {
         Self {
             shards: shards.clone(),
             beginning,
+            names_repaired: 0,
             approved_records: 0,
             sends: 0,
             restored: 0,
@@ -67,6 +70,11 @@ impl Summary {
             cut: BTreeMap::new(),
             reading: Duration::ZERO,
         }
+    }
+
+    /// So many names were written.
+    pub(super) fn names_repaired(&mut self, names: usize) {
+        self.names_repaired = names;
     }
 
     /// Notes which partitions begin later than they once did.
@@ -134,6 +142,9 @@ impl Summary {
     }
 
     fn text(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        if self.names_repaired > 0 {
+            writeln!(out, "names      {} of kinds and campaigns repaired", self.names_repaired)?;
+        }
         if self.shards.is_empty() {
             writeln!(out, "every shard has its history: nothing to restore")?;
             return Ok(());

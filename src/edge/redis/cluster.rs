@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{
     address::NodeAddr,
     backoff::Backoff,
-    node::{Asking, Node, Reply, Request},
+    node::{Asking, LinkId, Node, Reply, Request},
     options::RedisOptions,
     slot_map::SlotMap,
     stats::{RedisStats, RetryCause},
@@ -85,6 +85,11 @@ impl Cluster {
     /// All primaries, as far as known.
     pub(super) fn primaries(&self) -> Vec<NodeAddr> {
         self.map.as_ref().map(SlotMap::primaries).unwrap_or_default()
+    }
+
+    /// The connection to the owner of a slot; another one after every reconnect and failover. `None` while there is none.
+    pub(super) fn link(&self, slot: u16) -> Option<LinkId> {
+        self.nodes.get(self.map.as_ref()?.owner(slot)?)?.link()
     }
 
     /// Sends each request to the owner of its slot, all nodes at once, one pipeline a node; gives the replies

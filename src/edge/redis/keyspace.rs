@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use super::open::Birth;
 use crate::domain::{
     shard::{Layout, SLOTS, shard_tags, slot_of_shard},
     time::Time,
 };
 
 /// The format of keys and entries that this version reads and writes.
-pub const FORMAT: &str = "weir/3";
+pub const FORMAT: &str = "weir/4";
 
 /// One keyspace, as every lane needs it; made by [`super::open`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub struct Keyspace {
     meta_slot: u16,
     meta_key: String,
     kinds_key: String,
+    kind_names_key: String,
     campaigns_key: String,
     campaign_names_key: String,
 }
@@ -56,6 +58,7 @@ impl Keyspace {
             meta_slot,
             meta_key: key("meta"),
             kinds_key: key("kinds"),
+            kind_names_key: key("kind-names"),
             campaigns_key: key("campaigns"),
             campaign_names_key: key("campaign-names"),
         }
@@ -95,6 +98,12 @@ impl Keyspace {
     #[must_use]
     pub fn kinds_key(&self) -> &str {
         &self.kinds_key
+    }
+
+    /// The table of kinds backwards, a hash: number -> JSON `[channel, category]`.
+    #[must_use]
+    pub fn kind_names_key(&self) -> &str {
+        &self.kind_names_key
     }
 
     /// The table of campaigns, a hash: `=name` -> number.
@@ -151,6 +160,32 @@ impl Keyspace {
 }
 
 impl Meta {
+    /// A new keyspace. Its epoch, which every shard carries, tells all that the meta key does: the node that holds that may be lost.
+    pub(super) fn born(layout: Layout, history_ms: i64, birth: Birth) -> Self {
+        let (Layout { shards, buckets, .. }, created_at) = (layout, birth.now);
+        // A mark puts colons around epochs.
+        let random = birth.epoch.replace(':', "-");
+        let epoch = format!("{random}.{shards}.{buckets}.{history_ms}.{}", created_at.millis());
+        Self { layout, epoch, history_ms, created_at }
+    }
+
+    /// The keyspace that an epoch tells of.
+    pub(super) fn of_epoch(epoch: &str) -> Option<Self> {
+        let mut parts = epoch.rsplitn(5, '.');
+        let created_at = Time::from_millis(parts.next()?.parse().ok()?)?;
+        let history_ms = parts.next()?.parse().ok()?;
+        let (buckets, shards) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next()?;
+        let possible = (1..=SLOTS).contains(&shards) && buckets > 0;
+        possible.then(|| Self { layout: Layout::new(shards, buckets), epoch: epoch.to_owned(), history_ms, created_at })
+    }
+
+    /// The same keyspace under another epoch; `random` is text that no other keyspace has.
+    pub(super) fn renamed(&self, random: &str) -> Self {
+        let birth = Birth { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
+        Self::born(self.layout, self.history_ms, birth)
+    }
+
     /// The fields of the meta key.
     pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {
         vec![

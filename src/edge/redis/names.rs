@@ -1,28 +1,50 @@
-//! Numbers of channels, categories and campaigns: asked for once, cached by each lane.
+//! Numbers of channels, categories and campaigns: asked for once, and kept by each lane for a while.
+//!
+//! A number is used on all nodes, so it may not be lost with the one that holds the tables: it counts once a replica has it, where
+//! there is one (`node.rs`). A table that lost numbers all the same is never used again as it is: after every reconnect a lane
+//! compares the highest number that it knows with the table, which only ever grows. `weir rebuild` repairs it.
+
+mod cache;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use foldhash::fast::RandomState;
 
-use super::{cluster::Cluster, keyspace::Keyspace, node::Request, script::Script, trouble::Trouble};
+pub(super) use self::table::Table;
+use self::{
+    cache::Cache,
+    table::{MAX_NAMES_A_CALL, Question, Told},
+};
+use super::{
+    cluster::{Cluster, Routed},
+    keyspace::Keyspace,
+    node::{LinkId, Request},
+    trouble::Trouble,
+};
 use crate::domain::{
     class::{Campaign, ClassNames, ClassNumbers, Kind, KindNames, KindTable, table_name},
     history::Entry,
 };
 
-/// The most names that one call gives numbers to.
-const MAX_NAMES_A_CALL: usize = 500;
-/// The most campaigns that a lane remembers; then it forgets all and asks again.
-const MAX_CAMPAIGNS_CACHED: usize = 100_000;
+/// Kinds that a lane remembers by name, once more at most: far more than an installation uses. A kind is two names of 256 bytes at
+/// most, so this is 4 MiB a lane when somebody invents them.
+const KINDS_REMEMBERED: usize = 4_096;
+/// The same of campaigns: three of the largest usual batches of campaigns that are all different, 16 MiB a lane at most.
+const CAMPAIGNS_REMEMBERED: usize = 32_768;
 
 /// The numbers a lane knows.
 #[derive(Default)]
 pub(super) struct Names {
+    /// The names of all kinds that have been read: filters are matched with them.
     kinds: KindTable,
-    /// Key of [`kind_key`] -> kind.
-    kinds_by_key: HashMap<Box<[u8]>, Kind, RandomState>,
-    campaigns: HashMap<Box<str>, Campaign, RandomState>,
-    campaign_names: HashMap<Campaign, Box<str>>,
+    numbers_of_kinds: Cache<KindNames, Kind, KINDS_REMEMBERED>,
+    campaigns: Cache<Box<str>, Campaign, CAMPAIGNS_REMEMBERED>,
+    campaign_names: Cache<Campaign, Box<str>, CAMPAIGNS_REMEMBERED>,
+    /// The highest number of each table that was given to this lane, and its name.
+    highest: [Option<(u32, Vec<u8>)>; 2],
+    /// The connection over which they were compared with the tables.
+    compared: Option<LinkId>,
 }
 
 impl Names {
@@ -31,7 +53,7 @@ impl Names {
         &self.kinds
     }
 
-    /// The numbers of a class, where both are known.
+    /// The numbers of a class, where both are remembered.
     pub(super) fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
         let kind = self.kind(class)?;
         let campaign = match class.campaign {
@@ -45,7 +67,7 @@ impl Names {
         if class.channel.is_none() && class.category.is_none() {
             return Some(Kind::NONE);
         }
-        self.kinds_by_key.get(kind_key(class).as_slice()).copied()
+        self.numbers_of_kinds.get(&kind_names(class)).copied()
     }
 
     /// The numbers of all these classes, in order; new names are given numbers. `None`, with the reason, for
@@ -56,99 +78,160 @@ impl Names {
         cluster: &mut Cluster,
         keyspace: &Keyspace,
     ) -> (Vec<Option<ClassNumbers>>, Option<Trouble>) {
-        let known = self.numbers_of_all(classes);
-        if known.iter().all(Option::is_some) {
-            return (known, None);
-        }
-        if self.campaigns.len() > MAX_CAMPAIGNS_CACHED {
-            self.campaigns.clear();
-        }
-        let trouble = self.learn(classes, cluster, keyspace).await.err();
-        (self.numbers_of_all(classes), trouble)
-    }
-
-    /// The numbers of each class. A batch has few classes, so each is looked up once.
-    fn numbers_of_all(&self, classes: &[ClassNames<'_>]) -> Vec<Option<ClassNumbers>> {
+        self.compare(cluster, keyspace).await;
+        // A batch has few classes, so each is looked up once.
         let mut known: HashMap<ClassNames<'_>, Option<ClassNumbers>, RandomState> = HashMap::default();
-        classes.iter().map(|class| *known.entry(*class).or_insert_with(|| self.numbers(class))).collect()
+        for class in classes {
+            known.entry(*class).or_insert_with(|| self.numbers(class));
+        }
+        let unknown: Vec<ClassNames<'_>> =
+            known.iter().filter(|(_, numbers)| numbers.is_none()).map(|(class, _)| *class).collect();
+        let mut trouble = None;
+        if !unknown.is_empty() {
+            match self.learn(&unknown, cluster, keyspace).await {
+                Ok(learnt) => known.extend(unknown.into_iter().zip(learnt.into_iter().map(Some))),
+                Err(met) => trouble = Some(met),
+            }
+        }
+        (classes.iter().map(|class| known.get(class).copied().flatten()).collect(), trouble)
     }
 
+    /// Asks for the numbers of classes. They are given back and not looked up again: there may be more than are remembered.
     async fn learn(
         &mut self,
         classes: &[ClassNames<'_>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<(), Trouble> {
-        let mut kinds = BTreeSet::new();
-        let mut campaigns = BTreeSet::new();
-        for class in classes {
-            if self.kind(class).is_none() {
-                kinds.insert(kind_names(class));
-            }
-            if let Some(name) = class.campaign.map(table_name)
-                && !self.campaigns.contains_key(name.as_ref())
-            {
-                campaigns.insert(name.into_owned());
-            }
+    ) -> Result<Vec<ClassNumbers>, Trouble> {
+        let kinds: BTreeSet<KindNames> =
+            classes.iter().map(kind_names).filter(|names| *names != KindNames::default()).collect();
+        let kinds: Vec<KindNames> = kinds.into_iter().collect();
+        let fields: Vec<Vec<u8>> = kinds.iter().map(kind_field).collect();
+        let given = self.intern(Table::Kinds, &fields, cluster, keyspace).await?;
+        let mut kind_of = BTreeMap::new();
+        for (names, number) in kinds.into_iter().zip(given) {
+            let kind = u16::try_from(number).map_or(Kind::OVERFLOW, Kind);
+            self.numbers_of_kinds.insert(names.clone(), kind);
+            kind_of.insert(names, kind);
         }
-        if !kinds.is_empty() {
-            let fields = kinds.iter().map(kind_field).collect();
-            let given = intern(cluster, keyspace, &[keyspace.kinds_key()], MAX_KIND, fields).await?;
-            let full = given.iter().any(|number| *number > u64::from(MAX_KIND));
-            self.reload(cluster, keyspace).await?;
-            if full {
-                for names in kinds {
-                    let class =
-                        ClassNames { channel: names.0.as_deref(), category: names.1.as_deref(), campaign: None };
-                    self.kinds_by_key.entry(kind_key(&class).into()).or_insert(Kind::OVERFLOW);
-                }
-            }
-        }
+        let campaigns: BTreeSet<String> =
+            classes.iter().filter_map(|class| class.campaign).map(|name| table_name(name).into_owned()).collect();
         let campaigns: Vec<String> = campaigns.into_iter().collect();
-        let fields = campaigns.iter().map(|name| campaign_field(name)).collect();
-        let tables = [keyspace.campaigns_key(), keyspace.campaign_names_key()];
-        let given = intern(cluster, keyspace, &tables, MAX_CAMPAIGN, fields).await?;
+        let fields: Vec<Vec<u8>> = campaigns.iter().map(|name| campaign_field(name)).collect();
+        let given = self.intern(Table::Campaigns, &fields, cluster, keyspace).await?;
+        let mut campaign_of = BTreeMap::new();
         for (name, number) in campaigns.into_iter().zip(given) {
-            let number = u32::try_from(number).map_or(Campaign::OVERFLOW, Campaign);
-            self.campaigns.insert(name.into(), number.min(Campaign::OVERFLOW));
+            let campaign = Campaign(number).min(Campaign::OVERFLOW);
+            self.campaigns.insert(name.as_str().into(), campaign);
+            campaign_of.insert(name, campaign);
         }
-        Ok(())
+        let numbers = |class: &ClassNames<'_>| {
+            let kind = kind_of.get(&kind_names(class)).copied().unwrap_or(Kind::NONE);
+            let campaign = class.campaign.and_then(|name| campaign_of.get(table_name(name).as_ref()).copied());
+            (kind, campaign.unwrap_or(Campaign::NONE))
+        };
+        Ok(classes.iter().map(numbers).collect())
     }
 
-    /// Reads the whole table of kinds again.
-    pub(super) async fn reload(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), Trouble> {
-        let mut command = redis::cmd("HGETALL");
-        command.arg(keyspace.kinds_key());
-        let reply = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await?;
-        let torn = || Trouble::torn(&cluster.options().nodes[0], "the table of kinds");
-        let fields: HashMap<Vec<u8>, Vec<u8>> = redis::from_redis_value(reply).map_err(|_| torn())?;
-        let mut kinds: Vec<(u64, KindNames)> = Vec::with_capacity(fields.len());
-        for (field, number) in &fields {
-            if field != b"epoch" {
-                let names = serde_json::from_slice(field).map_err(|_| torn())?;
-                let number = str::from_utf8(number).ok().and_then(|number| number.parse().ok());
-                kinds.push((number.ok_or_else(torn)?, names));
+    /// Gives numbers to fields of a table. The kinds that came since they were last read are read, too.
+    async fn intern(
+        &mut self,
+        table: Table,
+        fields: &[Vec<u8>],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> Result<Vec<u32>, Trouble> {
+        let mut all = Vec::with_capacity(fields.len());
+        for names in fields.chunks(MAX_NAMES_A_CALL) {
+            let (_, numbers) = self.call(table, names, cluster, keyspace).await?;
+            let given = numbers.iter().zip(names).filter(|(number, _)| **number <= table.limit());
+            if let Some((number, name)) = given.max()
+                && self.highest[table as usize].as_ref().is_none_or(|(highest, _)| highest < number)
+            {
+                self.highest[table as usize] = Some((*number, name.clone()));
+            }
+            all.extend(numbers);
+        }
+        if table == Table::Kinds && !fields.is_empty() {
+            self.read_kinds(cluster, keyspace).await?;
+        }
+        Ok(all)
+    }
+
+    /// One call; gives the next number, and one for each name.
+    async fn call(
+        &mut self,
+        table: Table,
+        names: &[Vec<u8>],
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+    ) -> Result<(u32, Vec<u32>), Trouble> {
+        let listed = (table == Table::Kinds).then_some(self.kinds.len());
+        let question = Question { highest: self.highest[table as usize].as_ref(), listed, names };
+        let request = table::request(table, keyspace, &question);
+        let reply = cluster.ask(keyspace.meta_slot(), request).await;
+        match table::read(reply, table, names.len(), cluster)? {
+            Told::Numbers { next, numbers, names } => {
+                for field in names {
+                    let torn = || Trouble::torn(&cluster.options().nodes[0], "the names of kinds");
+                    let names = field.map(|field| serde_json::from_slice(&field)).transpose();
+                    self.kinds.push_found(names.map_err(|_| torn())?);
+                }
+                Ok((next, numbers))
+            }
+            Told::Contradiction => Err(self.contradicted(table, keyspace)),
+        }
+    }
+
+    /// A table lost numbers that this lane was given: nothing is decided by what it knows until the table is repaired.
+    fn contradicted(&mut self, table: Table, keyspace: &Keyspace) -> Trouble {
+        let [key, _] = table.keys(keyspace);
+        *self = Self { compared: self.compared, ..Self::default() };
+        let message =
+            format!("{key} has lost numbers that were given: its node lost writes, in a failover or a restart");
+        tracing::error!("{message}; intents wait: repair it with weir rebuild");
+        Trouble::LostHistory { message }
+    }
+
+    /// Compares what is known with the tables, once a connection to their node: it may be another node, or have lost writes.
+    /// While there is no answer what is known stays in use, so that one node's loss does not stop the others.
+    async fn compare(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) {
+        let link = cluster.link(keyspace.meta_slot());
+        if link.is_none() || link == self.compared {
+            return;
+        }
+        for table in Table::ALL {
+            let Some(highest) = &self.highest[table as usize] else { continue };
+            let question = Question { highest: Some(highest), listed: None, names: &[] };
+            let request = table::request(table, keyspace, &question);
+            let routed = Routed { slot: keyspace.meta_slot(), detour: None, request };
+            let Some(reply) = cluster.round(vec![routed]).await.pop() else { return };
+            match table::read(reply, table, 0, cluster) {
+                // A table that is gone says nothing against what is known: it is repaired from what was decided by that.
+                Ok(Told::Numbers { .. }) | Err(Trouble::LostHistory { .. }) => {}
+                Ok(Told::Contradiction) => drop(self.contradicted(table, keyspace)),
+                Err(_) => return,
             }
         }
-        kinds.sort_unstable();
-        if kinds.iter().zip(1..).any(|((number, _), expected)| *number != expected) {
-            return Err(torn());
-        }
-        self.kinds = KindTable::new(kinds.into_iter().map(|(_, names)| names).collect());
-        self.kinds_by_key.retain(|_, kind| *kind == Kind::OVERFLOW);
-        for number in (1..).take(self.kinds.len()) {
-            if let Some((channel, category)) = self.kinds.names(Kind(number)) {
-                let class = ClassNames { channel: channel.as_deref(), category: category.as_deref(), campaign: None };
-                self.kinds_by_key.insert(kind_key(&class).into(), Kind(number));
+        self.compared = cluster.link(keyspace.meta_slot());
+    }
+
+    /// Reads the kinds that came since they were last read; nothing is read twice.
+    pub(super) async fn read_kinds(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), Trouble> {
+        loop {
+            let before = self.kinds.len();
+            let (next, _) = self.call(Table::Kinds, &[], cluster, keyspace).await?;
+            let behind = usize::try_from(next).unwrap_or(usize::MAX) > self.kinds.len() + 1;
+            if !behind || self.kinds.len() == before {
+                return Ok(());
             }
         }
-        Ok(())
     }
 }
 
 impl Names {
-    /// The names of the classes of these entries. Reads the table of kinds again where it is behind, and asks for
-    /// the names of campaigns that this lane does not know: a few lookups, however many campaigns there are.
+    /// The names of the classes of these entries. Reads the kinds that are new, and asks for the names of campaigns that this lane
+    /// does not remember: a few lookups, however many campaigns there are.
     pub(super) async fn name(
         &mut self,
         entries: &[Entry],
@@ -157,36 +240,31 @@ impl Names {
     ) -> Result<ClassesOf, Trouble> {
         let numbers: BTreeSet<Kind> = entries.iter().map(|entry| entry.kind).collect();
         let named = |kind: &Kind| ![Kind::NONE, Kind::OVERFLOW].contains(kind);
-        if numbers.iter().any(|kind| named(kind) && self.kinds.names(*kind).is_none()) {
-            self.reload(cluster, keyspace).await?;
+        if numbers.iter().any(|kind| named(kind) && usize::from(kind.0) > self.kinds.len()) {
+            self.read_kinds(cluster, keyspace).await?;
         }
-        let mut kinds = BTreeMap::new();
-        for kind in numbers.into_iter().filter(named) {
-            let names = self.kinds.names(kind).ok_or_else(|| unnamed(cluster, keyspace.kinds_key()))?;
-            kinds.insert(kind, names.clone());
-        }
+        let names = |kind: Kind| Some((kind, self.kinds.names(kind)?.clone()));
+        let kinds = numbers.into_iter().filter(named).filter_map(names).collect();
         let campaigns: BTreeSet<Campaign> = entries.iter().map(|entry| entry.campaign).collect();
         let campaigns: Vec<Campaign> =
             campaigns.into_iter().filter(|campaign| ![Campaign::NONE, Campaign::OVERFLOW].contains(campaign)).collect();
-        self.learn_campaigns(&campaigns, cluster, keyspace).await?;
-        let name = |campaign: &Campaign| Some((*campaign, self.campaign_names.get(campaign)?.to_string()));
-        Ok((kinds, campaigns.iter().filter_map(name).collect()))
+        Ok((kinds, self.campaign_names(&campaigns, cluster, keyspace).await?))
     }
 
-    /// Makes sure that the names of these campaigns are remembered.
-    async fn learn_campaigns(
+    /// The names of these campaigns, where they have one.
+    async fn campaign_names(
         &mut self,
         campaigns: &[Campaign],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<(), Trouble> {
-        if self.campaign_names.len() > MAX_CAMPAIGNS_CACHED {
-            self.campaign_names.clear();
-        }
-        let unknown = campaigns.iter().filter(|campaign| !self.campaign_names.contains_key(campaign));
-        let unknown: Vec<Campaign> = unknown.copied().collect();
-        if unknown.is_empty() {
-            return Ok(());
+    ) -> Result<BTreeMap<Campaign, String>, Trouble> {
+        let mut names = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for campaign in campaigns {
+            match self.campaign_names.get(campaign) {
+                Some(name) => drop(names.insert(*campaign, name.to_string())),
+                None => unknown.push(*campaign),
+            }
         }
         let table = keyspace.campaign_names_key();
         let requests = unknown.chunks(MAX_NAMES_A_CALL).map(|numbers| {
@@ -197,57 +275,23 @@ impl Names {
         let replies = cluster.ask_all(requests.collect()).await;
         for (numbers, reply) in unknown.chunks(MAX_NAMES_A_CALL).zip(replies) {
             let fields: Vec<Option<String>> = redis::from_redis_value(reply?).unwrap_or_default();
-            for (campaign, field) in numbers.iter().zip(fields.into_iter().chain(std::iter::repeat(None))) {
-                let name = field.as_deref().and_then(|field| field.strip_prefix('='));
-                let name = name.ok_or_else(|| unnamed(cluster, table))?;
-                self.campaign_names.insert(*campaign, name.into());
+            for (campaign, field) in numbers.iter().zip(fields) {
+                if let Some(name) = field.as_deref().and_then(|field| field.strip_prefix('=')) {
+                    self.campaign_names.insert(*campaign, name.into());
+                    names.insert(*campaign, name.to_owned());
+                }
             }
         }
-        Ok(())
-    }
-}
-
-/// The names that some entries' numbers stand for.
-pub(super) type ClassesOf = (BTreeMap<Kind, KindNames>, BTreeMap<Campaign, String>);
-
-/// Numbers are given and written before any history has them, so one without a name is of a table that was lost.
-fn unnamed(cluster: &Cluster, table: &str) -> Trouble {
-    let message = format!("a history has a number that {table} has no name for: the node that held it lost its data");
-    Trouble::Refused { node: cluster.options().nodes[0].clone(), message }
-}
-
-/// The highest number a kind may have.
-const MAX_KIND: u32 = Kind::OVERFLOW.0 as u32 - 1;
-/// The highest number a campaign may have.
-const MAX_CAMPAIGN: u32 = Campaign::OVERFLOW.0 - 1;
-
-/// Gives numbers to fields of a table; `tables` is the table, and the one backwards where there is one.
-async fn intern(
-    cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    tables: &[&str],
-    limit: u32,
-    fields: Vec<Vec<u8>>,
-) -> Result<Vec<u64>, Trouble> {
-    let mut numbers = Vec::with_capacity(fields.len());
-    for names in fields.chunks(MAX_NAMES_A_CALL) {
-        let mut args = vec![keyspace.epoch().as_bytes().to_vec(), limit.to_string().into_bytes()];
-        args.extend_from_slice(names);
-        let request = Request::Call {
-            script: Script::Intern,
-            keys: tables.iter().map(|&table| table.into()).collect(),
-            args,
-            latest: None,
-        };
-        let reply = cluster.ask(keyspace.meta_slot(), request).await?;
-        let given: Vec<u64> = redis::from_redis_value(reply).unwrap_or_default();
-        if given.len() != names.len() || given.iter().any(|number| *number == 0 || *number > u64::from(limit) + 1) {
-            return Err(Trouble::torn(&cluster.options().nodes[0], "numbers for names"));
+        if campaigns.iter().any(|campaign| !names.contains_key(campaign)) {
+            // The number was lost; or all are, with the table: then this call says so.
+            self.call(Table::Campaigns, &[], cluster, keyspace).await?;
         }
-        numbers.extend(given);
+        Ok(names)
     }
-    Ok(numbers)
 }
+
+/// The names that some entries' numbers stand for. A number that was lost with the node that held the tables has none.
+pub(super) type ClassesOf = (BTreeMap<Kind, KindNames>, BTreeMap<Campaign, String>);
 
 fn kind_names(class: &ClassNames<'_>) -> KindNames {
     let owned = |name: Option<&str>| name.map(|name| table_name(name).into_owned());
@@ -255,27 +299,11 @@ fn kind_names(class: &ClassNames<'_>) -> KindNames {
 }
 
 /// A kind's field in the table: `["push",null]`, which no two kinds share whatever their names hold.
-fn kind_field(names: &KindNames) -> Vec<u8> {
+pub(super) fn kind_field(names: &KindNames) -> Vec<u8> {
     serde_json::to_vec(names).unwrap_or_default()
 }
 
 /// A campaign's field in the table: `=` and the name, so that none is the table's own field.
-fn campaign_field(name: &str) -> Vec<u8> {
+pub(super) fn campaign_field(name: &str) -> Vec<u8> {
     format!("={name}").into_bytes()
-}
-
-/// The same as bytes for the lane's own look-ups: presence, length and text of each name.
-fn kind_key(class: &ClassNames<'_>) -> Vec<u8> {
-    let mut key = Vec::with_capacity(64);
-    for name in [class.channel, class.category] {
-        match name.map(table_name) {
-            None => key.push(0),
-            Some(name) => {
-                key.push(1);
-                key.extend_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes());
-                key.extend_from_slice(name.as_bytes());
-            }
-        }
-    }
-    key
 }

@@ -1,7 +1,10 @@
 //! One node: its connection, the scripts it knows, and one pipeline at a time.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -54,12 +57,24 @@ pub(super) enum Asking {
 /// What a node made of one request.
 pub(super) type Reply = Result<Value, Trouble>;
 
+/// Names a connection, differently from all others of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinkId(u64);
+
+impl LinkId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A connection, if there is one, and what was loaded through it.
 pub(super) struct Node {
     addr: NodeAddr,
     options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
     connection: Option<Box<dyn Link>>,
+    link: LinkId,
     loaded: [Option<String>; SCRIPTS],
     /// What the node's clock showed, in ms since 1970, no earlier than [`super::network::Network::passed`] was this.
     clock: Option<(u64, Duration)>,
@@ -68,11 +83,17 @@ pub(super) struct Node {
 impl Node {
     /// A node that is not connected yet.
     pub(super) fn new(addr: NodeAddr, options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
-        Self { addr, options, stats, connection: None, loaded: Default::default(), clock: None }
+        let (connection, loaded, clock) = (None, Default::default(), None);
+        Self { addr, options, stats, connection, link: LinkId::next(), loaded, clock }
     }
 
     pub(super) fn addr(&self) -> &NodeAddr {
         &self.addr
+    }
+
+    /// The connection, where there is one.
+    pub(super) fn link(&self) -> Option<LinkId> {
+        self.connection.is_some().then_some(self.link)
     }
 
     /// Sends these requests in one round trip and gives a reply to each, in order. With
@@ -104,13 +125,15 @@ impl Node {
                 }
             };
         }
-        let wait = writes && self.options.wait_replicas > 0;
-        if wait {
-            let half = u64::try_from(self.options.response_timeout.as_millis() / 2).unwrap_or(u64::MAX);
-            pipeline.cmd("WAIT").arg(self.options.wait_replicas).arg(half.max(1));
+        let wanted = if writes { self.options.wait_replicas } else { 0 };
+        if wanted > 0 {
+            self.put_wait(&mut pipeline, wanted);
         }
         let mut values = self.send(&pipeline).await?;
-        let replicated = if wait { self.check_replicas(values.pop()) } else { Ok(()) };
+        let mut replicated = if wanted > 0 { self.check_replicas(values.pop(), wanted) } else { Ok(()) };
+        if wanted == 0 && numbered_beside_replicas(requests, &values) {
+            replicated = self.wait_for_a_replica().await;
+        }
         let mut values = values.into_iter();
         let mut late = false;
         let replies = requests.iter().map(|(asking, _)| {
@@ -135,8 +158,27 @@ impl Node {
         Ok(replies)
     }
 
-    fn check_replicas(&self, reply: Option<Value>) -> Result<(), Trouble> {
-        let wanted = i64::from(self.options.wait_replicas);
+    fn put_wait(&self, pipeline: &mut Pipeline, replicas: u32) {
+        let half = u64::try_from(self.options.response_timeout.as_millis() / 2).unwrap_or(u64::MAX);
+        pipeline.cmd("WAIT").arg(replicas).arg(half.max(1));
+    }
+
+    /// Waits until a replica has what was just written over this connection.
+    async fn wait_for_a_replica(&mut self) -> Result<(), Trouble> {
+        let mut wait = Pipeline::with_capacity(1);
+        self.put_wait(&mut wait, 1);
+        let wrote = self.link();
+        let mut values = self.send(&wait).await?;
+        if self.link() != wrote {
+            // Another connection wrote nothing, so its WAIT says nothing.
+            let message = "the connection was lost before a replica had the names".to_owned();
+            return Err(Trouble::Away { node: self.addr.clone(), cause: RetryCause::ConnectionLost, message });
+        }
+        self.check_replicas(values.pop(), 1)
+    }
+
+    fn check_replicas(&self, reply: Option<Value>, wanted: u32) -> Result<(), Trouble> {
+        let wanted = i64::from(wanted);
         let away = |message| Trouble::Away { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
         match reply {
             Some(Value::Int(had)) if had >= wanted => Ok(()),
@@ -177,6 +219,7 @@ impl Node {
                     trouble
                 })?;
                 self.stats.connection();
+                self.link = LinkId::next();
                 self.loaded = Default::default();
                 connection
             }
@@ -235,6 +278,17 @@ impl Node {
             None => Err(Trouble::torn(&self.addr, what)),
         }
     }
+}
+
+/// Whether names were given numbers by a server that has replicas, which its reply ends with. A number is used on all nodes, so it
+/// must not be lost with this one: a replica must have it, whatever `redis.wait_replicas` says.
+fn numbered_beside_replicas(requests: &[(Asking, Request)], values: &[Value]) -> bool {
+    let numbered = requests.iter().any(|(_, request)| matches!(request, Request::Call { script: Script::Intern, .. }));
+    let has_replicas = |value: &Value| match value {
+        Value::Array(parts) => matches!(parts.as_slice(), [_, _, _, Value::Int(1..)]),
+        _ => false,
+    };
+    numbered && values.iter().any(has_replicas)
 }
 
 fn evalsha(sha: &str, keys: &[String], args: &[Vec<u8>]) -> Cmd {

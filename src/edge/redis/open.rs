@@ -57,7 +57,7 @@ pub async fn open(
 ) -> Result<Opened, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    let ours = Meta::born(layout, options.history_ms, birth);
     let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
     let mut warnings = servers::check(&mut cluster).await?;
     let (meta, state) = match found {
@@ -136,7 +136,7 @@ async fn find(
         }
         return Err(StoreError::Fatal(format!(
             "{} is gone, though {present} of {shards} shards have their epoch: the node that held it has lost its data. \
-             Restore all from the approved topic with weir rebuild --all, which makes the keyspace anew",
+             Repair it from the approved topic with weir rebuild",
             ours.meta_key()
         )));
     }

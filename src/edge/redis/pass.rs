@@ -33,7 +33,7 @@ use crate::{
     worker::ports::StoreError,
 };
 
-/// How often the table of kinds is read again in one batch.
+/// How often new kinds are read in one batch.
 const MAX_RELOADS: usize = 4;
 
 /// The state of one batch.
@@ -168,7 +168,11 @@ impl<'a> Pass<'a> {
                 if !self.read_kinds(cluster, names).await {
                     break;
                 }
-                sets = CapSets::new(&self.batch.cap_sets, names.kinds());
+                // Where it is no news, the number was lost with the node that held the names: it matches every filter.
+                sets = match self.reloads {
+                    1 => CapSets::new(&self.batch.cap_sets, names.kinds()),
+                    _ => CapSets::new(&self.batch.cap_sets, &names.kinds().clone().with_all_numbers()),
+                };
             }
             let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
             if self.pending.is_empty() {
@@ -334,14 +338,14 @@ impl<'a> Pass<'a> {
         Some(())
     }
 
-    /// Reads the table of kinds again. `false`: it was read often enough, or cannot be read.
+    /// Reads the kinds that are new. `false`: they were read often enough, or cannot be read.
     async fn read_kinds(&mut self, cluster: &mut Cluster, names: &mut Names) -> bool {
         self.reloads += 1;
         if self.reloads > MAX_RELOADS {
             self.last = Some(format!("histories name kinds that {} does not", self.keyspace.kinds_key()));
             return false;
         }
-        match names.reload(cluster, self.keyspace).await {
+        match names.read_kinds(cluster, self.keyspace).await {
             Ok(()) => true,
             Err(trouble) => {
                 self.last = Some(trouble.to_string());

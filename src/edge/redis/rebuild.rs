@@ -7,6 +7,7 @@
 
 mod begin;
 mod guarded;
+mod names;
 mod restorer;
 
 use std::{
@@ -18,6 +19,7 @@ use self::guarded::{Command, Lock, first_found, found, guarded};
 pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
+    names::{NamesRepair, begin_names},
     restorer::{Restorer, Send},
 };
 use super::{

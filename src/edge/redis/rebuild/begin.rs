@@ -9,12 +9,14 @@ use redis::cmd;
 
 use super::{
     Beginning, Command, Lock, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    names::tables_are_whole,
 };
 use crate::{
     domain::{shard::Layout, time::Time},
     edge::redis::{
         cluster::Cluster,
         keyspace::{Keyspace, Meta, State},
+        names::Table,
         node::Request,
         open::{Birth, compare, epochs, foreign, get, read_meta, startup},
         options::RedisOptions,
@@ -42,7 +44,7 @@ pub async fn begin(
 ) -> Result<Rebuild, RebuildError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    let ours = Meta::born(layout, options.history_ms, birth);
     let ours = Keyspace::new(&options.prefix, ours);
     let lock = Lock { keyspace: &ours, run: &run };
     lock.take(&mut cluster).await?;
@@ -100,21 +102,14 @@ async fn whole(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -
     if state == State::Creating {
         return Err(foreign(ours, "it was not finished when it was made; start a worker, or run weir check --create"));
     }
-    let tables = [ours.kinds_key(), ours.campaigns_key()].map(|table| {
-        let mut command = cmd("HGET");
-        command.arg(table).arg("epoch");
-        (ours.meta_slot(), Request::Plain(command))
-    });
-    let epochs = ask_all(cluster, tables.into()).await?;
-    let whole =
-        epochs.into_iter().all(|epoch| redis::from_redis_value::<String>(epoch).ok() == Some(meta.epoch.clone()));
-    Ok(whole.then_some(meta))
+    let keyspace = Keyspace::new(&options.prefix, meta.clone());
+    Ok(tables_are_whole(cluster, &keyspace).await?.then_some(meta))
 }
 
 fn gone(ours: &Keyspace) -> StoreError {
     StoreError::Fatal(format!(
-        "{} or the tables beside it are gone, and without them the histories of no shard can be read: restore all with \
-         weir rebuild --all, which makes the keyspace anew",
+        "{} or the tables beside it are gone, and without them the histories of no shard can be read: run weir rebuild \
+         again, which repairs them first",
         ours.meta_key()
     ))
 }
@@ -248,16 +243,15 @@ impl Rebuild {
     /// The tables first, the meta key last: whoever finds it finds all.
     async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let epoch = ("epoch".to_owned(), keyspace.epoch().to_owned());
+        let mut commands = Vec::new();
+        for table in Table::ALL {
+            let [table, backwards] = table.keys(&keyspace).map(str::to_owned);
+            commands.push(Command::delete([table.clone(), backwards]));
+            commands.push(Command::set_fields(table, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
+        }
         let meta = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
-        let made = [
-            (keyspace.kinds_key(), vec![epoch.clone()]),
-            (keyspace.campaigns_key(), vec![epoch]),
-            (keyspace.meta_key(), meta.collect()),
-        ];
-        let commands = made
-            .into_iter()
-            .flat_map(|(key, fields)| [Command::delete([key.to_owned()]), Command::set_fields(key.to_owned(), fields)]);
-        self.write(commands.collect()).await
+        commands.push(Command::delete([keyspace.meta_key().to_owned()]));
+        commands.push(Command::set_fields(keyspace.meta_key().to_owned(), meta));
+        self.write(commands).await
     }
 }

@@ -1,0 +1,174 @@
+//! Repairs the tables of names, before any shard is restored: from the headers of approved records.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    extents_of,
+    fill::{Fill, SAVE_EVERY, shares},
+    spans,
+};
+use crate::{
+    domain::{
+        decision_header::DecisionHeader,
+        decode::Header,
+        found_names::{Age, FoundNames},
+        time::Time,
+    },
+    edge::{
+        kafka::span::{Span, SpanReader},
+        redis::rebuild::NamesRepair,
+    },
+    worker::{
+        clock::SystemClock,
+        ports::Clock as _,
+        record::{RecordView, Records},
+    },
+};
+
+/// Records taken together, at most.
+const BATCH: usize = 5_000;
+/// How long a batch may wait to be filled.
+const FILL: Duration = Duration::from_millis(200);
+
+/// From when on records are read, and which of them are as old as the history or younger.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Since {
+    /// Read from here on.
+    pub(super) read: Time,
+    /// The history begins here.
+    pub(super) history: Time,
+}
+
+/// Reads the approved topic, pauses all shards, reads what was decided before, and writes the names; gives how many there are.
+pub(super) async fn repair(
+    mut repair: NamesRepair,
+    fill: &Fill,
+    since: Since,
+    settle: Duration,
+) -> anyhow::Result<usize> {
+    let repaired = read_all(&mut repair, fill, since, settle).await;
+    match repaired {
+        Ok(found) => {
+            let names = found.kinds().0.len() + found.campaigns().0.len();
+            repair.finish(&found).await?;
+            Ok(names)
+        }
+        Err(error) => {
+            repair.leave().await;
+            Err(error.context("the names are not repaired: run weir rebuild again"))
+        }
+    }
+}
+
+async fn read_all(repair: &mut NamesRepair, fill: &Fill, since: Since, settle: Duration) -> anyhow::Result<FoundNames> {
+    let (kafka, topic) = (&fill.kafka, &fill.kafka.approved);
+    let mut found = FoundNames::default();
+    let first = extents_of(kafka, topic, since.read).await?;
+    read(repair, fill, (spans(&first, &BTreeMap::new()), since), &mut found).await?;
+    repair.pause().await?;
+    // What was decided before is visible then, or void. Nothing else is decided meanwhile.
+    let settled = SystemClock.now().plus(i64::try_from(settle.as_millis())?);
+    let mut tick = interval(Duration::from_secs(1));
+    while SystemClock.now() < settled {
+        tick.tick().await;
+        renew(repair).await;
+    }
+    let ends = first.iter().map(|extent| (extent.partition, extent.high)).collect();
+    let last = extents_of(kafka, topic, since.read).await?;
+    read(repair, fill, (spans(&last, &ends), since), &mut found).await?;
+    Ok(found)
+}
+
+/// A lock that is not renewed now is renewed later; the end is refused where another run has taken it.
+async fn renew(repair: &mut NamesRepair) {
+    if let Err(error) = repair.renew().await {
+        tracing::warn!("the lock is not renewed: {error}");
+    }
+}
+
+/// Reads spans to their end.
+async fn read(
+    repair: &mut NamesRepair,
+    fill: &Fill,
+    (spans, since): (Vec<Span>, Since),
+    found: &mut FoundNames,
+) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let _stops_readers = stop.clone().drop_guard();
+    let mut readers = JoinSet::new();
+    for share in shares(&spans, fill.readers) {
+        let topic = fill.kafka.approved.clone();
+        let reader = Reader {
+            spans: SpanReader::new(&fill.kafka, &topic, &share)?,
+            topic,
+            history: since.history,
+            skip_unreadable: fill.skip_unreadable,
+            stop: stop.clone(),
+        };
+        readers.spawn_blocking(move || reader.run());
+    }
+    let mut tick = interval(SAVE_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            read = readers.join_next() => match read {
+                None => return Ok(()),
+                Some(read) => found.merge(read.context("a reader ended")??).with_context(conflict)?,
+            },
+            _ = tick.tick() => renew(repair).await,
+        }
+    }
+}
+
+fn conflict() -> &'static str {
+    "numbers were given twice: restore all with weir rebuild --all, which gives new ones"
+}
+
+/// Reads some partitions.
+struct Reader {
+    spans: SpanReader,
+    topic: String,
+    history: Time,
+    skip_unreadable: bool,
+    stop: CancellationToken,
+}
+
+impl Reader {
+    fn run(mut self) -> anyhow::Result<FoundNames> {
+        let mut found = FoundNames::default();
+        while !self.stop.is_cancelled()
+            && let Some(batch) = self.spans.read(BATCH, FILL)?
+        {
+            for index in 0..batch.len() {
+                self.record(&batch.get(index), &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn record(&self, record: &RecordView<'_>, found: &mut FoundNames) -> anyhow::Result<()> {
+        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
+        let decision = match DecisionHeader::of(headers) {
+            None => return Ok(()),
+            Some(Ok(decision)) => decision,
+            Some(Err(_)) if self.skip_unreadable => return Ok(()),
+            Some(Err(error)) => {
+                let (partition, offset, topic) = (record.partition, record.offset, &self.topic);
+                return Err(anyhow::Error::new(error).context(format!(
+                    "offset {offset} of partition {partition} of {topic} cannot be read; --skip-unreadable passes over such \
+                     records"
+                )));
+            }
+        };
+        let age = if decision.decided_at > self.history { Age::InHistory } else { Age::Older };
+        let numbers = decision.numbers();
+        found.add(decision.into_class(), numbers, age).with_context(conflict)
+    }
+}
