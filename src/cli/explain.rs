@@ -31,7 +31,7 @@ use crate::{
         clock::{ComparedClock, SystemClock},
         desk::Desk,
         inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
-        ports::Clock as _,
+        ports::{Clock as _, StoreError},
         refresh::{Refreshed, Source},
     },
 };
@@ -136,7 +136,11 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
     let store = RedisStore::new(&options, &stats, &opened);
     // A clock that was not compared is not to be relied on either, and the answer says so.
-    let clock = clocks::compared(&options).await.unwrap_or_else(|_| ComparedClock::new(SystemClock));
+    let clock = match clocks::compared(&options).await {
+        Ok(clock) => clock,
+        Err(denied @ StoreError::Fatal(_)) => return Err(denied).context("clocks cannot be compared"),
+        Err(StoreError::Temporary(_) | StoreError::LostHistory { .. }) => ComparedClock::new(SystemClock),
+    };
     Ok(Inquiry::new(&desk, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
 }
 
