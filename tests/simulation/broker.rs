@@ -13,7 +13,7 @@ use super::{env::Env, group::Group, sabotage::Sabotage};
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// One intent in its topic.
+/// One record of the topic that is read: an intent, or a refund.
 #[derive(Debug)]
 pub struct Intent {
     pub partition: i32,
@@ -24,6 +24,22 @@ pub struct Intent {
     pub at: Duration,
 }
 
+/// A record in a batch, and when a lane read it.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    pub intent: Arc<Intent>,
+    pub at: Duration,
+}
+
+/// Who handed a batch over to be committed, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Submit {
+    pub process: u64,
+    pub instance: usize,
+    pub lane: u64,
+    pub at: Duration,
+}
+
 /// One output record, visible once its transaction is committed.
 #[derive(Debug)]
 pub struct Out {
@@ -31,6 +47,11 @@ pub struct Out {
     pub to: Destination,
     pub value: OutputValue,
     pub headers: Vec<(&'static str, String)>,
+    /// When its intent was read by the lane that decided it.
+    pub fetched: Duration,
+    pub submit: Submit,
+    /// Its place among all outputs.
+    pub offset: usize,
     transaction: usize,
 }
 
@@ -39,7 +60,8 @@ enum State {
     Open(Duration),
     /// Decided, not visible before.
     Prepared(Duration),
-    Committed,
+    /// Visible since.
+    Committed(Duration),
     Aborted,
 }
 
@@ -139,18 +161,27 @@ impl Broker {
         match self.transactions[open].state {
             State::Open(_) => Ok(open),
             State::Prepared(_) => Err(Refusal::Later),
-            State::Committed | State::Aborted => unreachable!("an ended transaction is not open"),
+            State::Committed(_) | State::Aborted => unreachable!("an ended transaction is not open"),
         }
     }
 
-    pub fn produce(&mut self, id: &str, epoch: u32, outputs: &[(Arc<Intent>, Output)]) -> Result<(), Refusal> {
+    pub fn produce(
+        &mut self,
+        (id, epoch): (&str, u32),
+        submit: Submit,
+        outputs: &[(Fetched, Output)],
+    ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
         let written = outputs.iter().filter(|(_, output)| output.to != Destination::Nowhere);
-        self.outputs.extend(written.map(|(intent, output)| Out {
-            intent: Arc::clone(intent),
+        let first = self.outputs.len();
+        self.outputs.extend(written.zip(first..).map(|((fetched, output), offset)| Out {
+            intent: Arc::clone(&fetched.intent),
             to: output.to,
             value: output.value.clone(),
             headers: output.headers.to_vec(),
+            fetched: fetched.at,
+            submit,
+            offset,
             transaction,
         }));
         Ok(())
@@ -191,7 +222,7 @@ impl Broker {
                 self.transactions[open].state = State::Aborted;
                 producer.open = None;
             }
-            (State::Prepared(_) | State::Committed | State::Aborted, End::Commit | End::Abort) => {}
+            (State::Prepared(_) | State::Committed(_) | State::Aborted, End::Commit | End::Abort) => {}
         }
         Ok(())
     }
@@ -210,7 +241,32 @@ impl Broker {
 
     /// What a reader at read_committed sees, in order.
     pub fn visible(&self) -> impl Iterator<Item = &Out> {
-        self.outputs.iter().filter(|out| self.transactions[out.transaction].state == State::Committed)
+        self.outputs.iter().filter(|out| self.visible_at(out).is_some())
+    }
+
+    /// Since when a reader at read_committed sees an output.
+    pub fn visible_at(&self, out: &Out) -> Option<Duration> {
+        match self.transactions[out.transaction].state {
+            State::Committed(at) => Some(at),
+            State::Open(_) | State::Prepared(_) | State::Aborted => None,
+        }
+    }
+
+    /// What a reader at read_committed is given from an offset on, up to the first transaction that is open; and the offset
+    /// behind that.
+    pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
+        self.pass_time();
+        let is_open =
+            |out: &Out| matches!(self.transactions[out.transaction].state, State::Open(_) | State::Prepared(_));
+        let end = self.outputs.iter().position(is_open).unwrap_or(self.outputs.len()).max(from);
+        (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
+    }
+
+    /// Adds a record to a partition, now.
+    pub fn append(&mut self, partition: i32, key: String, value: String) {
+        let log = &mut self.intents[usize::try_from(partition).unwrap()];
+        let offset = i64::try_from(log.len()).unwrap();
+        log.push(Arc::new(Intent { partition, offset, key, value, at: self.env.passed() }));
     }
 
     /// Approved records that are visible, and were written before by a transaction that was aborted.
@@ -240,7 +296,7 @@ impl Broker {
             let transaction = &mut self.transactions[open];
             match transaction.state {
                 State::Prepared(at) if now >= at => {
-                    transaction.state = State::Committed;
+                    transaction.state = State::Committed(at);
                     producer.open = None;
                     for offset in &transaction.offsets {
                         self.parked += usize::from(offset.metadata.is_some());
@@ -258,7 +314,7 @@ impl Broker {
                     producer.epoch += 1;
                     self.env.note(|| format!("the transaction of {id} timed out"));
                 }
-                State::Open(_) | State::Prepared(_) | State::Committed | State::Aborted => {}
+                State::Open(_) | State::Prepared(_) | State::Committed(_) | State::Aborted => {}
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Faults, one after the other, as the dice say; then all is put right.
 
-use std::{rc::Rc, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use tokio::task::spawn_local;
 
-use super::{check, cluster::Keeps, env::lock, process::Process, run::World, workload::BUSY};
+use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World, workload::BUSY};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
@@ -32,9 +32,13 @@ enum RedisFault {
     Stall,
     Refuse,
     Wipe,
+    /// The node that holds the names and the tables is lost, with what its replica did not have.
+    LoseNames,
+    /// No node answers for a while.
+    Outage,
 }
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 16] = [
     Fault::Process(ProcessFault::Kill),
     Fault::Process(ProcessFault::Freeze),
     Fault::Process(ProcessFault::Twin),
@@ -49,6 +53,8 @@ const FAULTS: [Fault; 14] = [
     Fault::Redis(RedisFault::Refuse),
     Fault::Process(ProcessFault::Clock),
     Fault::Redis(RedisFault::Wipe),
+    Fault::Redis(RedisFault::LoseNames),
+    Fault::Redis(RedisFault::Outage),
 ];
 
 const REFUSALS: [&str; 7] = [
@@ -89,8 +95,15 @@ fn inject(world: &Rc<World>, fault: Fault) {
     env.note(|| format!("-- {fault:?} --"));
     match fault {
         Fault::Process(fault) => on_process(world, fault),
-        Fault::Rebalance => world.broker.borrow_mut().group.rebalance(),
-        Fault::BrokerAway => world.broker.borrow_mut().down_until = env.passed() + env.millis(100, 12_000),
+        Fault::Rebalance => {
+            let of = if env.chance(800) { &world.broker } else { &world.refunds };
+            of.borrow_mut().group.rebalance();
+        }
+        Fault::BrokerAway => {
+            let until = env.passed() + env.millis(100, 12_000);
+            world.broker.borrow_mut().down_until = until;
+            world.refunds.borrow_mut().down_until = until;
+        }
         Fault::Redis(fault) => on_redis(world, fault),
     }
 }
@@ -104,12 +117,11 @@ fn on_process(world: &Rc<World>, fault: ProcessFault) {
         ProcessFault::Clock => {
             let most = [50, 5_000, 400_000, 3_600_000][env.index(4)];
             let off = i64::try_from(env.below(2 * most + 1)).unwrap() - i64::try_from(most).unwrap();
-            env.note(|| format!("the clock of instance {} is off by {off} ms", process.instance));
-            world.clocks[process.instance].store(off, Relaxed);
+            world.set_clock(process.instance, off);
             let (world, instance, wait) = (Rc::clone(world), process.instance, env.millis(100, 30_000));
             spawn_local(async move {
                 world.env.sleep(wait).await;
-                world.clocks[instance].store(0, Relaxed);
+                world.set_clock(instance, 0);
             });
         }
         ProcessFault::Freeze | ProcessFault::Twin => {
@@ -131,7 +143,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
     let env = &world.env;
     let mut cluster = lock(&world.keyspace.cluster);
     let group = env.index(cluster.groups.len());
-    let whole = cluster.groups[group].wiped.is_none();
+    let whole = !cluster.groups[group].wiped;
     let still = !cluster.moving.iter().any(|(slot, to)| *to == group || cluster.owner(*slot) == group);
     let primary = cluster.groups[group].primary;
     let now = env.passed();
@@ -146,7 +158,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
             let slots = cluster.slots();
             let slot = slots[env.index(slots.len())];
             let from = cluster.owner(slot);
-            if from != group && cluster.groups[from].wiped.is_none() && !cluster.moving.contains_key(&slot) {
+            if from != group && !cluster.groups[from].wiped && !cluster.moving.contains_key(&slot) {
                 env.note(|| format!("slot {slot} moves from group {from} to {group}"));
                 cluster.moving.insert(slot, group);
                 spawn_local(reshard(Rc::clone(world), slot));
@@ -155,7 +167,6 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
         RedisFault::Restart => cluster.restart(group, Keeps::Data, env.millis(10, 4_000)),
         RedisFault::Wipe if whole && still => {
             cluster.restart(group, Keeps::Nothing, env.millis(0, 1_000));
-            spawn_local(rebuild(Rc::clone(world), group));
         }
         RedisFault::FlushScripts => cluster.forget_scripts(group),
         RedisFault::Stall => cluster.nodes[primary].stalled_until = now + env.millis(10, 5_000),
@@ -164,7 +175,28 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
             env.note(|| format!("node {primary}: {refusal}"));
             cluster.nodes[primary].refuses = Some((refusal, now + env.millis(10, 4_000)));
         }
+        RedisFault::LoseNames => {
+            let deaf = env.millis(500, 4_000);
+            let names = cluster.owner(cluster::NAMES);
+            cluster.groups[names].deaf_until = now + deaf;
+            spawn_local(lose_names(Rc::clone(world), deaf));
+        }
+        RedisFault::Outage => {
+            let until = now + env.millis(1_000, 30_000);
+            cluster.nodes.iter_mut().for_each(|node| node.stalled_until = node.stalled_until.max(until));
+        }
         RedisFault::FailOver | RedisFault::Reshard | RedisFault::Wipe => {}
+    }
+}
+
+/// The names that are given while the replica is deaf are lost.
+async fn lose_names(world: Rc<World>, deaf: Duration) {
+    world.env.sleep(deaf.mul_f64(0.9)).await;
+    let mut cluster = lock(&world.keyspace.cluster);
+    let names = cluster.owner(cluster::NAMES);
+    let still = !cluster.moving.iter().any(|(slot, to)| *to == names || cluster.owner(*slot) == names);
+    if still && !cluster.groups[names].wiped && !world.env.is_calm() {
+        cluster.fail_over(names, world.env.millis(0, 2_000));
     }
 }
 
@@ -175,20 +207,15 @@ async fn reshard(world: Rc<World>, slot: u16) {
     }
 }
 
-async fn rebuild(world: Rc<World>, group: usize) {
-    world.env.sleep(world.env.millis(500, 8_000)).await;
-    let sent = check::sent(&world);
-    lock(&world.keyspace.cluster).rebuild(group, |entry| sent.contains(entry));
-}
-
 /// Everything is up again. What is on its way (a reshard, a rebuild, a restart) comes to its end by itself.
 fn put_right(world: &Rc<World>) {
     world.env.calm_down();
     for process in world.processes.borrow().iter() {
         process.thaw();
     }
-    world.clocks.iter().for_each(|clock| clock.store(0, Relaxed));
+    (0..world.clocks.len()).for_each(|instance| world.set_clock(instance, 0));
     world.broker.borrow_mut().down_until = Duration::ZERO;
+    world.refunds.borrow_mut().down_until = Duration::ZERO;
     let mut cluster = lock(&world.keyspace.cluster);
     for node in &mut cluster.nodes {
         node.down_until = Duration::ZERO;

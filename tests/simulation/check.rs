@@ -7,210 +7,108 @@ use std::{
 
 use serde_json::Value;
 use weir::{
-    domain::{policy::Mode, shard::IdHash, time::Time},
+    domain::{decide::Verdict, policy::Mode, shard::IdHash, time::Time},
     edge::redis::RetryCause,
     worker::record::{Destination, OutputValue},
 };
 
 use super::{
     broker::Out,
-    cluster::{self, ENTRY, is_history},
+    cluster::Cluster,
     env::lock,
+    ledger::{self, Ledger, Mark},
+    refunds::Refunded,
+    rules::{Limit, Of, east_of, limits_of},
     run::World,
-    script::Item,
-    store::{field_of, mark_of},
-    workload::{Ask, Kind, limits_of},
+    store::field_of,
+    tale::Tale,
+    truth::{Decided, some_moment},
+    workload::{Ask, Asks, Kind, Shut},
 };
 
-/// What a run was like: to see that the seeds reach what they are for.
-#[derive(Debug, Default, Clone)]
-pub struct Tale {
-    pub intents: usize,
-    pub approved: usize,
-    pub suppressed: usize,
-    /// Approved sends that were recorded by a batch that was not committed.
-    pub replays: usize,
-    pub duplicates: usize,
-    pub forgotten: usize,
-    /// Held back by the cap of a day, which ends in the run.
-    pub by_day: usize,
-    /// Sent without a cap being asked.
-    pub bypassed: usize,
-    /// Sent in shadow mode in spite of a cap.
-    pub shadowed: usize,
-    /// Approved, and suppressed, while their history was away.
-    pub later: usize,
-    pub unavailable: usize,
-    /// Commits after which an intent still waited while others behind it were done.
-    pub parked: usize,
-    /// As much was owed as there was room for.
-    pub owed_full: u64,
-    /// How often a worker did not decide because its clock was wrong.
-    pub refused: u64,
-    pub rebalances: u64,
-    /// What Redis answered in place of answers.
-    pub troubles: BTreeMap<&'static str, u64>,
+/// What an approved record says of its decision.
+pub struct Told {
+    pub decided_at: Option<i64>,
+    pub counts: bool,
+    /// It was approved while its history was away.
+    pub later: bool,
+    pub shadow: bool,
 }
 
-impl Tale {
-    /// What these runs did not reach, and so prove nothing about.
-    pub fn unreached(&self) -> Vec<&'static str> {
-        // Nothing else writes to the keyspace, and with a few kinds a lane seldom meets one that it does not know.
-        let beyond = [RetryCause::Refused, RetryCause::StaleKinds].map(RetryCause::label);
-        let troubles = self.troubles.iter().filter(|(cause, times)| **times == 0 && !beyond.contains(cause));
-        let counts = [
-            ("approved", self.approved),
-            ("suppressed", self.suppressed),
-            ("duplicates", self.duplicates),
-            ("replays", self.replays),
-            ("forgotten", self.forgotten),
-            ("by_day", self.by_day),
-            ("bypassed", self.bypassed),
-            ("shadowed", self.shadowed),
-            ("later", self.later),
-            ("unavailable", self.unavailable),
-            ("parked", self.parked),
-            ("owed_full", usize::try_from(self.owed_full).unwrap_or(usize::MAX)),
-            ("refused", usize::try_from(self.refused).unwrap_or(usize::MAX)),
-        ];
-        let counts = counts.into_iter().filter(|(_, times)| *times == 0);
-        troubles.map(|(cause, _)| *cause).chain(counts.map(|(what, _)| what)).collect()
-    }
-
-    pub fn add(&mut self, other: &Self) {
-        self.intents += other.intents;
-        self.approved += other.approved;
-        self.suppressed += other.suppressed;
-        self.replays += other.replays;
-        self.duplicates += other.duplicates;
-        self.forgotten += other.forgotten;
-        self.by_day += other.by_day;
-        self.bypassed += other.bypassed;
-        self.shadowed += other.shadowed;
-        self.later += other.later;
-        self.unavailable += other.unavailable;
-        self.parked += other.parked;
-        self.owed_full += other.owed_full;
-        self.refused += other.refused;
-        self.rebalances += other.rebalances;
-        for (cause, times) in &other.troubles {
-            *self.troubles.entry(cause).or_default() += times;
-        }
-    }
-}
-
-/// An approved send as the checker judges it.
-#[derive(Debug, Clone, Copy)]
-struct Sent {
-    at: i64,
-    id: IdHash,
-    kind: Kind,
-    /// It was let through by caps, which were asked: not while the history was away, nor in shadow mode.
-    judged: bool,
-}
-
-/// An entry of a history: user's field, time, id.
-type Mark = (Vec<u8>, i64, IdHash);
-
-/// The decision on an approved record; null on any other.
-fn decision(out: &Out) -> Value {
+/// The one place where headers are read.
+pub fn told(out: &Out) -> Told {
     let header = out.headers.iter().find(|(found, _)| *found == "weir-decision");
-    header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default()
-}
-
-fn decided_at(out: &Out) -> Option<i64> {
-    Some(Time::from_rfc3339(decision(out)["decided_at"].as_str()?)?.millis())
-}
-
-fn mark(entry: &cluster::Sent) -> Mark {
-    let (at, id) = mark_of(&entry.1);
-    (entry.0.clone(), at, id)
-}
-
-/// What was sent until now, as a rebuild reads it: entries of the histories that were whose output is visible.
-pub fn sent(world: &World) -> BTreeSet<cluster::Sent> {
-    let broker = world.broker.borrow();
-    let approved = broker.visible().filter(|out| out.to == Destination::Approved);
-    let marks: BTreeSet<Mark> = approved
-        .filter_map(|out| {
-            let id = serde_json::from_str::<Value>(&out.intent.value).ok()?["id"].as_str().map(IdHash::of)?;
-            Some((field_of(&out.intent.key), decided_at(out)?, id))
-        })
-        .collect();
-    let cluster = lock(&world.keyspace.cluster);
-    cluster.ever.iter().filter(|entry| marks.contains(&mark(entry))).cloned().collect()
-}
-
-struct Judge<'w> {
-    world: &'w World,
-    asks: &'w BTreeMap<(i32, i64), Ask>,
-    ever: BTreeSet<Mark>,
-    forgotten: BTreeSet<Mark>,
-    broken: &'w mut Vec<String>,
-}
-
-pub fn check(world: &World, asks: &BTreeMap<(i32, i64), Ask>, broken: &mut Vec<String>) -> Tale {
-    let broker = world.broker.borrow();
-    let cluster = lock(&world.keyspace.cluster);
-    broken.extend(broker.broken.iter().cloned());
-    if world.env.time().trusted.load(Relaxed) > 0 {
-        broken.push("a worker has decided by a clock that is more than 5 minutes off".to_owned());
-    }
-    let forgotten: BTreeSet<Mark> =
-        cluster.forgotten_by_failover.iter().chain(&cluster.forgotten_by_restore).map(mark).collect();
-    let ever = cluster.ever.iter().map(mark).collect();
-    let outs: Vec<&Out> = broker.visible().collect();
-    let mut judge = Judge { world, asks, ever, forgotten, broken };
-    judge.each_once(&outs);
-    judge.in_order(&outs);
-    let approved = judge.approved(&outs);
-    judge.caps(&approved);
-    judge.ids(&approved);
-    judge.suppressed(&outs);
-    judge.histories(cluster.all_keys().values());
-    if world.keyspace.wait_replicas > 0 {
-        let forgotten: BTreeSet<Mark> = cluster.forgotten_by_failover.iter().map(mark).collect();
-        for (user, sends) in &approved {
-            for Sent { at, id, .. } in
-                sends.iter().filter(|sent| forgotten.contains(&(field_of(user), sent.at, sent.id)))
-            {
-                judge
-                    .broken
-                    .push(format!("wait_replicas: a failover forgot what was sent to user {user} at {at} ({id:?})"));
-            }
-        }
-    }
-    let of_reason =
-        |wanted: &str| outs.iter().filter(|out| reason(out).is_some_and(|(reason, _)| reason == wanted)).count();
-    let with = |name: &str, value: Value| outs.iter().filter(|out| decision(out)[name] == value).count();
-    let by_day = |out: &&&Out| reason(out).is_some_and(|(_, envelope)| envelope["cap"]["name"] == "today");
-    Tale {
-        intents: asks.len(),
-        approved: approved.values().map(Vec::len).sum(),
-        suppressed: outs.iter().filter(|out| out.to == Destination::Suppressed).count(),
-        replays: broker.replays(),
-        duplicates: of_reason("duplicate"),
-        by_day: outs.iter().filter(by_day).count(),
-        bypassed: with("counts", false.into()),
-        shadowed: with("verdict", "shadow-suppressed".into()),
-        later: with("recorded", "later".into()),
-        unavailable: of_reason("unavailable"),
-        parked: broker.parked,
-        owed_full: world.counted(|metrics| metrics.owed_full.get()),
-        refused: world.env.time().refused.load(Relaxed),
-        forgotten: judge.forgotten.len(),
-        rebalances: broker.group.rebalances,
-        troubles: RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect(),
+    let decision: Value = header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
+    Told {
+        decided_at: decided_at(&decision),
+        counts: decision["counts"] != false,
+        later: decision["recorded"] == "later",
+        shadow: decision["verdict"] == "shadow-suppressed",
     }
 }
 
-fn reason(out: &Out) -> Option<(String, Value)> {
+/// A suppressed record's reason and the whole of its envelope.
+pub fn reason(out: &Out) -> Option<(String, Value)> {
     let OutputValue::Ours(bytes) = &out.value else { return None };
     let envelope: Value = serde_json::from_slice(bytes).ok()?;
     Some((envelope["reason"].as_str()?.to_owned(), envelope))
 }
 
-impl Judge<'_> {
+/// All that a verdict is made of.
+pub struct Judge<'w> {
+    pub world: &'w World,
+    pub asks: &'w Asks,
+    /// What each user and id asked for; mostly once.
+    pub by_id: BTreeMap<(Vec<u8>, IdHash), Vec<&'w Ask>>,
+    pub ledger: &'w Ledger,
+    /// What is in the histories at the end, by user's field and id.
+    pub kept: BTreeMap<(Vec<u8>, IdHash), Vec<i64>>,
+    pub refunded: &'w Refunded,
+    pub names_lost: bool,
+    pub broken: &'w mut Vec<String>,
+}
+
+pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
+    let (broker, refunds) = (world.broker.borrow(), world.refunds.borrow());
+    let cluster = lock(&world.keyspace.cluster);
+    let refunded = world.refunded.borrow();
+    broken.extend(broker.broken.iter().chain(&refunds.broken).cloned());
+    broken.extend(cluster.ledger.broken.iter().cloned());
+    if world.env.time().trusted.load(Relaxed) > 0 {
+        broken.push("a worker has decided by a clock that is more than 5 minutes off".to_owned());
+    }
+    let outs: Vec<&Out> = broker.visible().collect();
+    let mut judge = Judge::new(world, asks, &cluster, &refunded, broken);
+    judge.each_once(&outs);
+    judge.in_order(&outs);
+    judge.suppressed(&outs);
+    judge.sends(&broker, &outs);
+    judge.histories(&cluster);
+    judge.refunds(&refunds);
+    drop((broker, cluster, refunded));
+    tell(world, asks)
+}
+
+impl<'w> Judge<'w> {
+    fn new(
+        world: &'w World,
+        asks: &'w Asks,
+        cluster: &'w Cluster,
+        refunded: &'w Refunded,
+        broken: &'w mut Vec<String>,
+    ) -> Self {
+        let mut by_id: BTreeMap<_, Vec<&Ask>> = BTreeMap::new();
+        for ask in asks.values() {
+            by_id.entry((field_of(&ask.user), IdHash::of(&ask.id))).or_default().push(ask);
+        }
+        let mut kept: BTreeMap<_, Vec<i64>> = BTreeMap::new();
+        for (field, at, id) in cluster.all_keys().values().flat_map(|item| ledger::marks(Some(item))) {
+            kept.entry((field, id)).or_default().push(at);
+        }
+        let names_lost = cluster.names_lost > 0;
+        Self { world, asks, by_id, ledger: &cluster.ledger, kept, refunded, names_lost, broken }
+    }
+
     /// N and O.
     fn each_once(&mut self, outs: &[&Out]) {
         let mut seen: BTreeMap<(i32, i64), usize> = BTreeMap::new();
@@ -229,9 +127,9 @@ impl Judge<'_> {
     /// The outputs of one key and class of one partition are in the order of its intents: one whose class waits for its
     /// history holds up no other class. And what goes without its history goes ahead of what waited before.
     fn in_order(&mut self, outs: &[&Out]) {
-        let goes_ahead = |out: &Out| {
-            decision(out)["recorded"] == "later" || reason(out).is_some_and(|(reason, _)| reason == "unavailable")
-        };
+        const UNASKED: [&str; 4] = ["unavailable", "expired", "too_early", "quiet_hours"];
+        let goes_ahead =
+            |out: &Out| told(out).later || reason(out).is_some_and(|(reason, _)| UNASKED.contains(&reason.as_str()));
         let mut last: BTreeMap<(i32, &str, Option<Kind>, &str), i64> = BTreeMap::new();
         for out in outs.iter().filter(|out| !goes_ahead(out)) {
             let to = match out.to {
@@ -251,128 +149,156 @@ impl Judge<'_> {
         }
     }
 
-    /// What was sent to each user and counts. Checks that histories know of it.
-    fn approved(&mut self, outs: &[&Out]) -> BTreeMap<String, Vec<Sent>> {
-        let mut approved: BTreeMap<String, Vec<Sent>> = BTreeMap::new();
-        // What a process owed is gone with it.
-        let all_is_paid = !self.world.some_process_ended();
-        for out in outs.iter().filter(|out| out.to == Destination::Approved) {
-            let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
-            let (Some(at), id) = (decided_at(out), IdHash::of(&ask.id)) else {
-                self.broken.push(format!("{ask:?} has no weir-decision"));
-                continue;
-            };
-            let counts = ask.kind != Kind::Receipt;
-            if (decision(out)["counts"] != false) != counts {
-                self.broken.push(format!("{ask:?} counts: {counts}, and the record says {:?}", out.headers));
-            }
-            if !counts {
-                continue;
-            }
-            let later = decision(out)["recorded"] == "later";
-            let field = field_of(&ask.user);
-            // A send that was asked for before its history went away may have been recorded then.
-            let known = if later {
-                !all_is_paid || self.ever.iter().any(|(of, _, known)| *of == field && *known == id)
-            } else {
-                self.ever.contains(&(field, at, id))
-            };
-            if !known {
-                self.broken.push(format!("C: {ask:?}, approved at {at}, was never recorded"));
-            }
-            if later && self.world.setting.unavailable_after.is_none() {
-                self.broken.push(format!("{ask:?} was approved without being asked for, and nothing says so"));
-            }
-            let put_in = lock(&self.world.keyspace.put_in).contains(&(field_of(&ask.user), at, id));
-            let judged = !later && !put_in && self.world.setting.mode == Mode::Enforce;
-            approved.entry(ask.user.clone()).or_default().push(Sent { at, id, kind: ask.kind, judged });
-        }
-        approved
-    }
-
-    /// What caps have let through; what a failover or a wipe made the store forget, it could not count.
-    fn judged(&self, user: &str, sends: &[Sent]) -> Vec<Sent> {
-        let field = field_of(user);
-        let known = |send: &&Sent| !self.forgotten.contains(&(field.clone(), send.at, send.id));
-        sends.iter().filter(|send| send.judged).filter(known).copied().collect()
-    }
-
-    /// C. Alerts count, but go over a cap: they are left out, since one may have come behind what it makes too many.
-    fn caps(&mut self, approved: &BTreeMap<String, Vec<Sent>>) {
-        for (user, sends) in approved {
-            let sends = self.judged(user, sends);
-            for limit in limits_of(user) {
-                let counted = sends.iter().filter(|sent| sent.kind != Kind::Alert);
-                let counted: Vec<i64> =
-                    counted.filter(|sent| sent.kind == Kind::Push || !limit.push).map(|sent| sent.at).collect();
-                for end in &counted {
-                    let used = counted.iter().filter(|at| (limit.over.first(*end)..=*end).contains(*at)).count();
-                    if used > usize::try_from(limit.limit).unwrap() {
-                        self.broken.push(format!("C: user {user} had {used} of {limit:?} until {end}"));
-                    }
-                }
-            }
-        }
-    }
-
-    /// No id twice.
-    fn ids(&mut self, approved: &BTreeMap<String, Vec<Sent>>) {
-        for (user, sends) in approved {
-            let sends = self.judged(user, sends);
-            let ids: BTreeSet<IdHash> = sends.iter().map(|sent| sent.id).collect();
-            if ids.len() != sends.len() {
-                self.broken.push(format!("an id was sent twice to user {user}: {sends:?}"));
-            }
-        }
-    }
-
-    /// Nobody is held back without a reason in what was recorded, and nobody at all in shadow mode.
+    /// Nobody is held back without a reason in what was recorded or in the time, and nobody at all in shadow mode.
     fn suppressed(&mut self, outs: &[&Out]) {
         for (out, (reason, envelope)) in outs.iter().filter_map(|out| Some((out, reason(out)?))) {
-            let ask = self.asks.get(&(out.intent.partition, out.intent.offset));
-            let kind = ask.map(|ask| ask.kind);
+            let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
             let found = self.world.setting.mode == Mode::Enforce
                 && match reason.as_str() {
-                    "cap" => {
-                        self.is_used_up(&out.intent.key, &envelope)
-                            && !matches!(kind, Some(Kind::Alert | Kind::Receipt))
-                    }
-                    "duplicate" => {
-                        let id = IdHash::of(envelope["intent_id"].as_str().unwrap_or_default());
-                        let field = field_of(&out.intent.key);
-                        self.ever.iter().any(|(of, _, known)| *of == field && *known == id)
-                    }
-                    "unavailable" => kind == Some(Kind::Email) && self.world.setting.unavailable_after.is_some(),
+                    "cap" => self.is_used_up(ask, &envelope) && !matches!(ask.kind, Kind::Alert | Kind::Receipt),
+                    "duplicate" => self.was_recorded(ask),
+                    "unavailable" => ask.kind == Kind::Email && self.world.setting.unavailable_after.is_some(),
+                    "expired" => self.shut(out, ask, Shut::Expired),
+                    "too_early" => self.shut(out, ask, Shut::TooEarly),
+                    "quiet_hours" => self.shut(out, ask, Shut::Quiet),
                     _ => false,
                 };
             if !found {
-                self.broken.push(format!("held back for no reason: {envelope}"));
+                let tag = match reason.as_str() {
+                    "cap" if self.names_lost && envelope["cap"]["name"] == "once" => "names: ",
+                    "expired" | "too_early" | "quiet_hours" => "gates: ",
+                    _ => "",
+                };
+                self.broken.push(format!("{tag}held back for no reason: {envelope}"));
+            }
+            let denied = |verdict: &Verdict| !matches!(verdict, Verdict::Allowed | Verdict::Replayed);
+            if let (Some(decided), Some(at)) = (self.world.decided(out, ask, denied), decided_at(&envelope)) {
+                self.by_the_clock(out, decided, at);
             }
         }
+    }
+
+    /// Whether the clock can have shown a time that was not right for this intent. One whose admission was recorded
+    /// before this lane even read it is approved as it was.
+    fn shut(&mut self, out: &Out, ask: &Ask, why: Shut) -> bool {
+        let of = (field_of(&ask.user), IdHash::of(&ask.id));
+        let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
+        for at in self.kept.get(&of).into_iter().flatten() {
+            let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
+            if once && !known.restored && known.since < out.fetched {
+                self.broken.push(format!("replay: {ask:?} was held back as {why:?}, and is in its history since {at}"));
+            }
+        }
+        let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
+        let clock = self.world.clock(out.submit.instance, from, upto);
+        some_moment(&clock, &ask.edges(), |clock| ask.shut(clock) == Some(why))
+    }
+
+    /// The time that a record names is one that the machine's clock showed when it was decided, or later, where the user's
+    /// newest send was a little ahead of that.
+    pub fn by_the_clock(&mut self, out: &Out, decided: Decided, at: i64) {
+        const AHEAD_MS: i64 = 5 * 60 * 1000;
+        let clock = self.world.clock(out.submit.instance, decided.from, decided.upto);
+        if !clock.iter().any(|span| (*span.start()..=span.end() + AHEAD_MS).contains(&at)) {
+            let Out { intent, submit, .. } = out;
+            self.broken.push(format!(
+                "clock: {} of {:?} says that it was decided at {at}, and was {decided:?}, when the clock showed {clock:?}: {submit:?}, {:?}",
+                intent.offset, intent.partition, out.fetched
+            ));
+        }
+    }
+
+    fn was_recorded(&self, ask: &Ask) -> bool {
+        let (field, id) = (field_of(&ask.user), IdHash::of(&ask.id));
+        self.of_user(&field).any(|((.., known), _)| *known == id)
+    }
+
+    fn of_user<'s>(&'s self, field: &'s [u8]) -> impl Iterator<Item = (&'s Mark, u8)> {
+        let from = (field.to_vec(), i64::MIN, IdHash(0));
+        let all = self.ledger.ever.range(from..).take_while(move |((of, ..), _)| of.as_slice() == field);
+        all.map(|(mark, known)| (mark, known.cost))
     }
 
     /// Whether the cap that an envelope names has been reached by what was ever recorded.
-    fn is_used_up(&self, user: &str, envelope: &Value) -> bool {
+    fn is_used_up(&self, ask: &Ask, envelope: &Value) -> bool {
         let name = envelope["cap"]["name"].as_str().unwrap_or_default();
-        let limit = limits_of(user).iter().find(|limit| limit.name == name);
-        let at = envelope["decided_at"].as_str().and_then(weir::domain::time::Time::from_rfc3339);
-        let (Some(limit), Some(at)) = (limit, at) else { return false };
-        let (field, first) = (field_of(user), limit.over.first(at.millis()));
-        let used = self.ever.iter().filter(|(of, sent, _)| *of == field && *sent >= first).count();
-        used >= usize::try_from(limit.limit).unwrap()
+        let limit = limits_of(&ask.user).iter().find(|limit| limit.name == name);
+        let (Some(limit), Some(at)) = (limit, decided_at(envelope)) else { return false };
+        let (field, first) = (field_of(&ask.user), limit.over.first(at, east_of(&ask.user)));
+        let of_it = |id: IdHash| match self.by_id.get(&(field.clone(), id)) {
+            Some(asks) => asks.iter().any(|sent| counts(limit, sent, ask)),
+            None => false,
+        };
+        let used: u32 = self
+            .of_user(&field)
+            .filter(|((_, sent, id), _)| *sent >= first && of_it(*id))
+            .map(|(_, cost)| u32::from(cost))
+            .sum();
+        used + u32::from(ask.cost) > limit.limit
     }
+}
 
-    /// No send is in a history twice.
-    fn histories<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
-        for item in items {
-            let Item::Hash(hash) = item else { continue };
-            for (field, packed) in hash.iter().filter(|(field, packed)| is_history(field, packed)) {
-                // Behind the time: id 6, origin 3.
-                let sends: Vec<&[u8]> = packed.chunks_exact(ENTRY).map(|entry| &entry[5..14]).collect();
-                if sends.iter().collect::<BTreeSet<_>>().len() != sends.len() {
-                    self.broken.push(format!("a send is counted twice in the history of {field:?}: {sends:?}"));
-                }
-            }
-        }
+/// Whether a cap that is asked for one intent counts another of the same user.
+pub fn counts(limit: &Limit, sent: &Ask, asked: &Ask) -> bool {
+    match limit.of {
+        Of::Everything => true,
+        Of::Pushes => sent.kind == Kind::Push,
+        Of::Campaign => sent.campaign == asked.campaign,
     }
+}
+
+fn decided_at(envelope: &Value) -> Option<i64> {
+    Some(envelope["decided_at"].as_str().and_then(Time::from_rfc3339)?.millis())
+}
+
+fn tell(world: &World, asks: &Asks) -> Tale {
+    let broker = world.broker.borrow();
+    let cluster = lock(&world.keyspace.cluster);
+    let outs: Vec<&Out> = broker.visible().collect();
+    let approved = || outs.iter().filter(|out| out.to == Destination::Approved);
+    let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
+    let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
+    let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
+    let costly = |out: &&&Out| {
+        asks.get(&(out.intent.partition, out.intent.offset)).is_some_and(|ask| ask.cost > 1 && told(out).counts)
+    };
+    let rebuilds = *world.rebuilds.borrow();
+    let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
+    let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    for (what, times) in [
+        ("approved", approved().count()),
+        ("suppressed", envelopes.len()),
+        ("replays", broker.replays()),
+        ("duplicates", of_reason("duplicate")),
+        ("forgotten", cluster.ledger.by_failover.len()),
+        ("by_day", of_cap("today")),
+        ("by_campaign", of_cap("once")),
+        ("bypassed", approved().filter(|out| !told(out).counts).count()),
+        ("shadowed", approved().filter(|out| told(out).shadow).count()),
+        ("later", approved().filter(|out| told(out).later).count()),
+        ("costly", approved().filter(costly).count()),
+        ("unavailable", of_reason("unavailable")),
+        ("expired", of_reason("expired")),
+        ("too_early", of_reason("too_early")),
+        ("quiet_hours", of_reason("quiet_hours")),
+        ("parked", broker.parked),
+        ("owed_full", size(world.counted(|metrics| metrics.owed_full.get()))),
+        ("rebalances", size(broker.group.rebalances)),
+        ("refunded", cluster.ledger.taken_back.len()),
+        ("names_lost", cluster.names_lost),
+        ("restored", size(rebuilds.restored)),
+        ("rebuilds", rebuilds.done),
+        ("frozen_rebuilds", rebuilds.frozen),
+        ("wrong_clock", size(world.env.time().refused.load(Relaxed))),
+    ] {
+        tale.count(what, times);
+    }
+    let troubles = RetryCause::ALL.iter();
+    tale.troubles = troubles.map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect();
+    tale
+}
+
+/// Marks of a user and id.
+pub fn of_id(marks: &BTreeSet<Mark>, field: &[u8], id: IdHash) -> bool {
+    marks.iter().any(|(of, _, known)| of == field && *known == id)
 }

@@ -8,20 +8,16 @@ use std::{
 use redis::Value;
 
 use super::{
-    commands,
+    commands::{self, Change, Effects},
     env::Env,
+    ledger::{Ledger, Writer},
     script::{self, Data, Item, error},
 };
 
-/// Bytes of an entry in a history.
-pub const ENTRY: usize = 20;
 const FIRST_PORT: u16 = 7000;
 const SLOTS: u16 = 16_384;
 /// More than the clock of a worker is ever off: two that are wrong do not agree.
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
-
-/// An entry somewhere: the user's field and the entry's bytes.
-pub type Sent = (Vec<u8>, Vec<u8>);
 
 /// A primary and its replica: nodes 2g and 2g + 1.
 pub struct Group {
@@ -31,8 +27,8 @@ pub struct Group {
     log: VecDeque<(Duration, Vec<u8>, Option<Item>)>,
     /// The replica hears nothing before this.
     pub deaf_until: Duration,
-    /// What it held when it was wiped.
-    pub wiped: Option<Data>,
+    /// It has lost its data, and not all of it is back.
+    pub wiped: bool,
 }
 
 /// One server.
@@ -54,14 +50,18 @@ pub struct Cluster {
     owners: BTreeMap<u16, usize>,
     /// Slots on their way, and where to.
     pub moving: BTreeMap<u16, usize>,
+    /// When keys expire, where they do.
+    expiries: BTreeMap<Vec<u8>, Duration>,
     /// The group whose nodes have a wrong clock: one of three must stop nobody.
     pub wrong_clock: Option<usize>,
-    /// All entries that were ever written.
-    pub ever: BTreeSet<Sent>,
-    /// Entries that a failover, or a restore, did not bring back.
-    pub forgotten_by_failover: BTreeSet<Sent>,
-    pub forgotten_by_restore: BTreeSet<Sent>,
+    pub ledger: Ledger,
+    /// Failovers that lost names.
+    pub names_lost: usize,
 }
+
+/// The slot of the names and the tables: that of the hash tag `{weir}`, the default prefix.
+pub const NAMES: u16 = 3_236;
+const NAME_TABLES: [&[u8]; 2] = [b"weir:{weir}:campaigns", b"weir:{weir}:kinds"];
 
 pub fn slot_of(key: &[u8]) -> u16 {
     let open = key.iter().position(|byte| *byte == b'{');
@@ -80,21 +80,6 @@ pub fn node_at(port: u16) -> usize {
     usize::from(port - FIRST_PORT)
 }
 
-/// Whether this is a user's history: fields of users, who are numbers here, are numbers; and so are those of the campaigns'
-/// names, which are short.
-pub fn is_history(field: &[u8], packed: &[u8]) -> bool {
-    field.iter().all(u8::is_ascii_digit) && packed.len() >= ENTRY
-}
-
-/// The entries in the histories of a hash.
-fn entries(item: Option<&Item>) -> BTreeSet<Sent> {
-    let Some(Item::Hash(hash)) = item else { return BTreeSet::new() };
-    hash.iter()
-        .filter(|(field, packed)| is_history(field, packed))
-        .flat_map(|(field, packed)| packed.chunks_exact(ENTRY).map(|entry| (field.clone(), entry.to_vec())))
-        .collect()
-}
-
 impl Cluster {
     /// So many groups, and who has these slots in turn.
     pub fn new(env: &Env, groups: usize, slots: impl IntoIterator<Item = u16>) -> Self {
@@ -103,7 +88,7 @@ impl Cluster {
             replica_data: Data::new(),
             log: VecDeque::new(),
             deaf_until: Duration::ZERO,
-            wiped: None,
+            wiped: false,
         };
         Self {
             env: env.clone(),
@@ -111,10 +96,10 @@ impl Cluster {
             nodes: (0..2 * groups).map(|_| Node::default()).collect(),
             owners: slots.into_iter().zip((0..groups).cycle()).collect(),
             moving: BTreeMap::new(),
+            expiries: BTreeMap::new(),
             wrong_clock: None,
-            ever: BTreeSet::new(),
-            forgotten_by_failover: BTreeSet::new(),
-            forgotten_by_restore: BTreeSet::new(),
+            ledger: Ledger::default(),
+            names_lost: 0,
         }
     }
 
@@ -132,6 +117,11 @@ impl Cluster {
 
     pub fn owner(&self, slot: u16) -> usize {
         self.owners.get(&slot).copied().unwrap_or(0)
+    }
+
+    /// What a key holds, wherever it is.
+    pub fn key(&self, key: &[u8]) -> Option<&Item> {
+        self.groups.iter().find_map(|group| self.nodes[group.primary].data.get(key))
     }
 
     /// All keys, wherever they are.
@@ -152,6 +142,7 @@ impl Cluster {
     /// Runs one command on a node. `asking`: ASKING came right before.
     pub fn execute(&mut self, node: usize, args: &[Vec<u8>], asking: bool) -> Value {
         let now = self.env.passed();
+        self.expire(now);
         if let Some((error_text, until)) = self.nodes[node].refuses
             && now < until
         {
@@ -159,7 +150,6 @@ impl Cluster {
         }
         match args[0].to_ascii_uppercase().as_slice() {
             b"PING" => return Value::SimpleString("PONG".to_owned()),
-            b"TIME" => return self.time(node),
             b"CLUSTER" => return self.cluster_slots(),
             b"INFO" => return Value::BulkString(b"maxmemory_policy:noeviction\r\n".to_vec()),
             b"CONFIG" => {
@@ -178,38 +168,67 @@ impl Cluster {
             }
             _ => {}
         }
-        let script = args[0].eq_ignore_ascii_case(b"EVALSHA");
-        let keys = if script {
-            let count: usize = str::from_utf8(&args[2]).unwrap().parse().unwrap();
-            &args[3..3 + count]
-        } else {
-            &args[1..2]
+        let mut effects = Effects::at(self.clock_ms(node));
+        let name = args[0].to_ascii_uppercase();
+        let script = name == b"EVALSHA";
+        let keys = match name.as_slice() {
+            b"EVALSHA" => {
+                let count: usize = str::from_utf8(&args[2]).unwrap().parse().unwrap();
+                &args[3..3 + count]
+            }
+            b"TIME" => return commands::simple(args, &mut Data::new(), &mut effects),
+            b"DEL" => &args[1..],
+            _ => &args[1..2],
         };
         if let Err(redirect) = self.serves(node, keys, asking) {
             return redirect;
         }
         let mut data = std::mem::take(&mut self.nodes[node].data);
-        let (reply, written) = if script {
+        let (reply, writer) = if script {
             let sha = String::from_utf8_lossy(&args[1]).into_owned();
             match self.nodes[node].scripts.get(&sha) {
-                None => (error("NOSCRIPT No matching script. Please use EVAL."), Vec::new()),
-                Some(source) => script::run(source, keys, &args[3 + keys.len()..], &mut data),
+                None => (error("NOSCRIPT No matching script. Please use EVAL."), Writer::Other),
+                Some(source) => {
+                    let reply = script::run(source, keys, &args[3 + keys.len()..], &mut data, &mut effects);
+                    (reply, Writer::of_script(source))
+                }
             }
         } else {
-            let mut written = Vec::new();
-            (commands::simple(args, &mut data, &mut written), written)
+            (commands::simple(args, &mut data, &mut effects), Writer::Plain)
         };
         self.nodes[node].data = data;
-        self.replicate(node, written);
+        self.note_expiries(&effects);
+        self.replicate(node, writer, &effects.changes);
         reply
     }
 
+    fn note_expiries(&mut self, effects: &Effects) {
+        for change in &effects.changes {
+            self.expiries.remove(&change.key);
+        }
+        let now = self.env.passed();
+        let expiries = effects.expiries.iter().map(|(key, ms)| (key.clone(), now + Duration::from_millis(*ms)));
+        self.expiries.extend(expiries);
+    }
+
+    fn expire(&mut self, now: Duration) {
+        let due: Vec<Vec<u8>> =
+            self.expiries.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.expiries.remove(&key);
+            for node in &mut self.nodes {
+                node.data.remove(&key);
+            }
+            for group in &mut self.groups {
+                group.replica_data.remove(&key);
+            }
+        }
+    }
+
     /// What the node's clock shows: the true time, but of one that is wrong.
-    fn time(&self, node: usize) -> Value {
+    fn clock_ms(&self, node: usize) -> i64 {
         let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
-        let now_ms = self.env.time().wall_ms() + off_ms;
-        let text = |number: i64| Value::BulkString(number.to_string().into_bytes());
-        Value::Array(vec![text(now_ms / 1000), text(now_ms % 1000 * 1000)])
+        self.env.time().wall_ms() + off_ms
     }
 
     /// Whether a node answers for these keys, or where it sends the client.
@@ -249,21 +268,17 @@ impl Cluster {
     }
 
     /// Sends what was written on its way to the replica.
-    fn replicate(&mut self, node: usize, written: Vec<Vec<u8>>) {
-        let group = self.group_of(node);
+    fn replicate(&mut self, node: usize, writer: Writer, changes: &[Change]) {
         let now = self.env.passed();
-        for key in written {
-            let item = self.nodes[node].data.get(&key).cloned();
-            for entry in entries(item.as_ref()) {
-                // What was forgotten may be recorded again, at the same time even: a batch has one clock.
-                self.forgotten_by_failover.remove(&entry);
-                self.forgotten_by_restore.remove(&entry);
-                self.ever.insert(entry);
-            }
-            let group = &mut self.groups[group];
+        changes.iter().for_each(|change| self.ledger.write(now, writer, change));
+        let keys: BTreeSet<&Vec<u8>> = changes.iter().map(|change| &change.key).collect();
+        let group = self.group_of(node);
+        let group = &mut self.groups[group];
+        for key in keys {
+            let item = self.nodes[node].data.get(key).cloned();
             let before = group.log.back().map_or(Duration::ZERO, |(at, ..)| *at);
             let at = (now + self.env.millis(0, 20)).max(group.deaf_until).max(before);
-            group.log.push_back((at, key, item));
+            group.log.push_back((at, key.clone(), item));
         }
     }
 
@@ -292,10 +307,9 @@ impl Cluster {
         let behind: BTreeSet<Vec<u8>> = self.groups[group].log.drain(..).map(|(_, key, _)| key).collect();
         let mut lost = 0;
         for key in &behind {
-            let kept = entries(self.groups[group].replica_data.get(key));
-            for entry in entries(self.nodes[old].data.get(key)).difference(&kept) {
-                lost += usize::from(self.forgotten_by_failover.insert(entry.clone()));
-            }
+            let (had, kept) = (self.nodes[old].data.get(key), self.groups[group].replica_data.get(key));
+            lost += self.ledger.fails_over(now, had, kept);
+            self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
             .note(|| format!("redis group {group} fails over from node {old} to {new}: {lost} entries are forgotten"));
@@ -318,47 +332,17 @@ impl Cluster {
         node.refuses = Some(("LOADING Redis is loading the dataset in memory", now + away));
         if keeps == Keeps::Nothing {
             let data = std::mem::take(&mut node.data);
+            data.values().for_each(|item| self.ledger.wiped(item));
             let group = &mut self.groups[group];
             group.replica_data.clear();
             group.log.clear();
-            group.wiped = Some(data);
+            group.wiped = true;
         }
     }
 
     pub fn forget_scripts(&mut self, group: usize) {
         let primary = self.primary(group);
         self.nodes[primary].scripts.clear();
-    }
-
-    /// What `weir rebuild` does: brings back the entries that `is_sent` says went out, and then the epochs.
-    pub fn rebuild(&mut self, group: usize, is_sent: impl Fn(&Sent) -> bool) {
-        let Some(wiped) = self.groups[group].wiped.take() else { return };
-        self.env.note(|| format!("redis group {group} is rebuilt"));
-        let mut kept = Data::new();
-        for (key, item) in wiped {
-            let sent: BTreeSet<Sent> = entries(Some(&item)).into_iter().filter(|sent| is_sent(sent)).collect();
-            let gone = entries(Some(&item)).into_iter().filter(|entry| !sent.contains(entry));
-            self.forgotten_by_restore.extend(gone);
-            let item = match item {
-                Item::Hash(hash) => Item::Hash(
-                    hash.into_iter()
-                        .map(|(field, packed)| {
-                            if !is_history(&field, &packed) {
-                                return (field, packed);
-                            }
-                            let is_kept = |entry: &&[u8]| sent.contains(&(field.clone(), entry.to_vec()));
-                            let entries = packed.chunks_exact(ENTRY);
-                            let other_costs = entries.remainder();
-                            let kept = entries.filter(is_kept).flatten().chain(other_costs).copied().collect();
-                            (field, kept)
-                        })
-                        .collect(),
-                ),
-                text @ Item::Text(_) => text,
-            };
-            kept.insert(key, item);
-        }
-        self.put(kept);
     }
 
     /// Moves the next key of a slot on its way; the slot changes hands when none is left.

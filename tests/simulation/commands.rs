@@ -1,8 +1,46 @@
 //! The few commands that weir sends, on the keys of one node.
 
+use std::collections::BTreeMap;
+
 use redis::Value;
 
 use super::script::{Data, Item, error};
+
+/// What a write did to a field of a hash, or to a text.
+#[derive(Debug)]
+pub struct Change {
+    pub key: Vec<u8>,
+    pub field: Vec<u8>,
+    pub old: Option<Vec<u8>>,
+    pub new: Option<Vec<u8>>,
+}
+
+/// What a command or a script has done beside its reply; and the time by the node's clock.
+#[derive(Debug, Default)]
+pub struct Effects {
+    pub now_ms: i64,
+    pub changes: Vec<Change>,
+    /// Keys that are to expire after so many milliseconds, within the run.
+    pub expiries: Vec<(Vec<u8>, u64)>,
+}
+
+impl Effects {
+    pub fn at(now_ms: i64) -> Self {
+        Self { now_ms, ..Self::default() }
+    }
+
+    fn expire(&mut self, key: &[u8], ms: &[u8]) {
+        const LONGEST_RUN_MS: u64 = 3_600_000;
+        let ms: u64 = str::from_utf8(ms).unwrap().parse().unwrap();
+        if ms < LONGEST_RUN_MS {
+            self.expiries.push((key.to_vec(), ms));
+        }
+    }
+
+    fn note(&mut self, key: &[u8], field: &[u8], old: Option<Vec<u8>>, new: Option<Vec<u8>>) {
+        self.changes.push(Change { key: key.to_vec(), field: field.to_vec(), old, new });
+    }
+}
 
 fn bulk(bytes: impl Into<Vec<u8>>) -> Value {
     Value::BulkString(bytes.into())
@@ -16,23 +54,33 @@ fn number(count: usize) -> Value {
     Value::Int(i64::try_from(count).unwrap())
 }
 
-/// Runs a command on keys, whoever sends it. Keys that it writes are added to `written`.
-pub fn simple(args: &[Vec<u8>], data: &mut Data, written: &mut Vec<Vec<u8>>) -> Value {
+fn of_another_kind() -> Value {
+    error("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
+
+fn pairs(hash: &BTreeMap<Vec<u8>, Vec<u8>>) -> Value {
+    Value::Array(hash.iter().flat_map(|(field, value)| [bulk(field.clone()), bulk(value.clone())]).collect())
+}
+
+/// Runs a command on keys, whoever sends it.
+pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     let name = args[0].to_ascii_uppercase();
-    let Some(key) = args.get(1).cloned() else { return error("ERR wrong number of arguments") };
-    match (name.as_slice(), data.get_mut(&key)) {
+    if name == b"TIME" {
+        let (seconds, ms) = (effects.now_ms.div_euclid(1000), effects.now_ms.rem_euclid(1000));
+        return Value::Array(vec![bulk(seconds.to_string()), bulk((1000 * ms).to_string())]);
+    }
+    let Some(key) = args.get(1) else { return error("ERR wrong number of arguments") };
+    match (name.as_slice(), data.get(key)) {
         (b"GET", Some(Item::Text(text))) => bulk(text.clone()),
-        (b"SET", found) => {
-            if found.is_some() && args.iter().skip(3).any(|arg| arg == b"NX") {
-                return Value::Nil;
-            }
-            written.push(key.clone());
-            data.insert(key, Item::Text(args[2].clone()));
-            Value::Okay
-        }
         (b"INFO", _) => bulk("# Replication\r\nconnected_slaves:1\r\n"),
+        (b"GET" | b"HGET", None) => Value::Nil,
         (b"EXISTS", found) => number(usize::from(found.is_some())),
-        (b"PEXPIRE", found) => number(usize::from(found.is_some())),
+        (b"PEXPIRE", found) => {
+            if found.is_some() {
+                effects.expire(key, &args[2]);
+            }
+            number(usize::from(found.is_some()))
+        }
         (b"HGET", Some(Item::Hash(hash))) => optional(hash.get(&args[2])),
         (b"HLEN", Some(Item::Hash(hash))) => number(hash.len()),
         (b"HLEN", None) => number(0),
@@ -40,17 +88,46 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, written: &mut Vec<Vec<u8>>) -> 
             Value::Array(args[2..].iter().map(|field| optional(hash.get(field))).collect())
         }
         (b"HMGET", None) => Value::Array(args[2..].iter().map(|_| Value::Nil).collect()),
-        (b"HGETALL", Some(Item::Hash(hash))) => {
-            Value::Array(hash.iter().flat_map(|(field, value)| [bulk(field.clone()), bulk(value.clone())]).collect())
-        }
+        (b"HGETALL", Some(Item::Hash(hash))) => pairs(hash),
         (b"HGETALL", None) => Value::Array(Vec::new()),
-        (b"GET" | b"HGET", None) => Value::Nil,
-        (b"HSET" | b"HSETNX", found) => {
-            if let Some(Item::Text(_)) = found {
-                return error("WRONGTYPE Operation against a key holding the wrong kind of value");
+        (b"HKEYS", Some(Item::Hash(hash))) => Value::Array(hash.keys().map(|field| bulk(field.clone())).collect()),
+        (b"HKEYS", None) => Value::Array(Vec::new()),
+        (b"SET" | b"DEL" | b"HSET" | b"HSETNX" | b"HDEL", _) => writing(&name, args, data, effects),
+        (_, Some(Item::Text(_) | Item::Hash(_))) => of_another_kind(),
+        (_, None) => error(&format!("ERR the simulation does not know {}", String::from_utf8_lossy(&name))),
+    }
+}
+
+fn writing(name: &[u8], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
+    let key = &args[1];
+    match (name, data.get_mut(key)) {
+        (b"SET", Some(_)) if args.iter().skip(3).any(|arg| arg == b"NX") => Value::Nil,
+        (b"SET", _) => {
+            effects.note(key, b"", None, Some(args[2].clone()));
+            data.insert(key.clone(), Item::Text(args[2].clone()));
+            if let Some([_, ms]) = args[3..].windows(2).find(|pair| pair[0].eq_ignore_ascii_case(b"PX")) {
+                effects.expire(key, ms);
             }
-            written.push(key.clone());
-            let Item::Hash(hash) = data.entry(key).or_insert_with(|| Item::Hash(Default::default())) else {
+            Value::Okay
+        }
+        (b"DEL", _) => number(args[1..].iter().map(|key| usize::from(delete(key, data, effects))).sum()),
+        (b"HDEL", None) => number(0),
+        (b"HDEL", Some(Item::Hash(hash))) => {
+            let mut gone = 0;
+            for field in &args[2..] {
+                if let Some(old) = hash.remove(field) {
+                    effects.note(key, field, Some(old), None);
+                    gone += 1;
+                }
+            }
+            if hash.is_empty() {
+                data.remove(key);
+            }
+            number(gone)
+        }
+        (_, Some(Item::Text(_))) => of_another_kind(),
+        (_, Some(Item::Hash(_)) | None) => {
+            let Item::Hash(hash) = data.entry(key.clone()).or_insert_with(|| Item::Hash(BTreeMap::new())) else {
                 unreachable!("seen above")
             };
             let mut new = 0;
@@ -58,13 +135,22 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, written: &mut Vec<Vec<u8>>) -> 
                 if name == b"HSETNX" && hash.contains_key(&pair[0]) {
                     continue;
                 }
-                new += usize::from(hash.insert(pair[0].clone(), pair[1].clone()).is_none());
+                let old = hash.insert(pair[0].clone(), pair[1].clone());
+                new += usize::from(old.is_none());
+                effects.note(key, &pair[0], old, Some(pair[1].clone()));
             }
             number(new)
         }
-        (_, Some(Item::Text(_) | Item::Hash(_))) => {
-            error("WRONGTYPE Operation against a key holding the wrong kind of value")
-        }
-        (_, None) => error(&format!("ERR the simulation does not know {}", String::from_utf8_lossy(&name))),
     }
+}
+
+fn delete(key: &[u8], data: &mut Data, effects: &mut Effects) -> bool {
+    match data.remove(key) {
+        None => return false,
+        Some(Item::Text(text)) => effects.note(key, b"", Some(text), None),
+        Some(Item::Hash(hash)) => {
+            hash.into_iter().for_each(|(field, value)| effects.note(key, &field, Some(value), None));
+        }
+    }
+    true
 }

@@ -12,7 +12,6 @@ use weir::edge::redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
 use super::{
     cluster::{Cluster, node_at},
     env::{Env, lock},
-    script,
 };
 
 pub type SharedCluster = Arc<Mutex<Cluster>>;
@@ -79,15 +78,12 @@ impl SimLink {
         }
         let mut asking = false;
         let mut replies = Vec::with_capacity(commands.len());
-        script::set_clock(self.env.time().wall_ms());
         for command in commands.iter().take(most) {
             if command[0] == b"ASKING" {
                 asking = true;
                 replies.push(Value::Okay);
             } else if command[0] == b"WAIT" {
                 replies.push(Value::Int(0));
-            } else if command[0] == b"TIME" {
-                replies.push(script::time());
             } else {
                 replies.push(cluster.execute(self.node, command, asking));
                 asking = false;

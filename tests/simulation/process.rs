@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use weir::worker::owing::Owing;
+
 use super::{
     broker::Broker,
     env::Env,
@@ -22,37 +24,65 @@ pub struct Process {
     /// Its place among the instances, which names its transactional ids.
     pub instance: usize,
     env: Env,
-    broker: Shared,
+    /// Of the intents, and of the refunds.
+    brokers: [Shared; 2],
     dead: Cell<bool>,
     frozen: Cell<bool>,
     awaits: Cell<u64>,
-    /// It dies at this await.
+    /// It dies, or is frozen, at this await.
     dies_at: Cell<u64>,
+    freezes_at: Cell<u64>,
     wakers: RefCell<Vec<Waker>>,
-    /// When it went on the last time.
-    pub thawed_at: Cell<Duration>,
+    /// From when until when it was frozen.
+    pub freezes: RefCell<Vec<(Duration, Duration)>>,
+    frozen_at: Cell<Duration>,
     pub clock: WorkerClock,
+    /// The shards that its lanes owe sends to.
+    pub owing: Arc<Owing>,
 }
 
 impl Process {
-    pub fn new(number: u64, instance: usize, env: &Env, broker: &Shared, off_ms: Arc<AtomicI64>) -> Rc<Self> {
+    pub fn new(number: u64, instance: usize, env: &Env, brokers: [Shared; 2], off_ms: Arc<AtomicI64>) -> Rc<Self> {
         Rc::new(Self {
             number,
             instance,
             env: env.clone(),
-            broker: Rc::clone(broker),
+            brokers,
             dead: Cell::new(false),
             frozen: Cell::new(false),
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
+            freezes_at: Cell::new(u64::MAX),
             wakers: RefCell::default(),
-            thawed_at: Cell::new(Duration::ZERO),
+            freezes: RefCell::default(),
+            frozen_at: Cell::new(Duration::ZERO),
             clock: WorkerClock::new(MachineClock { time: Arc::clone(env.time()), off_ms }),
+            owing: Arc::default(),
         })
     }
 
     pub fn is_dead(&self) -> bool {
         self.dead.get()
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.get()
+    }
+
+    /// When it went on the last time.
+    pub fn thawed_at(&self) -> Duration {
+        self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
+    }
+
+    /// Is frozen at the n-th await from now.
+    pub fn freeze_in(&self, awaits: u64) {
+        self.freezes_at.set(self.awaits.get() + awaits);
+    }
+
+    fn silence(&self, since: Option<Duration>) {
+        for broker in &self.brokers {
+            broker.borrow_mut().group.silence(self.number, since);
+        }
     }
 
     /// Dies at the n-th await from now.
@@ -65,22 +95,23 @@ impl Process {
             return;
         }
         self.env.note(|| format!("process {} dies at await {}", self.number, self.awaits.get()));
-        self.broker.borrow_mut().group.silence(self.number, Some(self.env.passed()));
+        self.silence(Some(self.env.passed()));
         self.wake();
     }
 
     pub fn freeze(&self) {
         if !self.dead.get() && !self.frozen.replace(true) {
             self.env.note(|| format!("process {} is frozen", self.number));
-            self.broker.borrow_mut().group.silence(self.number, Some(self.env.passed()));
+            self.frozen_at.set(self.env.passed());
+            self.silence(Some(self.env.passed()));
         }
     }
 
     pub fn thaw(&self) {
         if !self.dead.get() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
-            self.thawed_at.set(self.env.passed());
-            self.broker.borrow_mut().group.silence(self.number, None);
+            self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));
+            self.silence(None);
             self.wake();
         }
     }
@@ -109,6 +140,10 @@ impl<F: Future> Future for Running<F> {
         process.awaits.set(process.awaits.get() + 1);
         if process.awaits.get() >= process.dies_at.get() {
             process.kill();
+        }
+        if process.awaits.get() >= process.freezes_at.get() {
+            process.freezes_at.set(u64::MAX);
+            process.freeze();
         }
         if process.dead.get() {
             self.work = None;

@@ -3,7 +3,10 @@
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
-    sync::{Arc, atomic::AtomicI64},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -21,21 +24,29 @@ use weir::{
 
 use super::{
     broker::Broker,
-    chaos,
-    check::{self, Tale},
+    chaos, check,
     env::{Env, Tracing},
     process::{Process, Shared},
-    sabotage::Sabotage,
+    rebuild::{self, Rebuilds},
+    refunds::{self, Refunded},
+    rules::{self, Setting},
+    sabotage::{Sabotage, counted},
     sink::SimSink,
     source::SimSource,
     store::{self, Keyspace, Made},
+    tale::Tale,
     time::{Virtual, WorkerClock},
-    workload::{self, Setting},
+    workload,
 };
 
 /// After the last fault everything must be done within this.
+/// Numbers of processes from here on are those of operators.
+const OPERATORS: u64 = 1 << 32;
 const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
-const DRAIN: Duration = Duration::from_secs(20);
+pub const DRAIN: Duration = Duration::from_secs(20);
+
+/// And rebuilds, which wait for long, by this time.
+const REBUILT_BY: Duration = Duration::from_secs(900);
 
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -54,18 +65,27 @@ pub struct Outcome {
 pub struct World {
     pub env: Env,
     pub broker: Shared,
+    /// The broker of the refunds: a group, producers and offsets of its own.
+    pub refunds: Shared,
+    pub refunded: RefCell<Refunded>,
+    pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
     pub desk: Desk,
     pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
+    /// All there ever were.
+    pub all_processes: RefCell<Vec<Rc<Process>>>,
     /// A second process with the name of a living one was started: one of them is to be fenced.
     pub twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
     /// The processes' word to stop in order, by instance.
     pub stops: RefCell<Vec<CancellationToken>>,
     next_process: Cell<u64>,
+    next_lane: Cell<u64>,
     pub lanes: usize,
     pub clocks: Vec<Arc<AtomicI64>>,
+    /// Since when the clock of an instance has been off by so much.
+    pub clock_changes: RefCell<Vec<(usize, Duration, i64)>>,
     /// Figures of each lane that was started, with its process.
     lanes_metrics: RefCell<Vec<(Rc<Process>, Arc<Metrics>)>>,
 }
@@ -90,12 +110,18 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
 async fn play(env: Env, made: Made) -> Outcome {
     let setting = Setting::draw(&env);
     env.note(|| format!("{setting:?}"));
-    let (intents, asks) = workload::intents(&env);
+    let (intents, asks) = workload::intents(&env, &setting);
     let instances = 1 + env.index(3);
     let world = Rc::new(World {
         broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
+        refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
+        refunded: RefCell::default(),
+        rebuilds: RefCell::default(),
+        all_processes: RefCell::default(),
+        clock_changes: RefCell::default(),
+        next_lane: Cell::new(0),
         keyspace: Keyspace::new(&env, &setting, made),
-        desk: workload::desk(&setting),
+        desk: rules::desk(&setting),
         setting,
         lanes_metrics: RefCell::default(),
         processes: RefCell::default(),
@@ -110,14 +136,21 @@ async fn play(env: Env, made: Made) -> Outcome {
     for instance in 0..instances {
         spawn_local(Rc::clone(&world).keep_up(instance));
     }
+    spawn_local(refunds::refund(Rc::clone(&world)));
+    spawn_local(rebuild::operate(Rc::clone(&world)));
     chaos::reign(&world).await;
-    let calm_at = env.passed();
-    while !(world.broker.borrow_mut().is_drained() && world.owed() == 0) {
+    let mut calm_at = env.passed();
+    while !world.is_done() {
+        if world.rebuilds.borrow().under_way > 0 && env.passed() < REBUILT_BY {
+            calm_at = env.passed();
+        }
         if env.passed() > calm_at + RECOVERED_WITHIN {
             let committed = world.broker.borrow().committed.clone();
             world.broken.borrow_mut().push(format!(
-                "P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}, owed {}",
-                world.owed()
+                "P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}, owed {}, {:?}, whole {}",
+                world.owed(),
+                world.rebuilds.borrow(),
+                world.keyspace.is_whole()
             ));
             break;
         }
@@ -126,10 +159,20 @@ async fn play(env: Env, made: Made) -> Outcome {
     let recovered_in = env.passed() - calm_at;
     let mut broken = world.broken.take();
     let tale = check::check(&world, &asks, &mut broken);
+    let broken = counted(env.sabotage(), broken);
     Outcome { broken, trace: env.take_trace(), recovered_in, tale }
 }
 
 impl World {
+    /// Whether all is decided, recorded, taken back and restored.
+    fn is_done(&self) -> bool {
+        self.broker.borrow_mut().is_drained()
+            && self.refunds.borrow_mut().is_drained()
+            && self.owed() == 0
+            && self.keyspace.is_whole()
+            && self.rebuilds.borrow().under_way == 0
+    }
+
     /// Sends that living lanes have yet to record.
     fn owed(&self) -> i64 {
         let lanes = self.lanes_metrics.borrow();
@@ -150,10 +193,31 @@ impl World {
         let number = self.next_process.get();
         self.next_process.set(number + 1);
         let clock = Arc::clone(&self.clocks[instance]);
-        let process = Process::new(number, instance, &self.env, &self.broker, clock);
+        let brokers = [Rc::clone(&self.broker), Rc::clone(&self.refunds)];
+        let process = Process::new(number, instance, &self.env, brokers, clock);
         self.env.note(|| format!("process {number} starts as instance {instance}"));
         self.processes.borrow_mut().push(Rc::clone(&process));
+        self.all_processes.borrow_mut().push(Rc::clone(&process));
         process
+    }
+
+    /// Where an operator's command runs: a machine whose clock is right.
+    pub fn operator(&self) -> Rc<Process> {
+        let number = OPERATORS + self.rebuilds.borrow().begun;
+        self.rebuilds.borrow_mut().begun += 1;
+        let brokers = [Rc::clone(&self.broker), Rc::clone(&self.refunds)];
+        Process::new(number, usize::MAX, &self.env, brokers, Arc::default())
+    }
+
+    /// From now on the clock of an instance is off by so many milliseconds.
+    pub fn set_clock(&self, instance: usize, off_ms: i64) {
+        self.env.note(|| format!("the clock of instance {instance} is off by {off_ms} ms"));
+        self.clocks[instance].store(off_ms, Relaxed);
+        self.clock_changes.borrow_mut().push((instance, self.env.passed(), off_ms));
+    }
+
+    pub fn next_lane(&self) -> u64 {
+        self.next_lane.replace(self.next_lane.get() + 1)
     }
 
     /// What systemd or Kubernetes does: an instance that ended is started again.
@@ -186,12 +250,19 @@ impl World {
             }
         };
         spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
-        let lanes: Vec<_> = (0..self.lanes).map(|lane| spawn_local(process.run(one(lane)))).collect();
+        let mut lanes: Vec<_> = (0..self.lanes).map(|lane| spawn_local(process.run(one(lane)))).collect();
+        let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone());
+        let ending = stop.clone();
+        lanes.push(spawn_local(process.run(async move {
+            let end = refunds.await;
+            ending.cancel();
+            end
+        })));
         for lane in lanes {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
                 // A worker that is fenced ends; so may one whose own late request did it.
-                let fenced = self.twins.get() || self.broker.borrow().late > 0;
+                let fenced = self.twins.get() || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
                 if !(fenced && message.contains("took over")) {
                     self.broken.borrow_mut().push(format!("a lane ended: {message}"));
                 }
@@ -204,7 +275,7 @@ impl World {
     async fn drained(&self, process: &Process) {
         let began = self.env.passed();
         loop {
-            let left = (process.thawed_at.get().max(began) + DRAIN).saturating_sub(self.env.passed());
+            let left = (process.thawed_at().max(began) + DRAIN).saturating_sub(self.env.passed());
             if left.is_zero() {
                 return;
             }
@@ -215,10 +286,11 @@ impl World {
     async fn lane(self: Rc<Self>, process: Rc<Process>, lane: usize, stop: CancellationToken) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
+        let number = self.next_lane();
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, process.number),
-            sink: SimSink::new(&self.env, &self.broker, &process, lane),
-            store: self.keyspace.store(&self.env),
+            sink: SimSink::new(&self.env, &self.broker, &process, (lane, number)),
+            store: self.keyspace.store(&self.env, number, &process.clock),
             clock: process.clock.clone(),
             desk: self.desk.clone(),
             settings: LaneSettings {
@@ -227,7 +299,7 @@ impl World {
                 drain: DRAIN,
                 unavailable_after: self.setting.unavailable_after,
                 owed_bytes: self.setting.owed_bytes,
-                owing: Arc::default(),
+                owing: Arc::clone(&process.owing),
             },
             stop: stop.clone(),
             metrics,

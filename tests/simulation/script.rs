@@ -6,6 +6,8 @@ use std::{cell::RefCell, collections::BTreeMap};
 use mlua::{Lua, MultiValue, Table, Value as LuaValue, Variadic};
 use redis::Value;
 
+use super::commands::{self, Effects};
+
 /// What a key holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
@@ -17,41 +19,23 @@ pub enum Item {
 pub type Data = BTreeMap<Vec<u8>, Item>;
 
 thread_local! {
-    /// The keys that the running script sees, and those it wrote.
-    static KEYS: RefCell<(Data, Vec<Vec<u8>>)> = RefCell::default();
+    /// The keys that the running script sees, and what it has done to them.
+    static KEYS: RefCell<(Data, Effects)> = RefCell::default();
     static LUA: Lua = interpreter().expect("Lua starts");
     static COMPILED: RefCell<BTreeMap<String, mlua::Function>> = RefCell::default();
 }
 
 type Bytes = mlua::LuaString;
 
-thread_local! {
-    /// What the clock of all nodes shows, in milliseconds since 1970.
-    static CLOCK_MS: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
-}
-
-/// Sets the clock that `TIME` shows.
-pub fn set_clock(now_ms: i64) {
-    CLOCK_MS.set(now_ms);
-}
-
-/// The reply to `TIME`.
-pub fn time() -> Value {
-    let now_ms = CLOCK_MS.get();
-    let part = |number: i64| Value::BulkString(number.to_string().into_bytes());
-    Value::Array(vec![part(now_ms / 1_000), part(now_ms % 1_000 * 1_000)])
-}
-
-/// Runs a script; gives its reply and the keys it wrote.
-pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data) -> (Value, Vec<Vec<u8>>) {
-    KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), Vec::new()));
+/// Runs a script; gives its reply, and what it has done is in `effects`.
+pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
+    KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), std::mem::take(effects)));
     let reply =
         LUA.with(|lua| call(lua, source, keys, args)).unwrap_or_else(|error| self::error(&format!("ERR {error}")));
     KEYS.with(|cell| {
-        let (after, written) = std::mem::take(&mut *cell.borrow_mut());
-        *data = after;
-        (reply, written)
-    })
+        (*data, *effects) = std::mem::take(&mut *cell.borrow_mut());
+    });
+    reply
 }
 
 /// The script with so little work to a call that the rest is put off soon.
@@ -131,12 +115,9 @@ fn interpreter() -> mlua::Result<Lua> {
 /// `redis.call`.
 fn command(lua: &Lua, args: &[Bytes]) -> mlua::Result<LuaValue> {
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
-    if args[0] == b"TIME" {
-        return to_lua(lua, time());
-    }
     let value = KEYS.with(|cell| {
-        let (data, written) = &mut *cell.borrow_mut();
-        super::commands::simple(&args, data, written)
+        let (data, effects) = &mut *cell.borrow_mut();
+        commands::simple(&args, data, effects)
     });
     to_lua(lua, value)
 }

@@ -1,6 +1,6 @@
 //! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `edge/kafka/producer.rs`.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use tokio::{sync::oneshot, task::spawn_local};
 use weir::worker::{
@@ -9,7 +9,7 @@ use weir::worker::{
 };
 
 use super::{
-    broker::{Broker, End, Intent, Refusal, TRANSACTION_TIMEOUT},
+    broker::{Broker, End, Fetched, Refusal, Submit, TRANSACTION_TIMEOUT},
     env::Env,
     process::{Process, Shared},
     sabotage::Sabotage,
@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_secs(10);
 /// How long a producer waits for what its predecessor left.
 const INIT: Duration = Duration::from_secs(25);
 /// After so long a commit is left behind.
-const WATCHDOG: Duration = Duration::from_secs(45);
+pub const WATCHDOG: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -45,6 +45,8 @@ pub struct SimSink {
     env: Env,
     broker: Shared,
     process: Rc<Process>,
+    /// Tells it from all other lanes of the run.
+    lane: u64,
     id: String,
     producer: Option<Producer>,
     in_flight: Option<(oneshot::Receiver<Done>, Duration)>,
@@ -133,8 +135,8 @@ impl Producer {
         }
     }
 
-    async fn produce(&mut self, outputs: Rc<Vec<(Arc<Intent>, Output)>>) -> Result<(), CommitError> {
-        self.step("produce", move |broker, id, epoch| broker.produce(id, epoch, &outputs)).await
+    async fn produce(&mut self, submit: Submit, outputs: Rc<Vec<(Fetched, Output)>>) -> Result<(), CommitError> {
+        self.step("produce", move |broker, id, epoch| broker.produce((id, epoch), submit, &outputs)).await
     }
 
     async fn offsets(&mut self, offsets: Vec<Progress>, member: (u64, i32)) -> Result<(), CommitError> {
@@ -148,8 +150,8 @@ impl Producer {
         ended
     }
 
-    async fn commit(&mut self, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
-        self.opened = self.env.passed();
+    async fn commit(&mut self, submit: Submit, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
+        self.opened = submit.at;
         self.state = State::Open;
         let Job { records, outputs, mut progress, membership } = job;
         if self.env.sabotage() == Sabotage::ForgetParked {
@@ -160,9 +162,9 @@ impl Producer {
             self.offsets(progress, membership).await?;
             self.end().await?;
             self.state = State::Open;
-            self.produce(outputs).await?;
+            self.produce(submit, outputs).await?;
         } else {
-            self.produce(outputs).await?;
+            self.produce(submit, outputs).await?;
             self.offsets(progress, membership).await?;
         }
         self.end().await?;
@@ -183,10 +185,11 @@ impl Producer {
 }
 
 impl SimSink {
-    pub fn new(env: &Env, broker: &Shared, process: &Rc<Process>, lane: usize) -> Self {
-        let id = format!("weir-{}-{lane}", process.instance);
+    /// A sink of a process for the lane of this place in it, which is `lane` among all of the run.
+    pub fn new(env: &Env, broker: &Shared, process: &Rc<Process>, (place, lane): (usize, u64)) -> Self {
+        let id = format!("weir-{}-{place}", process.instance);
         let (env, broker, process) = (env.clone(), Rc::clone(broker), Rc::clone(process));
-        Self { env, broker, process, id, producer: None, in_flight: None }
+        Self { env, broker, process, lane, id, producer: None, in_flight: None }
     }
 }
 
@@ -194,11 +197,13 @@ impl Sink<Batch, (u64, i32)> for SimSink {
     fn submit(&mut self, job: Job<Batch, (u64, i32)>) {
         assert!(self.in_flight.is_none(), "one batch at a time");
         let (told, done) = oneshot::channel();
-        self.in_flight = Some((done, self.env.passed()));
+        let Process { number: process, instance, .. } = *self.process;
+        let submit = Submit { process, instance, lane: self.lane, at: self.env.passed() };
+        self.in_flight = Some((done, submit.at));
         // Without a producer nobody tells, and `wait` says so.
         let Some(mut producer) = self.producer.take() else { return };
         let committing = self.process.run(async move {
-            let outcome = producer.commit(job).await;
+            let outcome = producer.commit(submit, job).await;
             let _ = told.send((producer, outcome));
         });
         spawn_local(committing);

@@ -7,7 +7,14 @@ use weir::worker::{
     record::{Headers, Progress, ReadBefore, RecordView, Records},
 };
 
-use super::{broker::Intent, env::Env, group::Look, process::Shared, sabotage::Sabotage};
+use super::{
+    broker::{Fetched, Intent},
+    env::Env,
+    group::Look,
+    process::Shared,
+    sabotage::Sabotage,
+    time::wall,
+};
 
 struct NoHeaders;
 
@@ -17,9 +24,9 @@ impl Headers for NoHeaders {
     }
 }
 
-/// Consumed intents.
+/// Consumed records.
 #[derive(Default)]
-pub struct Batch(pub Vec<Arc<Intent>>);
+pub struct Batch(pub Vec<Fetched>);
 
 impl Records for Batch {
     fn len(&self) -> usize {
@@ -27,10 +34,10 @@ impl Records for Batch {
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {
-        let Intent { partition, offset, key, value, .. } = &*self.0[index];
-        let (partition, offset) = (*partition, *offset);
+        let Intent { partition, offset, key, value, at } = &*self.0[index].intent;
+        let (partition, offset, timestamp) = (*partition, *offset, Some(wall(*at)));
         let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
-        RecordView { key, value, partition, offset, timestamp: None, headers: &NoHeaders }
+        RecordView { key, value, partition, offset, timestamp, headers: &NoHeaders }
     }
 }
 
@@ -123,7 +130,7 @@ impl SimSource {
             let there = log[from..].iter().take_while(|intent| intent.at <= now);
             for intent in there.take(most.min(max.saturating_sub(batch.0.len()))) {
                 *position = intent.offset + 1;
-                batch.0.push(Arc::clone(intent));
+                batch.0.push(Fetched { intent: Arc::clone(intent), at: now });
             }
         }
     }
@@ -209,6 +216,9 @@ impl Source for SimSource {
     }
 
     fn read_before(&self) -> ReadBefore {
+        if self.env.sabotage() == Sabotage::GatesBeforeReplays {
+            return ReadBefore::none();
+        }
         let over = self.since + EARLIER_READERS_END;
         if self.env.passed() < over {
             return ReadBefore::All;

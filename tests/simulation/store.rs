@@ -2,8 +2,9 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use weir::{
@@ -14,7 +15,7 @@ use weir::{
         shard::{IdHash, UserHash},
         time::Time,
     },
-    edge::redis::{Birth, NodeClocks, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
+    edge::redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open},
     worker::ports::{Store, StoreError},
 };
 
@@ -22,14 +23,16 @@ use super::{
     cluster::Cluster,
     env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
+    rules::Setting,
     sabotage::Sabotage,
-    script::Data,
-    time::Virtual,
-    workload::Setting,
+    script::{Data, Item},
+    time::{Virtual, WorkerClock},
 };
 
 const GROUPS: usize = 3;
-const SHARDS: u16 = 6;
+pub const SHARDS: u16 = 6;
+/// The topic of the refunds.
+pub const REFUNDS: &str = "refunds";
 /// The constant of this name in src/cli/run.rs.
 const TRIES_WITHOUT_PATIENCE: usize = 2;
 
@@ -60,7 +63,8 @@ async fn make() -> Made {
     let layout = weir::domain::shard::Layout::for_users(SHARDS, 1);
     let mut slots: Vec<u16> =
         (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
-    slots.push(super::cluster::slot_of(b"{weir}"));
+    slots.push(super::cluster::NAMES);
+    assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
     let options = Arc::new(options(&env, &cluster));
     let birth = Birth { epoch: "the epoch".to_owned(), now: Time::default().plus(env.time().wall_ms()) };
@@ -92,7 +96,20 @@ pub struct Keyspace {
     pub put_in: PutIn,
     /// Of all stores together.
     pub stats: Arc<RedisStats>,
+    pub answers: Answers,
 }
+
+/// An answer that a lane was given, and when: true times.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    /// When the store was asked.
+    pub called: Duration,
+    pub at: Duration,
+    pub verdict: Verdict,
+}
+
+/// All answers to a lane about a user's id, in their order.
+pub type Answers = Arc<Mutex<BTreeMap<(u64, UserHash, IdHash), Vec<Answered>>>>;
 
 /// The keyspace that all runs of this thread begin with.
 pub async fn made() -> Made {
@@ -124,6 +141,7 @@ impl Keyspace {
             wait_replicas,
             put_in: Arc::default(),
             stats: Arc::default(),
+            answers: Arc::default(),
         }
     }
 
@@ -132,9 +150,37 @@ impl Keyspace {
         NodeClocks::new(&self.options, &self.stats)
     }
 
-    pub fn store(&self, env: &Env) -> SimStore {
+    /// The store of a lane.
+    pub fn store(&self, env: &Env, lane: u64, clock: &WorkerClock) -> SimStore {
         let store = RedisStore::new(&self.options, &self.stats, &self.opened);
-        SimStore { store, put_in: Arc::clone(&self.put_in), sabotage: env.sabotage() }
+        let (put_in, answers) = (Arc::clone(&self.put_in), Arc::clone(&self.answers));
+        SimStore { env: env.clone(), lane, store, put_in, answers, held: Arc::clone(&clock.held) }
+    }
+
+    /// Where a process takes sends back.
+    pub fn refunds(&self) -> RedisRefunds {
+        RedisRefunds::new(&self.options, &self.stats, &self.opened, REFUNDS)
+    }
+
+    pub fn options(&self) -> &Arc<RedisOptions> {
+        &self.options
+    }
+
+    /// Whether all shards have their history, and the tables are there.
+    pub fn is_whole(&self) -> bool {
+        let cluster = lock(&self.cluster);
+        let keyspace = &self.opened.keyspace;
+        let field = |key: &str, field: &[u8]| match cluster.key(key.as_bytes()) {
+            Some(Item::Hash(hash)) => hash.get(field).cloned(),
+            Some(Item::Text(_)) | None => None,
+        };
+        let Some(epoch) = field(keyspace.meta_key(), b"epoch") else { return false };
+        let tables = [keyspace.kinds_key(), keyspace.campaigns_key()];
+        let shard = |shard: u16| match cluster.key(keyspace.epoch_key(shard).as_bytes()) {
+            Some(Item::Text(text)) => *text == epoch,
+            Some(Item::Hash(_)) | None => false,
+        };
+        tables.into_iter().all(|table| field(table, b"epoch").as_ref() == Some(&epoch)) && (0..SHARDS).all(shard)
     }
 }
 
@@ -142,19 +188,41 @@ impl Keyspace {
 pub type PutIn = Arc<Mutex<BTreeSet<(Vec<u8>, i64, IdHash)>>>;
 
 pub struct SimStore {
+    env: Env,
+    lane: u64,
     store: RedisStore,
     put_in: PutIn,
-    sabotage: Sabotage,
+    answers: Answers,
+    /// See [`WorkerClock`].
+    held: Arc<Mutex<Option<Time>>>,
+}
+
+impl SimStore {
+    fn note(&self, called: Duration, batch: &AdmitBatch<'_>, new: impl Iterator<Item = (usize, Answer)>) {
+        let (mut answers, at) = (lock(&self.answers), self.env.passed());
+        for (place, answer) in new {
+            let ask = &batch.asks[place];
+            let answered = Answered { called, at, verdict: answer.verdict };
+            answers.entry((self.lane, ask.user, ask.id)).or_default().push(answered);
+        }
+    }
 }
 
 impl Store for SimStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let outcome = self.store.admit(batch, answers).await;
-        if outcome.is_err() && self.sabotage == Sabotage::SkipStoreRetry {
+        let (called, open) = (self.env.passed(), answers.to_vec());
+        let mut outcome = self.store.admit(batch, answers).await;
+        if outcome.is_err() && self.env.sabotage() == Sabotage::SkipStoreRetry {
             let through = Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false };
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = Some(through));
-            return Ok(());
+            outcome = Ok(());
         }
+        if self.env.sabotage() == Sabotage::JudgeOnce {
+            let mut held = lock(&self.held);
+            *held = outcome.is_err().then(|| held.unwrap_or(batch.now));
+        }
+        let new = open.iter().zip(&*answers).enumerate().filter(|(_, (before, _))| before.is_none());
+        self.note(called, batch, new.filter_map(|(place, (_, answer))| Some((place, (*answer)?))));
         outcome
     }
 
@@ -167,7 +235,7 @@ impl Store for SimStore {
     }
 
     async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
-        if self.sabotage == Sabotage::ForgetOwed {
+        if self.env.sabotage() == Sabotage::ForgetOwed {
             return Ok(());
         }
         lock(&self.put_in).extend(sends.iter().map(|send| (field_of_hash(send.user), send.at.millis(), send.id)));
@@ -184,11 +252,4 @@ pub fn field_of(user: &str) -> Vec<u8> {
 fn field_of_hash(user: UserHash) -> Vec<u8> {
     let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
     layout.place(user).field.to_bytes()
-}
-
-/// How the checker and the rebuild know an entry again: its time and its intent's id.
-pub fn mark_of(entry: &[u8]) -> (i64, weir::domain::shard::IdHash) {
-    let bytes: &[u8; 20] = entry.try_into().expect("20 bytes");
-    let entry = weir::domain::history::Entry::from_bytes(bytes);
-    (entry.at.millis(), entry.id)
 }

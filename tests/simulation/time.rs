@@ -22,6 +22,16 @@ use weir::{
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;
 
+/// What a clock that is right shows, in milliseconds since 1970, so long after the begin.
+pub fn wall_ms(passed: Duration) -> i64 {
+    BEGIN_MS + i64::try_from(passed.as_millis()).unwrap()
+}
+
+/// The same as weir has it.
+pub fn wall(passed: Duration) -> Time {
+    Time::default().plus(wall_ms(passed))
+}
+
 /// The one clock of a run.
 #[derive(Debug, Default)]
 pub struct Virtual {
@@ -41,7 +51,7 @@ impl Virtual {
 
     /// Milliseconds since 1970, on a clock that is right.
     pub fn wall_ms(&self) -> i64 {
-        BEGIN_MS + i64::try_from(self.passed().as_millis()).unwrap()
+        wall_ms(self.passed())
     }
 
     pub fn sleep(self: &Arc<Self>, wait: Duration) -> Sleep {
@@ -112,12 +122,14 @@ impl Clock for MachineClock {
 pub struct WorkerClock {
     pub machine: MachineClock,
     pub compared: ComparedClock<MachineClock>,
+    /// The planted bug of the clock at the start of an outage: it stands still from then on.
+    pub held: Arc<Mutex<Option<Time>>>,
 }
 
 impl WorkerClock {
     pub fn new(machine: MachineClock) -> Self {
         let compared = ComparedClock::new(machine.clone());
-        Self { machine, compared }
+        Self { machine, compared, held: Arc::default() }
     }
 }
 
@@ -135,6 +147,9 @@ impl Clock for WorkerClock {
     }
 
     fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        if let Some(held) = *self.held.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(held);
+        }
         let decided = self.compared.time_to_decide(appends);
         let is_wrong = self.machine.off_ms.load(Relaxed).abs() > MAX_SKEW_MS;
         let Virtual { refused, trusted, .. } = &*self.machine.time;

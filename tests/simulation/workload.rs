@@ -1,33 +1,19 @@
-//! The intents of a run, and the policy that they are judged by.
+//! The intents of a run, and what each asks for.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    broker::Intent,
+    env::Env,
+    rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
+    time::wall_ms,
 };
 
-use serde_json::json;
-use weir::{
-    domain::{
-        class::Filter,
-        decide::Scope,
-        fields::FieldMap,
-        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, Unavailable},
-        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-        zone::Zone,
-    },
-    worker::{desk::Desk, refresh::Refreshed},
-};
-
-use super::{broker::Intent, env::Env};
-
-pub const TOPIC: &str = "intents";
 pub const PARTITIONS: u64 = 4;
 /// Intents keep coming for so long.
 pub const BUSY: Duration = Duration::from_secs(40);
-/// More users than this are never asked for.
-const USERS: u64 = 28;
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// What an intent is, and so what the policy makes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +40,24 @@ impl Kind {
             _ => Self::Alert,
         }
     }
+
+    fn write(self, value: &mut Value) {
+        match self {
+            Self::Plain => {}
+            Self::Push => value["channel"] = "push".into(),
+            Self::Email => value["channel"] = "email".into(),
+            Self::Receipt => value["category"] = "receipt".into(),
+            Self::Alert => value["category"] = "alert".into(),
+        }
+    }
+}
+
+/// Why an intent's time is not right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shut {
+    Expired,
+    TooEarly,
+    Quiet,
 }
 
 /// What the intent asks for, as the checker needs it.
@@ -62,78 +66,35 @@ pub struct Ask {
     pub id: String,
     pub user: String,
     pub kind: Kind,
+    pub cost: u8,
+    pub campaign: Option<String>,
+    /// The first millisecond at which it must not go out any more.
+    pub expires: Option<i64>,
+    /// The first at which it may.
+    pub not_before: Option<i64>,
+    pub quiet: Option<Quiet>,
 }
 
-/// What a cap looks back over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    /// So many milliseconds.
-    Last(i64),
-    /// The day, in UTC.
-    Day,
-}
-
-impl Over {
-    /// The first millisecond that counts at a time.
-    pub fn first(self, at: i64) -> i64 {
-        match self {
-            Self::Last(length_ms) => at - length_ms + 1,
-            Self::Day => at - at.rem_euclid(DAY_MS),
+impl Ask {
+    /// Whether its time is right when a clock shows this, and why it is not.
+    pub fn shut(&self, clock: i64) -> Option<Shut> {
+        let quiet = || self.quiet.is_some_and(|quiet| quiet.covers(clock, east_of(&self.user)));
+        if self.expires.is_some_and(|expires| clock >= expires) {
+            Some(Shut::Expired)
+        } else if self.not_before.is_some_and(|due| clock < due) {
+            Some(Shut::TooEarly)
+        } else {
+            quiet().then_some(Shut::Quiet)
         }
     }
 }
 
-/// A cap, as the checker needs it.
-#[derive(Debug, Clone, Copy)]
-pub struct Limit {
-    pub name: &'static str,
-    pub over: Over,
-    pub limit: u32,
-    /// Whether only pushes count.
-    pub push: bool,
-}
-
-const fn limit(name: &'static str, over: Over, limit: u32) -> Limit {
-    Limit { name, over, limit, push: false }
-}
-
-/// The caps of who is in no segment. Windows are short, so that sends leave them; a day ends in the middle of each run.
-const DEFAULT: &[Limit] = &[
-    limit("short", Over::Last(8_000), 2),
-    limit("long", Over::Last(60_000), 5),
-    Limit { push: true, ..limit("push", Over::Last(15_000), 1) },
-];
-const FEW: &[Limit] = &[limit("few", Over::Last(5_000), 1), limit("today", Over::Day, 2)];
-
-/// The segments: name, who is in it, and its caps.
-type Rule = (&'static str, fn(u64) -> bool, Option<&'static [Limit]>);
-const SEGMENTS: [Rule; 2] = [("few", |user| user % 4 == 1, Some(FEW)), ("free", |user| user % 8 == 3, None)];
-
-/// What a user is held to, none where nothing is.
-pub fn limits_of(user: &str) -> &'static [Limit] {
-    let user: u64 = user.parse().expect("users are numbers");
-    match SEGMENTS.iter().find(|(_, is_in, _)| is_in(user)) {
-        Some((.., limits)) => limits.unwrap_or_default(),
-        None => DEFAULT,
-    }
-}
-
-/// How a run is set up, beside its intents and faults.
-#[derive(Debug, Clone, Copy)]
-pub struct Setting {
-    pub mode: Mode,
-    pub unavailable_after: Option<Duration>,
-    /// What the sends that a lane owes may take in memory.
-    pub owed_bytes: usize,
-}
-
-impl Setting {
-    pub fn draw(env: &Env) -> Self {
-        Self {
-            mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
-            unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
-            owed_bytes: [600, 1 << 20][env.index(2)],
-        }
+impl Ask {
+    /// The times at which it becomes right or wrong to send it, near the run.
+    pub fn edges(&self) -> Vec<i64> {
+        const HOUR_MS: i64 = 3600 * 1000;
+        let hours = (-2..=2).map(|hours| wall_ms(BUSY) - wall_ms(BUSY) % HOUR_MS + hours * HOUR_MS);
+        hours.chain(self.expires).chain(self.not_before).collect()
     }
 }
 
@@ -142,99 +103,83 @@ pub type Logs = Vec<Vec<Arc<Intent>>>;
 /// What the intent at a partition and offset asks for.
 pub type Asks = BTreeMap<(i32, i64), Ask>;
 
+/// Who an intent is for. Where histories are to be long, most are for few users that no cap holds back.
+fn user_of(env: &Env, setting: &Setting, users: u64) -> u64 {
+    let user = env.below(users);
+    let free = user - user % 8 + 3;
+    if setting.long && env.chance(500) && is_free(free) { free } else { user }
+}
+
+/// When an intent may go out, drawn for one that comes `at`: fields of its value, and what they mean.
+fn time_it(env: &Env, setting: &Setting, at: Duration, value: &mut Value, ask: &mut Ask) {
+    let came = wall_ms(at);
+    let later = |env: &Env, from, to| came + i64::try_from(env.millis(from, to).as_millis()).unwrap();
+    if env.chance(setting.expiring) {
+        let expires = later(env, 500, 9_000);
+        value["expires_at"] = expires.into();
+        ask.expires = Some(expires);
+    }
+    if env.chance(setting.expiring / 8) {
+        let due = later(env, 0, 6_000) - 3_000;
+        value["not_before"] = due.into();
+        ask.not_before = Some(due);
+    }
+    let mut made = came;
+    if env.chance(200) {
+        made -= i64::try_from(env.below(4_000)).unwrap();
+        value["created_at"] = made.into();
+    }
+    if let Some(max_age_ms) = setting.max_age_ms {
+        let too_old = made + max_age_ms + 1;
+        ask.expires = Some(ask.expires.map_or(too_old, |expires| expires.min(too_old)));
+    }
+}
+
 /// The intents of a run, and what each asks for.
-pub fn intents(env: &Env) -> (Logs, Asks) {
+pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
     let users = 4 + env.below(USERS - 4);
     let count = 100 + env.below(200);
+    // New campaigns begin all the time.
+    let pace = 1 + env.below(20);
     let mut logs: Logs = (0..PARTITIONS).map(|_| Vec::new()).collect();
-    let mut asks = BTreeMap::new();
+    let mut asks: Asks = BTreeMap::new();
+    let mut before: Vec<(String, u64)> = Vec::new();
     let mut at = Duration::ZERO;
     for number in 0..count {
         at += env.millis(0, 2 * u64::try_from(BUSY.as_millis()).unwrap() / count);
-        let user = env.below(users);
         // Some sends are asked for twice; a user's intents are in one partition, but not all users'.
-        let id = if env.chance(30) { format!("i-{}", env.below(number + 1)) } else { format!("i-{number}") };
+        let (id, user) = match (env.below(100), before.is_empty()) {
+            (0..2, false) => before[env.index(before.len())].clone(),
+            (2..4, false) => (before[env.index(before.len())].0.clone(), user_of(env, setting, users)),
+            _ => (format!("i-{number}"), user_of(env, setting, users)),
+        };
+        before.push((id.clone(), user));
         let partition = if user == 0 { env.below(PARTITIONS) } else { user % PARTITIONS };
         let kind = Kind::draw(env);
         let mut value = json!({"id": id, "user_id": user});
-        match kind {
-            Kind::Plain => {}
-            Kind::Push => value["channel"] = "push".into(),
-            Kind::Email => {
-                value["channel"] = "email".into();
-                value["campaign"] = format!("c-{}", env.below(5)).into();
-            }
-            Kind::Receipt => value["category"] = "receipt".into(),
-            Kind::Alert => value["category"] = "alert".into(),
+        kind.write(&mut value);
+        let user = user.to_string();
+        let cost = if env.chance(300) { 1 + u8::try_from(env.below(u64::from(setting.most_cost))).unwrap() } else { 1 };
+        if cost > 1 {
+            value["cost"] = cost.into();
         }
+        let campaign = env.chance(500).then(|| format!("c-{}", number / pace + env.below(3)));
+        if let Some(campaign) = &campaign {
+            value["campaign"] = campaign.as_str().into();
+        }
+        if let Some((zone, _)) = zone_of(&user) {
+            value["timezone"] = zone.into();
+        }
+        let quiet = setting.quiet.filter(|quiet| quiet.holds_for(kind == Kind::Email));
+        let mut ask = Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet };
+        time_it(env, setting, at, &mut value, &mut ask);
         let log = &mut logs[usize::try_from(partition).unwrap()];
         // Gaps, as control records and compaction leave them.
         let gap = if env.chance(50) { 3 } else { 0 };
         let offset = log.last().map_or(0, |last| last.offset + 1) + gap;
         let partition = i32::try_from(partition).unwrap();
-        let user = user.to_string();
-        asks.insert((partition, offset), Ask { id, user: user.clone(), kind });
-        log.push(Arc::new(Intent { partition, offset, key: user, value: value.to_string(), at }));
+        log.push(Arc::new(Intent { partition, offset, key: ask.user.clone(), value: value.to_string(), at }));
+        asks.insert((partition, offset), ask);
     }
     (logs, asks)
-}
-
-fn cap(limit: &Limit) -> Cap {
-    let window = match limit.over {
-        Over::Last(length_ms) => CapWindow::Sliding { length_ms, text: format!("{length_ms}ms").into() },
-        Over::Day => CapWindow::Per(Period::Day),
-    };
-    Cap {
-        name: limit.name.into(),
-        limit: limit.limit,
-        window,
-        filter: Arc::new(if limit.push { on_channel("push") } else { Filter::default() }),
-        scope: Scope::Every,
-    }
-}
-
-fn on_channel(name: &str) -> Filter {
-    Filter { channels: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
-}
-
-fn of_category(name: &str) -> Filter {
-    Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
-}
-
-fn policy(setting: &Setting) -> Policy {
-    let caps = |limits: Option<&[Limit]>| {
-        Arc::new(limits.map_or(Caps::Unlimited, |limits| Caps::Limited(limits.iter().map(cap).collect())))
-    };
-    let bypass = |category, counts| Bypass { filter: of_category(category), campaigns: None, counts };
-    Policy {
-        version: "simulated".to_owned(),
-        timezone: Zone::utc(),
-        segments: SEGMENTS.iter().map(|(name, _, limits)| ((*name).to_owned(), caps(*limits))).collect(),
-        default: caps(Some(DEFAULT)),
-        bypass: vec![bypass("receipt", Counts::No), bypass("alert", Counts::Yes)],
-        on_unavailable: vec![
-            OnUnavailable { filter: on_channel("push"), action: Unavailable::Approve },
-            OnUnavailable { filter: on_channel("email"), action: Unavailable::Suppress },
-        ],
-        quiet_hours: None,
-        max_age_ms: None,
-        mode: setting.mode,
-    }
-}
-
-pub fn desk(setting: &Setting) -> Desk {
-    let segment = |(name, is_in, _): &Rule| Segment {
-        name: (*name).to_owned(),
-        sha256: Sha256([0; 32]),
-        bytes: 0,
-        members: Arc::new(Members::U32((0..USERS).filter(|user| is_in(*user)).map(|user| user as u32).collect())),
-    };
-    let segments = SEGMENTS.iter().map(segment).collect();
-    let set = SegmentSet::new("simulated".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
-    Desk {
-        topic: TOPIC.into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Refreshed::new(Arc::new(set)),
-        policy: Refreshed::new(Arc::new(policy(setting))),
-    }
 }

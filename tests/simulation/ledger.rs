@@ -1,0 +1,167 @@
+//! What was ever in the histories of the fake nodes, and how it came and went: the checker's memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use weir::domain::{history::Entry, shard::IdHash};
+
+use super::{commands::Change, script::Item};
+
+/// Bytes of an entry in a history.
+pub const ENTRY: usize = 20;
+
+/// An entry of a history: user's field, time, id.
+pub type Mark = (Vec<u8>, i64, IdHash);
+
+/// What is known of an entry beside its mark.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    pub cost: u8,
+    /// It was put back by a rebuild.
+    pub restored: bool,
+    /// When it was written, or came back, the last time.
+    pub since: Duration,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    Refund,
+    Rebuild,
+    /// A command that is no script, or a script that carries such out.
+    Plain,
+    Other,
+}
+
+impl Writer {
+    pub fn of_script(source: &str) -> Self {
+        match source.lines().nth(1).unwrap_or_default() {
+            line if line.starts_with("-- refund:") => Self::Refund,
+            line if line.starts_with("-- rebuild:") => Self::Rebuild,
+            line if line.starts_with("-- guarded:") => Self::Plain,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Ledger {
+    /// All entries that were ever written.
+    pub ever: BTreeMap<Mark, Known>,
+    /// Entries that a failover did not bring back, and that were deleted or gone with a node.
+    pub by_failover: BTreeSet<Mark>,
+    pub by_wipe: BTreeSet<Mark>,
+    /// Entries that a failover once forgot, though they may be back.
+    pub missed: BTreeSet<Mark>,
+    /// Entries that made room for younger ones in a history that was full.
+    pub dropped: BTreeSet<Mark>,
+    /// Entries that a refund took back.
+    pub taken_back: BTreeSet<Mark>,
+    /// The most entries of a user, where there is a bound.
+    pub bound: Option<usize>,
+    /// The longest history that was seen.
+    pub longest: usize,
+    pub broken: BTreeSet<String>,
+}
+
+/// Whether this is a user's history: fields of users, who are numbers here, are numbers; and so are those of the campaigns'
+/// names, which are short.
+pub fn is_history(field: &[u8], packed: &[u8]) -> bool {
+    field.iter().all(u8::is_ascii_digit) && packed.len() >= ENTRY
+}
+
+/// The entries of a history, oldest first.
+pub fn entries<'p>(field: &[u8], packed: &'p [u8]) -> impl Iterator<Item = &'p [u8; ENTRY]> {
+    let packed = if is_history(field, packed) { packed } else { &[] };
+    packed.as_chunks::<ENTRY>().0.iter()
+}
+
+fn marked(field: &[u8], entry: &[u8; ENTRY]) -> (Mark, Entry) {
+    let entry = Entry::from_bytes(entry);
+    ((field.to_vec(), entry.at.millis(), entry.id), entry)
+}
+
+/// The marks of all entries of a key.
+pub fn marks(item: Option<&Item>) -> BTreeSet<Mark> {
+    let Some(Item::Hash(hash)) = item else { return BTreeSet::new() };
+    let of = |(field, packed): (&Vec<u8>, &Vec<u8>)| -> Vec<Mark> {
+        entries(field, packed).map(|entry| marked(field, entry).0).collect()
+    };
+    hash.iter().flat_map(of).collect()
+}
+
+impl Ledger {
+    /// Takes note of a write to a field.
+    pub fn write(&mut self, now: Duration, writer: Writer, change: &Change) {
+        let Change { field, old, new, .. } = change;
+        let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
+        let whole = old.len() - old.len() % ENTRY;
+        // Most writes only add to the end.
+        let same = if new.len() >= whole && new[..whole] == old[..whole] { whole } else { 0 };
+        let count = entries(field, new).count();
+        self.longest = self.longest.max(count);
+        if let Some(bound) = self.bound.filter(|bound| count > *bound) {
+            self.broken.insert(format!("bound: the history of {} has more than {bound} entries", text(field)));
+        }
+        let before: BTreeSet<Mark> = entries(field, &old[same..]).map(|entry| marked(field, entry).0).collect();
+        let mut after = BTreeSet::new();
+        let added = if is_history(field, new) { &new[same..] } else { &[] };
+        for entry in added.as_chunks::<ENTRY>().0 {
+            let (mark, entry) = marked(field, entry);
+            if !before.contains(&mark) {
+                self.appears(now, mark.clone(), &entry);
+            }
+            after.insert(mark);
+        }
+        for gone in before.difference(&after) {
+            self.goes(writer, gone, &after, count);
+        }
+    }
+
+    fn appears(&mut self, now: Duration, mark: Mark, entry: &Entry) {
+        // What was forgotten may be recorded again, at the same time even: a batch has one clock.
+        self.by_failover.remove(&mark);
+        self.by_wipe.remove(&mark);
+        self.dropped.remove(&mark);
+        self.ever.insert(mark, Known { cost: entry.cost, restored: entry.origin.0 == 0, since: now });
+    }
+
+    fn goes(&mut self, writer: Writer, gone: &Mark, after: &BTreeSet<Mark>, count: usize) {
+        let replaced = || after.iter().any(|(_, _, id)| *id == gone.2);
+        match writer {
+            Writer::Refund => _ = self.taken_back.insert(gone.clone()),
+            Writer::Plain => _ = self.by_wipe.insert(gone.clone()),
+            // One of a send that was decided twice.
+            Writer::Rebuild if replaced() => {}
+            Writer::Rebuild | Writer::Other if self.bound.is_some_and(|bound| count >= bound) => {
+                self.dropped.insert(gone.clone());
+            }
+            Writer::Rebuild | Writer::Other => {
+                self.broken.insert(format!("an entry of {} of {} vanished: {:?}", text(&gone.0), gone.1, gone.2));
+            }
+        }
+    }
+
+    /// A replica with `kept` takes over from a primary with `had`; returns how many entries are forgotten.
+    pub fn fails_over(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) -> usize {
+        let (had, kept) = (marks(had), marks(kept));
+        for back in kept.difference(&had) {
+            if let Some(known) = self.ever.get_mut(back) {
+                known.since = now;
+            }
+        }
+        self.missed.extend(had.difference(&kept).cloned());
+        had.difference(&kept).map(|lost| usize::from(self.by_failover.insert(lost.clone()))).sum()
+    }
+
+    /// A node has lost these.
+    pub fn wiped(&mut self, item: &Item) {
+        self.by_wipe.extend(marks(Some(item)));
+    }
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
+}

@@ -1,0 +1,253 @@
+//! `weir rebuild`: the code of `edge/redis/rebuild` as it is, in the steps of `cli/rebuild`, on the fake topics; and who
+//! runs it, more than once where a run hangs or dies.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+
+use tokio::task::spawn_local;
+use weir::{
+    domain::{
+        approved::{self, ApprovedRecord, Sent},
+        decode::Header,
+        fields::FieldMap,
+        refund::{Refund, RefundReader},
+        shard::OriginMark,
+    },
+    edge::redis::{
+        Birth,
+        rebuild::{self, Rebuild, RebuildError, Restorer, Scope, Send},
+    },
+    worker::{
+        lane::ANSWERS_HOLD,
+        ports::{Clock as _, StoreError},
+        record::Destination,
+    },
+};
+
+use super::{
+    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, run::World, sink::WATCHDOG, store::REFUNDS, time::wall,
+};
+
+/// `settle_of` of `cli/rebuild`, for the time-outs of the fake Kafka.
+const SETTLE: Duration =
+    Duration::from_secs(ANSWERS_HOLD.as_secs() + WATCHDOG.as_secs() + TRANSACTION_TIMEOUT.as_secs());
+/// Records between two looks at how far the run is.
+const BATCH: usize = 40;
+/// How long Redis may be away before a run stops.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Restores what is lost, as an operator does who is told of it: for as long as a run goes on.
+pub async fn operate(world: Rc<World>) {
+    let env = world.env.clone();
+    loop {
+        env.sleep(Duration::from_millis(500)).await;
+        if world.keyspace.is_whole() {
+            lock(&world.keyspace.cluster).groups.iter_mut().for_each(|group| group.wiped = false);
+            continue;
+        }
+        env.sleep(env.millis(100, 6_000)).await;
+        let process = world.operator();
+        if !env.is_calm() {
+            match env.index(5) {
+                0 | 1 => process.freeze_in(1 + env.below(80)),
+                2 => process.kill_in(1 + env.below(300)),
+                _ => {}
+            }
+        }
+        let mut run = spawn_local(process.run(run(Rc::clone(&world), Rc::clone(&process))));
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                done = &mut run => break done.ok().flatten(),
+                () = env.sleep(Duration::from_millis(500)) => {}
+            }
+            if process.is_frozen() {
+                // Its lock runs out, and somebody starts another run; the frozen one goes on some day.
+                env.sleep(env.millis(1_000, 30_000)).await;
+                let (env, process) = (env.clone(), Rc::clone(&process));
+                spawn_local(async move {
+                    env.sleep(env.millis(0, 60_000)).await;
+                    process.thaw();
+                });
+                world.rebuilds.borrow_mut().frozen += 1;
+                break None;
+            }
+        };
+        env.note(|| format!("weir rebuild of process {} ended: {outcome:?}", process.number));
+    }
+}
+
+/// What the runs came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Rebuilds {
+    pub begun: u64,
+    pub done: usize,
+    pub frozen: usize,
+    /// Sends that were put back.
+    pub restored: u64,
+    /// Runs that are not over.
+    pub under_way: usize,
+}
+
+async fn run(world: Rc<World>, process: Rc<Process>) -> Result<(), String> {
+    let _under_way = UnderWay::new(&world);
+    let outcome = one_run(&world, &process).await;
+    world.rebuilds.borrow_mut().done += usize::from(outcome.is_ok());
+    outcome
+}
+
+/// Counts a run until it is over or killed.
+struct UnderWay(Rc<World>);
+
+impl UnderWay {
+    fn new(world: &Rc<World>) -> Self {
+        world.rebuilds.borrow_mut().under_way += 1;
+        Self(Rc::clone(world))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.rebuilds.borrow_mut().under_way -= 1;
+    }
+}
+
+async fn one_run(world: &World, process: &Process) -> Result<(), String> {
+    let mut rebuild = match begin(world, process, &Scope::Lost).await {
+        Err(RebuildError::Store(StoreError::Fatal(message))) if message.contains("--all") => {
+            begin(world, process, &Scope::All).await
+        }
+        begun => begun,
+    }
+    .map_err(|error| error.to_string())?;
+    if rebuild.shards().is_empty() {
+        rebuild.leave().await;
+        return Ok(());
+    }
+    world.env.note(|| format!("process {} rebuilds {:?}, {:?}", process.number, rebuild.shards(), rebuild.beginning()));
+    if let Err(message) = restore(world, process, &mut rebuild).await {
+        rebuild.leave().await;
+        return Err(message);
+    }
+    let lost = rebuild.finish().await.map_err(|error| error.to_string())?;
+    if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?} were lost again")) }
+}
+
+async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
+    let (options, stats) = (world.keyspace.options(), &world.keyspace.stats);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let name = |what| format!("{what}-{}-{tries}", process.number);
+        let birth = Birth { epoch: name("epoch"), now: process.clock.now() };
+        match rebuild::begin(options, stats, scope, name("run"), birth).await {
+            Err(RebuildError::Store(StoreError::Temporary(reason))) if tries < 30 => {
+                world.env.note(|| format!("weir rebuild waits: {reason}"));
+                world.env.sleep(Duration::from_secs(1)).await;
+            }
+            begun => return begun,
+        }
+    }
+}
+
+/// From the marked shards to all that they have to hold.
+async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Result<(), String> {
+    let mut restorer = rebuild.restorer();
+    fill(world, process, rebuild, &mut restorer).await?;
+    let settle = rebuild.marked_at().plus(i64::try_from(SETTLE.as_millis()).unwrap());
+    while process.clock.now() < settle {
+        keep(world, rebuild, &BTreeMap::new()).await?;
+        world.env.sleep(Duration::from_secs(1)).await;
+    }
+    fill(world, process, rebuild, &mut restorer).await?;
+    take_refunds(world, rebuild, &mut restorer).await
+}
+
+/// Puts the sends of the approved topic back, from where the run is to the end that the topic has now.
+async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
+    let mut next = usize::try_from(rebuild.progress().get(&0).copied().unwrap_or(0)).unwrap();
+    let (sends, end) = approved(world, next);
+    for batch in sends.chunks(BATCH) {
+        let wanted: Vec<Send<'_>> =
+            batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| send_of(sent)).collect();
+        let began = world.env.passed();
+        loop {
+            match restorer.insert(&wanted, process.clock.now()).await {
+                Ok(restored) => {
+                    world.rebuilds.borrow_mut().restored += restored;
+                    break;
+                }
+                Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
+                    world.env.sleep(Duration::from_millis(500)).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        next = batch.last().map_or(next, |(offset, _)| offset + 1);
+        save(world, rebuild, next).await?;
+    }
+    save(world, rebuild, end.max(next)).await
+}
+
+async fn save(world: &World, rebuild: &mut Rebuild, next: usize) -> Result<(), String> {
+    keep(world, rebuild, &BTreeMap::from([(0, i64::try_from(next).unwrap())])).await
+}
+
+/// Keeps how far the run is, and its lock; what is not kept now is kept later.
+async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
+    match rebuild.save(progress).await {
+        Ok(()) => {}
+        Err(error @ RebuildError::TakenOver) => return Err(error.to_string()),
+        Err(RebuildError::Store(error)) => world.env.note(|| format!("progress is not kept: {error}")),
+    }
+    Ok(())
+}
+
+/// The sends that count among what became visible from an offset on, with their offsets; and the end.
+fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
+    let mut broker = world.broker.borrow_mut();
+    let (outs, end) = broker.stable(from);
+    let fields = FieldMap::default();
+    let mut sends = Vec::new();
+    for out in outs.into_iter().filter(|out| out.to == Destination::Approved) {
+        let headers = out.headers.iter();
+        let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
+        match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {
+            Ok(ApprovedRecord::Counts(sent)) => sends.push((out.offset, sent)),
+            Ok(ApprovedRecord::DoesNotCount) => {}
+            other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => panic!("an approved record of weir's: {other:?}"),
+        }
+    }
+    (sends, end)
+}
+
+fn send_of(sent: &Sent) -> Send<'_> {
+    let Sent { user, id, at, cost, .. } = *sent;
+    Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
+}
+
+/// Takes all refunds, from the first one on.
+async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
+    let logs: Vec<Vec<Arc<super::broker::Intent>>> = world.refunds.borrow().intents.clone();
+    let reader = RefundReader::default();
+    let mut refunds = Vec::new();
+    for record in logs.iter().flatten() {
+        if let Ok((user, id)) = reader.read(Some(record.value.as_bytes()))
+            && restorer.wants(user)
+        {
+            let (partition, offset) = (record.partition, record.offset);
+            refunds.push(Refund { user, id, at: Some(wall(record.at)), partition, offset });
+        }
+    }
+    let mut outcomes = vec![None; refunds.len()];
+    let began = world.env.passed();
+    loop {
+        match restorer.take_back(REFUNDS, &refunds, &mut outcomes).await {
+            Ok(()) => break,
+            Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
+                world.env.sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    keep(world, rebuild, &BTreeMap::new()).await
+}

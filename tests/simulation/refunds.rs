@@ -1,0 +1,83 @@
+//! Refunds: some of what was approved comes back, and each process reads the topic with weir's own reader.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use weir::{
+    metrics::Metrics,
+    worker::{lane::LaneError, record::Destination, refunds::Refunds},
+};
+
+use super::{
+    process::Process,
+    run::{DRAIN, World},
+    sink::SimSink,
+    source::SimSource,
+    store::REFUNDS,
+    workload::BUSY,
+};
+
+pub const PARTITIONS: u64 = 2;
+
+/// When the send of an id to a user was first refunded.
+pub type Refunded = BTreeMap<(String, String), Duration>;
+
+/// Refunds some of what becomes visible, for as long as intents come.
+pub async fn refund(world: Rc<World>) {
+    let env = world.env.clone();
+    let mut next = 0;
+    while env.passed() < BUSY && world.setting.refunds > 0 {
+        env.sleep(env.millis(100, 2_000)).await;
+        let mut sends = Vec::new();
+        {
+            let mut broker = world.broker.borrow_mut();
+            let (outs, end) = broker.stable(next);
+            next = end;
+            sends.extend(outs.iter().filter(|out| out.to == Destination::Approved).filter_map(|out| {
+                let value: Value = serde_json::from_str(&out.intent.value).ok()?;
+                Some((out.intent.key.clone(), value["id"].as_str()?.to_owned()))
+            }));
+        }
+        for (user, id) in sends {
+            if env.chance(world.setting.refunds) {
+                env.sleep(env.millis(0, 300)).await;
+                give_back(&world, user, id);
+            }
+        }
+    }
+}
+
+fn give_back(world: &World, user: String, id: String) {
+    let env = &world.env;
+    let partition = i32::try_from(user.parse::<u64>().unwrap() % PARTITIONS).unwrap();
+    // Some are no refunds, and become dead letters.
+    let value = if env.chance(30) { "{}".to_owned() } else { json!({"intent_id": id, "user_id": user}).to_string() };
+    let is_refund = value.len() > 2;
+    world.refunds.borrow_mut().append(partition, user.clone(), value);
+    if is_refund {
+        env.note(|| format!("{id} of user {user} is refunded"));
+        world.refunded.borrow_mut().entry((user, id)).or_insert_with(|| env.passed());
+    }
+}
+
+impl World {
+    /// The refunds' reader of a process.
+    pub async fn read_refunds(self: Rc<Self>, process: Rc<Process>, stop: CancellationToken) -> Result<(), LaneError> {
+        let metrics = Arc::new(Metrics::default());
+        let mut refunds = Refunds {
+            topic: REFUNDS.to_owned(),
+            source: SimSource::new(&self.env, &self.refunds, process.number),
+            sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
+            store: self.keyspace.refunds(),
+            clock: process.clock.clone(),
+            drain: DRAIN,
+            stop,
+            metrics,
+            status: Arc::default(),
+        };
+        let end = refunds.run().await;
+        refunds.source.leave();
+        end
+    }
+}

@@ -1,0 +1,236 @@
+//! The policy of a run: as the checker needs it, in plain numbers, and as weir is given it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::civil;
+use weir::{
+    domain::{
+        class::Filter,
+        decide::Scope,
+        fields::FieldMap,
+        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Unavailable},
+        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+        zone::Zone,
+    },
+    worker::{desk::Desk, refresh::Refreshed},
+};
+
+use super::env::Env;
+
+pub const TOPIC: &str = "intents";
+/// More users than this are never asked for.
+pub const USERS: u64 = 28;
+const HOUR_MS: i64 = 3600 * 1000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// What a cap looks back over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// So many milliseconds.
+    Last(i64),
+    /// The day, where the user is.
+    Day,
+}
+
+impl Over {
+    /// The first millisecond that counts at a time, for a user so far east of UTC.
+    pub fn first(self, at: i64, east_ms: i64) -> i64 {
+        match self {
+            Self::Last(length_ms) => at - length_ms + 1,
+            Self::Day => at - (at + east_ms).rem_euclid(DAY_MS),
+        }
+    }
+}
+
+/// What a cap counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Everything,
+    Pushes,
+    /// What is of the intent's own campaign.
+    Campaign,
+}
+
+/// A cap, as the checker needs it.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    pub name: &'static str,
+    pub over: Over,
+    pub limit: u32,
+    pub of: Of,
+}
+
+const fn limit(name: &'static str, over: Over, limit: u32) -> Limit {
+    Limit { name, over, limit, of: Of::Everything }
+}
+
+/// The caps of who is in no segment. Windows are short, so that sends leave them; a day ends in the middle of each run.
+const DEFAULT: &[Limit] = &[
+    limit("short", Over::Last(8_000), 2),
+    limit("long", Over::Last(60_000), 5),
+    Limit { of: Of::Pushes, ..limit("push", Over::Last(15_000), 1) },
+];
+const FEW: &[Limit] = &[limit("few", Over::Last(5_000), 1), limit("today", Over::Day, 2)];
+const EACH: &[Limit] =
+    &[limit("rush", Over::Last(2_000), 4), Limit { of: Of::Campaign, ..limit("once", Over::Last(300_000), 1) }];
+
+/// The segments: name, who is in it, and its caps.
+type Rule = (&'static str, fn(u64) -> bool, Option<&'static [Limit]>);
+const SEGMENTS: [Rule; 3] = [
+    ("few", |user| user % 4 == 1, Some(FEW)),
+    ("free", |user| user % 8 == 3, None),
+    ("each", |user| user % 4 == 2, Some(EACH)),
+];
+
+fn number_of(user: &str) -> u64 {
+    user.parse().expect("users are numbers")
+}
+
+/// What a user is held to, none where nothing is.
+pub fn limits_of(user: &str) -> &'static [Limit] {
+    let user = number_of(user);
+    match SEGMENTS.iter().find(|(_, is_in, _)| is_in(user)) {
+        Some((.., limits)) => limits.unwrap_or_default(),
+        None => DEFAULT,
+    }
+}
+
+/// Users that no cap holds back: who can have long histories.
+pub fn is_free(user: u64) -> bool {
+    SEGMENTS.iter().any(|(_, is_in, limits)| limits.is_none() && is_in(user))
+}
+
+/// A user's zone, where it is not the policy's, and how far east of UTC it is.
+pub fn zone_of(user: &str) -> Option<(&'static str, i64)> {
+    (number_of(user) % 5 == 2).then_some(("Asia/Singapore", 8 * HOUR_MS))
+}
+
+pub fn east_of(user: &str) -> i64 {
+    zone_of(user).map_or(0, |(_, east_ms)| east_ms)
+}
+
+/// Hours of the day, by the user's clock, in which nothing goes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet {
+    from: i64,
+    to: i64,
+    emails_only: bool,
+}
+
+impl Quiet {
+    /// Each of them begins or ends at midnight in UTC for some users: in the middle of the run.
+    fn draw(env: &Env) -> Self {
+        let (from, to) = [(22, 24), (0, 8), (22, 8)][env.index(3)];
+        Self { from, to, emails_only: env.chance(300) }
+    }
+
+    pub fn holds_for(self, email: bool) -> bool {
+        email || !self.emails_only
+    }
+
+    /// Whether it is quiet at a time, for a user so far east of UTC.
+    pub fn covers(self, at: i64, east_ms: i64) -> bool {
+        let hour = (at + east_ms).rem_euclid(DAY_MS) / HOUR_MS;
+        if self.from < self.to { (self.from..self.to).contains(&hour) } else { hour >= self.from || hour < self.to }
+    }
+
+    fn to_weir(self) -> Option<QuietHours> {
+        let time = |hour: i64| civil::time(i8::try_from(hour % 24).unwrap(), 0, 0, 0);
+        let filter = if self.emails_only { on_channel("email") } else { Filter::default() };
+        QuietHours::new(time(self.from), time(self.to), filter)
+    }
+}
+
+/// How a run is set up, beside its intents and faults.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub mode: Mode,
+    pub unavailable_after: Option<Duration>,
+    /// What the sends that a lane owes may take in memory.
+    pub owed_bytes: usize,
+    pub quiet: Option<Quiet>,
+    pub max_age_ms: Option<i64>,
+    /// How many of 1,000 intents expire soon.
+    pub expiring: u32,
+    /// The highest cost of an intent.
+    pub most_cost: u8,
+    /// How many of 1,000 sends are refunded.
+    pub refunds: u32,
+    /// Whether some users are written to much more than others.
+    pub long: bool,
+}
+
+impl Setting {
+    pub fn draw(env: &Env) -> Self {
+        Self {
+            mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
+            unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
+            owed_bytes: [600, 1 << 20][env.index(2)],
+            quiet: env.chance(150).then(|| Quiet::draw(env)),
+            max_age_ms: env.chance(150).then_some(6_000),
+            expiring: [0, 0, 100, 400][env.index(4)],
+            most_cost: [1, 1, 3][env.index(3)],
+            refunds: [0, 100, 300][env.index(3)],
+            long: env.chance(250),
+        }
+    }
+}
+
+fn cap(limit: &Limit) -> Cap {
+    let window = match limit.over {
+        Over::Last(length_ms) => CapWindow::Sliding { length_ms, text: format!("{length_ms}ms").into() },
+        Over::Day => CapWindow::Per(Period::Day),
+    };
+    let (filter, scope) = match limit.of {
+        Of::Everything => (Filter::default(), Scope::Every),
+        Of::Pushes => (on_channel("push"), Scope::Every),
+        Of::Campaign => (Filter::default(), Scope::SameCampaign),
+    };
+    Cap { name: limit.name.into(), limit: limit.limit, window, filter: Arc::new(filter), scope }
+}
+
+fn on_channel(name: &str) -> Filter {
+    Filter { channels: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
+}
+
+fn of_category(name: &str) -> Filter {
+    Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
+}
+
+fn policy(setting: &Setting) -> Policy {
+    let caps = |limits: Option<&[Limit]>| {
+        Arc::new(limits.map_or(Caps::Unlimited, |limits| Caps::Limited(limits.iter().map(cap).collect())))
+    };
+    let bypass = |category, counts| Bypass { filter: of_category(category), campaigns: None, counts };
+    Policy {
+        version: "simulated".to_owned(),
+        timezone: Zone::utc(),
+        segments: SEGMENTS.iter().map(|(name, _, limits)| ((*name).to_owned(), caps(*limits))).collect(),
+        default: caps(Some(DEFAULT)),
+        bypass: vec![bypass("receipt", Counts::No), bypass("alert", Counts::Yes)],
+        on_unavailable: vec![
+            OnUnavailable { filter: on_channel("push"), action: Unavailable::Approve },
+            OnUnavailable { filter: on_channel("email"), action: Unavailable::Suppress },
+        ],
+        quiet_hours: setting.quiet.and_then(Quiet::to_weir),
+        max_age_ms: setting.max_age_ms,
+        mode: setting.mode,
+    }
+}
+
+pub fn desk(setting: &Setting) -> Desk {
+    let segment = |(name, is_in, _): &Rule| Segment {
+        name: (*name).to_owned(),
+        sha256: Sha256([0; 32]),
+        bytes: 0,
+        members: Arc::new(Members::U32((0..USERS).filter(|user| is_in(*user)).map(|user| user as u32).collect())),
+    };
+    let segments = SEGMENTS.iter().map(segment).collect();
+    let set = SegmentSet::new("simulated".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
+    Desk {
+        topic: TOPIC.into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Refreshed::new(Arc::new(set)),
+        policy: Refreshed::new(Arc::new(policy(setting))),
+    }
+}

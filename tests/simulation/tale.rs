@@ -1,0 +1,40 @@
+//! What runs were like: to see that the seeds reach what they are for.
+
+use std::collections::BTreeMap;
+
+use weir::edge::redis::RetryCause;
+
+/// What a run, or many, came to.
+#[derive(Debug, Default, Clone)]
+pub struct Tale {
+    /// How often each thing happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What Redis answered in place of answers.
+    pub troubles: BTreeMap<&'static str, u64>,
+    /// The longest history of a user.
+    pub longest: usize,
+}
+
+impl Tale {
+    /// What these runs did not reach, and so prove nothing about.
+    pub fn unreached(&self) -> Vec<&'static str> {
+        // Nothing else writes to the keyspace.
+        let beyond = [RetryCause::Refused].map(RetryCause::label);
+        let troubles = self.troubles.iter().filter(|(cause, times)| **times == 0 && !beyond.contains(cause));
+        troubles.chain(self.counts.iter().filter(|(_, times)| **times == 0)).map(|(what, _)| *what).collect()
+    }
+
+    pub fn count(&mut self, what: &'static str, times: usize) {
+        *self.counts.entry(what).or_default() += times as u64;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (what, times) in &other.counts {
+            *self.counts.entry(what).or_default() += times;
+        }
+        for (cause, times) in &other.troubles {
+            *self.troubles.entry(cause).or_default() += times;
+        }
+        self.longest = self.longest.max(other.longest);
+    }
+}

@@ -1,0 +1,95 @@
+//! True time: what clocks showed when something was really decided, whatever weir says of it.
+//!
+//! A record was decided when the store answered the lane that wrote it, or, where the store was not asked, between the
+//! read of its intent and the submit of its batch. The machine's clock then showed the true time and what it was off by.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use weir::{
+    domain::{
+        decide::Verdict,
+        shard::{IdHash, UserHash},
+    },
+    worker::lane::ANSWERS_HOLD,
+};
+
+use super::{broker::Out, env::lock, run::World, store::Answered, time::wall_ms, workload::Ask};
+
+/// How long before the store was asked the clock may have been read.
+pub const JUDGED_WITHIN: Duration = Duration::from_secs(1);
+/// How far clocks that are right may differ, and how exact they are.
+const EXACT_MS: i64 = 2;
+
+/// When a record was decided: true times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    pub from: Duration,
+    pub upto: Duration,
+    /// By an answer of the store.
+    pub asked: bool,
+}
+
+impl World {
+    /// When an output was decided; `None` for a replay, which was decided before.
+    pub fn decided(&self, out: &Out, ask: &Ask, wanted: impl Fn(&Verdict) -> bool) -> Option<Decided> {
+        let (from, upto, asked) = match self.answer(out, ask, wanted) {
+            Some(Answered { verdict: Verdict::Replayed, .. }) => return None,
+            Some(Answered { called, .. }) => (called.saturating_sub(JUDGED_WITHIN), called, true),
+            None => (out.submit.at.saturating_sub(ANSWERS_HOLD), out.submit.at, false),
+        };
+        let from = self.before_freezes(out.submit.process, from, upto);
+        Some(Decided { from: from.max(out.fetched), upto, asked })
+    }
+
+    /// The store's answer that an output is written by.
+    fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&Verdict) -> bool) -> Option<Answered> {
+        let answers = lock(&self.keyspace.answers);
+        let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
+        let held =
+            |answer: &&Answered| answer.called >= out.fetched && answer.at <= out.submit.at && wanted(&answer.verdict);
+        // Of two intents of one id in a batch, one may be a replay.
+        let replayed = of_lane.iter().filter(held).find(|answer| answer.verdict == Verdict::Replayed);
+        replayed.or_else(|| of_lane.iter().rfind(held)).copied()
+    }
+
+    /// A process that was frozen between the look at the clock and what came of it cannot know.
+    fn before_freezes(&self, process: u64, mut from: Duration, upto: Duration) -> Duration {
+        let processes = self.all_processes.borrow();
+        let Some(process) = processes.iter().find(|other| other.number == process) else { return from };
+        for (began, ended) in process.freezes.borrow().iter().rev() {
+            if *ended >= from && *began <= upto {
+                from = from.min(began.saturating_sub(JUDGED_WITHIN));
+            }
+        }
+        from
+    }
+
+    /// What the clock of an instance showed in a span of true time, with what it is exact to.
+    pub fn clock(&self, instance: usize, from: Duration, upto: Duration) -> Vec<RangeInclusive<i64>> {
+        let mut spans = Vec::new();
+        let (mut since, mut off) = (Duration::ZERO, 0);
+        let changes = self.clock_changes.borrow();
+        let of_instance = changes.iter().filter(|(of, ..)| *of == instance).map(|(_, at, off)| (*at, *off));
+        for (until, next) in of_instance.chain([(Duration::MAX, 0)]) {
+            let (first, last) = (since.max(from), until.min(upto));
+            if first <= last {
+                spans.push(wall_ms(first) + off - EXACT_MS..=wall_ms(last) + off + EXACT_MS);
+            }
+            (since, off) = (until, next);
+        }
+        spans
+    }
+
+    /// How far off any clock ever was.
+    pub fn most_off(&self) -> i64 {
+        self.clock_changes.borrow().iter().map(|(.., off)| off.abs()).max().unwrap_or(0) + EXACT_MS
+    }
+}
+
+/// Whether `fits` holds for some moment that these spans of a clock contain. What it looks at changes at `edges` only.
+pub fn some_moment(spans: &[RangeInclusive<i64>], edges: &[i64], fits: impl Fn(i64) -> bool) -> bool {
+    spans.iter().any(|span| {
+        let near = edges.iter().flat_map(|edge| [edge - 1, *edge]).filter(|edge| span.contains(edge));
+        near.chain([*span.start(), *span.end()]).any(&fits)
+    })
+}
