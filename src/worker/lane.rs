@@ -16,6 +16,7 @@
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod away;
+mod batch_limit;
 mod clock;
 mod interruption;
 mod owed;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     away::Away,
+    batch_limit::BatchLimit,
     interruption::Interruption,
     owed::{Owed, Promise},
     pace::Pace,
@@ -48,7 +50,7 @@ use self::{
 use super::{
     backoff::{SERVE_EVERY, backoff},
     desk::{Decoded, Desk, Draft, GivenUp, Way},
-    ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
+    ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records},
     status::LaneStatus,
 };
@@ -120,7 +122,11 @@ struct Turn {
     ends_by: Option<Duration>,
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
+    /// Records of the next batch, at most.
+    limit: BatchLimit,
     in_flight: Vec<Progress>,
+    /// Records that are being committed.
+    in_flight_records: usize,
     in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
     away: Away,
@@ -147,7 +153,9 @@ where
             decided_in: Duration::ZERO,
             ends_by: None,
             pauses: Box::new(backoff()),
+            limit: BatchLimit::new(self.settings.batch),
             in_flight: Vec::new(),
+            in_flight_records: 0,
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
             away: Away::new(self.settings.unavailable_after),
@@ -187,7 +195,8 @@ where
             self.go_where_something_waits(turn).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(turn.closed_at);
-            self.fill(&mut batch, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            let most = turn.limit.get();
+            self.fill(&mut batch, most, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
             turn.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
@@ -196,19 +205,19 @@ where
                 continue;
             }
             self.metrics.stage(Stage::Poll, turn.closed_at - began);
-            let full = self.source.is_full(&batch, self.settings.batch);
+            let full = self.source.is_full(&batch, most);
             if !full && !self.collect(turn, Duration::ZERO).await? {
                 self.land(turn).await?;
-                self.fill(&mut batch, Duration::ZERO).await?;
+                self.fill(&mut batch, most, Duration::ZERO).await?;
                 turn.closed_at = self.clock.passed();
             }
             self.one_batch(turn, batch).await?;
         }
     }
 
-    /// Adds to a batch until it is full or so long.
-    async fn fill(&mut self, batch: &mut S::Batch, wait: Duration) -> Result<(), Interruption> {
-        match self.source.poll(batch, self.settings.batch, wait).await? {
+    /// Adds to a batch until it has so many records, is full, or so long.
+    async fn fill(&mut self, batch: &mut S::Batch, most: usize, wait: Duration) -> Result<(), Interruption> {
+        match self.source.poll(batch, most, wait).await? {
             None => Ok(()),
             Some(_) => Err(Interruption::Group),
         }
@@ -230,6 +239,7 @@ where
         let membership = self.source.membership()?;
         let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
         turn.in_flight.clone_from(&progress);
+        turn.in_flight_records = batch.len();
         turn.in_flight_tally = tally;
         turn.decided_in = self.clock.passed().saturating_sub(turn.closed_at);
         turn.owed.promise(promises);
@@ -262,7 +272,9 @@ where
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
                 self.metrics.committed(&turn.in_flight_tally, &times);
-                turn.pace.took(turn.decided_in + times.produce + times.flush + times.commit);
+                let committed_in = times.produce + times.flush + times.commit;
+                turn.pace.took(turn.decided_in + committed_in);
+                turn.limit.committed(committed_in);
                 for done in turn.in_flight.drain(..) {
                     turn.committed.insert(done.partition, done.next_offset);
                 }
@@ -275,6 +287,14 @@ where
                 turn.in_flight.clear();
                 turn.owed.failed();
                 self.metrics.commit_failures.inc();
+                if matches!(error, CommitError::TooSlow(_)) {
+                    let records = turn.limit.too_slow(turn.in_flight_records);
+                    self.metrics.batches_halved.inc();
+                    tracing::warn!(
+                        records,
+                        "the brokers are too slow for the batch: at most so many records from now on"
+                    );
+                }
                 Err(error.into())
             }
         }

@@ -374,6 +374,7 @@ fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(set)),
         policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
     }
 }
 
