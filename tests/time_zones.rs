@@ -35,7 +35,17 @@ fn approved(tzdir: &Path, folder: &Path, zone: &str) -> u64 {
     let intent = |(number, at): (usize, &&str)| json!({"id": format!("{number}"), "user_id": 1, "created_at": at});
     let lines: Vec<String> = at.iter().enumerate().map(|one| intent(one).to_string()).collect();
     fs::write(folder.join("intents.jsonl"), lines.join("\n")).unwrap();
-    let args = ["policy", "simulate", "--policy", "policy.toml", "--intents", "intents.jsonl", "--no-segments", "--output", "json"];
+    let args = [
+        "policy",
+        "simulate",
+        "--policy",
+        "policy.toml",
+        "--intents",
+        "intents.jsonl",
+        "--no-segments",
+        "--output",
+        "json",
+    ];
     let (code, out, err) = run(tzdir, folder, &args);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();

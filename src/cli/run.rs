@@ -229,8 +229,7 @@ fn inquiries(
     concurrency: usize,
     (desk, clock, metrics): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>),
 ) -> InquiryPool<PooledStore, ComparedClock<SystemClock>> {
-    let one =
-        || Inquiry::new(desk, Door::Http, PooledStore(Arc::clone(pool)), clock.clone(), Arc::clone(metrics));
+    let one = || Inquiry::new(desk, Door::Http, PooledStore(Arc::clone(pool)), clock.clone(), Arc::clone(metrics));
     InquiryPool::new((0..concurrency).map(|_| one()).collect())
 }
 

@@ -18,6 +18,7 @@
 mod away;
 mod batch_limit;
 mod clock;
+mod commit;
 mod interruption;
 mod owed;
 pub mod pace;
@@ -48,9 +49,9 @@ use self::{
     waiting::{Admitted, Question},
 };
 use super::{
-    backoff::{SERVE_EVERY, backoff},
+    backoff::backoff,
     desk::{Decoded, Desk, Draft, GivenUp, Way},
-    ports::{Clock, CommitError, GroupEvent, Settled, Sink, Source, SourceError, Store},
+    ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records},
     status::LaneStatus,
 };
@@ -252,59 +253,6 @@ where
         let mut nothing = self.source.batch();
         self.status.turn(self.clock.passed());
         self.source.poll(&mut nothing, 0, Duration::ZERO).await
-    }
-
-    /// Waits until nothing is in flight, serving the group meanwhile.
-    async fn land(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        while !self.collect(turn, SERVE_EVERY).await? {
-            self.serve_group().await?;
-            if self.out_of_time(turn) {
-                return Err(Interruption::Stop);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the batch in flight; `true` when none is any more.
-    async fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, Interruption> {
-        match self.sink.wait(wait).await {
-            Settled::Idle => Ok(true),
-            Settled::Busy => Ok(false),
-            Settled::Committed(times) => {
-                self.metrics.committed(&turn.in_flight_tally, &times);
-                let committed_in = times.produce + times.flush + times.commit;
-                turn.pace.took(turn.decided_in + committed_in);
-                turn.limit.committed(committed_in);
-                for done in turn.in_flight.drain(..) {
-                    turn.committed.insert(done.partition, done.next_offset);
-                }
-                turn.owed.committed(&self.metrics);
-                turn.pauses = Box::new(backoff());
-                self.note_lag(turn);
-                Ok(true)
-            }
-            Settled::Failed(error) => {
-                turn.in_flight.clear();
-                turn.owed.failed();
-                self.metrics.commit_failures.inc();
-                if matches!(error, CommitError::TooSlow(_)) {
-                    let records = turn.limit.too_slow(turn.in_flight_records);
-                    self.metrics.batches_halved.inc();
-                    tracing::warn!(
-                        records,
-                        "the brokers are too slow for the batch: at most so many records from now on"
-                    );
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    fn note_lag(&self, turn: &Turn) {
-        for (partition, records) in self.source.lag(&turn.committed) {
-            self.metrics.set_lag(partition, records);
-            self.metrics.set_parked(partition, turn.parking.offsets(partition));
-        }
     }
 
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of

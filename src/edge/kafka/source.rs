@@ -311,17 +311,7 @@ impl Source for KafkaSource {
                 self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
             let most = room.min(TAKE).min(fitting.max(1));
             let before = batch.len();
-            let mut refused = BTreeMap::new();
-            for error in batch.fill(&self.queue, most, left.min(SLICE)) {
-                if error.code == RDKafkaErrorCode::BadCompression {
-                    refused.insert(error.partition, error.offset);
-                } else {
-                    self.judge(error.code, &format!("partition {}", error.partition))?;
-                }
-            }
-            if !refused.is_empty() {
-                self.pass_over(batch, &refused)?;
-            }
+            self.take(batch, most, left.min(SLICE))?;
             // Where the time is over, what is there is taken still: a call that got all that it asked for may have left some.
             let more = batch.len() - before >= most;
             if !more && Instant::now() >= deadline {

@@ -32,7 +32,7 @@ use crate::{
     },
     worker::{
         clock::SystemClock,
-        ports::{Begin, CommitError, CommitTimes, StoreError},
+        ports::{Begin, CommitError, CommitTimes, Settled, StoreError},
         record::{Destination, Headers, RecordView},
         refresh::Refreshed,
     },

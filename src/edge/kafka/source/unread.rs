@@ -1,8 +1,8 @@
 //! Record batches that cannot be inflated.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use rdkafka::{Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList, error::RDKafkaErrorCode};
 
 use super::{KafkaSource, temporary};
 use crate::{
@@ -11,9 +11,27 @@ use crate::{
 };
 
 impl KafkaSource {
+    /// Takes at most `most` messages into a batch, and waits at most so long for them.
+    pub(super) fn take(
+        &mut self,
+        batch: &mut MessageBatch<LaneContext>,
+        most: usize,
+        wait: Duration,
+    ) -> Result<(), SourceError> {
+        let mut refused = BTreeMap::new();
+        for error in batch.fill(&self.queue, most, wait) {
+            if error.code == RDKafkaErrorCode::BadCompression {
+                refused.insert(error.partition, error.offset);
+            } else {
+                self.judge(error.code, &format!("partition {}", error.partition))?;
+            }
+        }
+        if refused.is_empty() { Ok(()) } else { self.pass_over(batch, &refused) }
+    }
+
     /// Passes over the next record of partitions whose record batch cannot be inflated: what stands in for it becomes a dead letter.
     /// How many records there are in the batch is not known, so the next one is tried then, until the batch ends.
-    pub(super) fn pass_over(
+    fn pass_over(
         &mut self,
         batch: &mut MessageBatch<LaneContext>,
         refused: &BTreeMap<i32, i64>,
