@@ -2,6 +2,10 @@
 
 #![recursion_limit = "256"]
 
+#[cfg(target_os = "linux")]
+#[path = "edge/kafka/native/wrapped.rs"]
+mod wrapped;
+
 use std::io::{self, Write as _};
 
 use clap::{Parser, Subcommand};

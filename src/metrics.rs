@@ -55,6 +55,8 @@ pub struct Metrics {
     highest_partition: AtomicI32,
     /// Commits that failed.
     pub commit_failures: Counter,
+    /// Batches that the brokers were too slow for.
+    pub batches_halved: Counter,
     /// Changes of partitions taken up.
     pub rebalances: Counter,
     /// Times the store did not answer a whole batch.
@@ -135,6 +137,7 @@ impl Default for Metrics {
             refunds_lag: Gauge::default(),
             highest_partition: AtomicI32::new(-1),
             commit_failures: Counter::default(),
+            batches_halved: Counter::default(),
             rebalances: Counter::default(),
             store_failures: Counter::default(),
             unavailable: Family::default(),
@@ -196,6 +199,7 @@ impl Metrics {
             "refunds", refunds, "Refunds taken and committed, by outcome";
             "refunds_lag_records", refunds_lag, "Refunds that are not yet taken and committed";
             "commit_failures", commit_failures, "Commits that failed and sent a lane back to the committed offsets";
+            "batches_halved", batches_halved, "Commits that the brokers were too slow for: the lane's batches are half as large from then on, until commits are fast";
             "rebalances", rebalances, "Changes of partitions taken up by lanes";
             "store_failures", store_failures, "Times the store did not answer a whole batch and was asked again";
             "unavailable", unavailable, "Intents decided while their history was away or lost, by action";

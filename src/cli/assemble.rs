@@ -56,6 +56,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
         commit_interval: COMMIT_INTERVAL,
+        limits: Arc::default(),
     }
 }
 

@@ -127,6 +127,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
         policy: once(policy.map_err(|error| Misconfigured(error.to_string()))?).await?,
+        limits: Arc::default(),
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
     // What only looks leaves the servers' settings as they are.

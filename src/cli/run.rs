@@ -27,6 +27,7 @@ use crate::{
         http::{self, InquiryPool},
         kafka::{
             client::KafkaOptions,
+            limits,
             sink::KafkaSink,
             source::KafkaSource,
             topics::{self, TopicError},
@@ -112,6 +113,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let commit_interval = settings.worker.commit_interval;
     let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
+    limits::find_out(&kafka).await;
+    tokio::spawn(stop.clone().run_until_cancelled_owned(limits::keep_up(Arc::clone(&kafka))));
     let stats = Arc::new(RedisStats::default());
     let mut redis_options = assemble::redis(&settings.redis)?;
     if settings.redis.unavailable_after.is_some() {
@@ -136,8 +139,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
-    let desk =
-        Desk { topic: settings.kafka.intents.as_str().into(), fields: assemble::fields(settings)?, segments, policy };
+    let desk = Desk {
+        topic: settings.kafka.intents.as_str().into(),
+        fields: assemble::fields(settings)?,
+        segments,
+        policy,
+        limits: Arc::clone(&kafka.limits),
+    };
     let refunds = refunds(
         &kafka,
         RedisWith { options: &redis_options, stats: &stats, opened: &opened },
@@ -197,8 +205,10 @@ fn refunds(
     let its_status = Arc::clone(&status);
     let work: LaneWork = Box::new(move || {
         let source = KafkaSource::join(&options).map_err(|error| LaneError::Fatal(format!("refunds: {error}")))?;
-        let (topic, sink, clock) = (options.intents.clone(), KafkaSink::new(options, 0), SystemClock);
-        let mut refunds = Refunds { topic, source, sink, store, clock, drain, stop, metrics, status: its_status };
+        let (topic, limits) = (options.intents.clone(), Arc::clone(&options.limits));
+        let (sink, clock) = (KafkaSink::new(options, 0), SystemClock);
+        let mut refunds =
+            Refunds { topic, source, sink, store, clock, limits, drain, stop, metrics, status: its_status };
         runtime.block_on(Box::pin(refunds.run()))
     });
     Some((work, status))

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::{header::HeaderName, origin::Origin};
+use super::{header::HeaderName, intent::MAX_INTENT_BYTES, origin::Origin, room::Oversize};
 
 /// Why a record is not an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadLetterReason {
     /// The value is null or has no bytes.
     Empty,
-    /// The value is larger than [`super::intent::MAX_INTENT_BYTES`].
+    /// The value is larger than [`MAX_INTENT_BYTES`], or an output topic cannot take what would be written for it.
     TooLarge,
     /// The value, or a header that is read, is not UTF-8.
     NotUtf8,
@@ -62,6 +62,17 @@ pub struct DeadLetter {
     pub reason: DeadLetterReason,
     /// What is wrong and where, for people. Names fields, types and places, never a part of the value.
     pub message: String,
+    /// Whether the value goes with it.
+    pub carries: Carries,
+}
+
+/// Whether a dead letter carries the value that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carries {
+    /// It does, where the dead-letter topic takes it.
+    Value,
+    /// Its value is null.
+    NoValue,
 }
 
 impl DeadLetter {
@@ -69,7 +80,48 @@ impl DeadLetter {
     pub const STAGE: &'static str = "VALUE_CONVERTER";
 
     pub(super) fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), carries: Carries::Value }
+    }
+
+    /// An intent of so many bytes for which no output could be written.
+    #[must_use]
+    pub fn not_writable(value_bytes: usize, Oversize { bytes, limit_bytes }: Oversize) -> Self {
+        Self::too_large(format!(
+            "the value has {value_bytes} bytes: with key, headers and the decision a record of up to {bytes} bytes, \
+             and the approved and suppressed topics take {limit_bytes}"
+        ))
+    }
+
+    /// This dead letter with a value of so many bytes that the dead-letter topic does not take.
+    #[must_use]
+    pub fn without_value(&self, value_bytes: usize, limit_bytes: u64) -> Self {
+        // Already about the size.
+        let first = match self.reason {
+            DeadLetterReason::TooLarge => self.message.clone(),
+            DeadLetterReason::Empty
+            | DeadLetterReason::NotUtf8
+            | DeadLetterReason::TooDeep
+            | DeadLetterReason::NotJson
+            | DeadLetterReason::WrongType
+            | DeadLetterReason::MissingField
+            | DeadLetterReason::BadTime => {
+                format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
+            }
+        };
+        Self::too_large(format!("{first}; the dead-letter topic takes records of {limit_bytes} bytes"))
+    }
+
+    /// A record in a batch that inflates to more than so many bytes, or cannot be decompressed.
+    #[must_use]
+    pub fn not_inflated(limit_bytes: u64) -> Self {
+        Self::too_large(format!(
+            "the record's batch inflates to more than {limit_bytes} bytes, or cannot be decompressed: its value was not \
+             read (an intent has at most {MAX_INTENT_BYTES} bytes)"
+        ))
+    }
+
+    fn too_large(message: String) -> Self {
+        Self { reason: DeadLetterReason::TooLarge, message, carries: Carries::NoValue }
     }
 
     /// The headers to add, behind the record's own.

@@ -6,14 +6,15 @@
 //! | part of the share | what | how often |
 //! |---|---|---|
 //! | 1/12 | fetched records that wait to be read | once |
-//! | 1/12 | one answer of a broker to a fetch, by which the above may be overshot | once |
-//! | 1/8 | a batch's records, with what each costs besides its bytes | twice: one is decided, one is committed |
-//! | 1/8 | a batch's outputs, which may hold each record once more | twice |
+//! | 1/8 | one answer of a broker to a fetch, inflated, by which the above may be overshot | once |
+//! | 3/32 | a batch's records, with what each costs besides its bytes | twice: one is decided, one is committed |
+//! | 3/32 | a batch's outputs, which may hold each record once more | twice |
 //! | 1/6, but 9 MiB at the least | copies on their way to the brokers | once |
 //! | 1/16 | sends that wait to be recorded | once |
 //!
-//! What is left of it is for the allocator. With several brokers each may answer a fetch at the same time; then a share
-//! of a twelfth a broker more is to be reckoned with.
+//! What is left of it is for the allocator. Kafka bounds an answer in compressed bytes, so a lane asks for a tenth of what it has
+//! room for ([`INFLATION`]). With several brokers each may answer a fetch at the same time; then an eighth of the share a broker more
+//! is to be reckoned with.
 
 /// `worker.memory` unless it is set.
 pub const DEFAULT_BYTES: u64 = 300 * MIB;
@@ -26,6 +27,10 @@ pub const REFUNDS_BYTES: u64 = 36 * MIB;
 /// What a record costs in each batch besides its bytes: the client's message, its decoded intent, its way, its answer.
 pub const RECORD_OVERHEAD_BYTES: usize = 512;
 
+/// By how much records are reckoned to be larger than they are compressed: JSON that is much the same from one record to the next
+/// compresses to a tenth.
+pub const INFLATION: u64 = 10;
+
 const MIB: u64 = 1024 * 1024;
 /// The largest record that the producer hands to a broker: an intent of 1 MiB inside its envelope, with headers.
 pub const LARGEST_OUTPUT_BYTES: u64 = 8 * MIB;
@@ -37,7 +42,7 @@ const LEAST_OUTPUT_BYTES: u64 = LARGEST_OUTPUT_BYTES + MIB;
 pub struct LaneMemory {
     /// Fetched records that wait to be read (`queued.max.messages.kbytes`).
     pub queued_bytes: u64,
-    /// One answer to a fetch (`fetch.max.bytes`).
+    /// One answer to a fetch (`fetch.max.bytes`), compressed as it is.
     pub fetch_bytes: u64,
     /// The records of a batch, each with [`RECORD_OVERHEAD_BYTES`].
     pub batch_bytes: u64,
@@ -96,8 +101,8 @@ impl LaneMemory {
     fn of_share(share: u64) -> Self {
         Self {
             queued_bytes: share / 12,
-            fetch_bytes: share / 12,
-            batch_bytes: share / 8,
+            fetch_bytes: share / 8 / INFLATION,
+            batch_bytes: share * 3 / 32,
             output_bytes: (share / 6).max(LEAST_OUTPUT_BYTES),
             owed_bytes: share / 16,
         }
@@ -107,7 +112,7 @@ impl LaneMemory {
     #[must_use]
     pub fn sum(&self) -> u64 {
         let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, owed_bytes } = *self;
-        queued_bytes + fetch_bytes + 4 * batch_bytes + output_bytes + owed_bytes
+        queued_bytes + INFLATION * fetch_bytes + 4 * batch_bytes + output_bytes + owed_bytes
     }
 }
 

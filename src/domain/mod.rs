@@ -28,6 +28,7 @@ pub mod parked;
 pub mod plan;
 pub mod policy;
 pub mod refund;
+pub mod room;
 pub mod schema;
 pub mod segment;
 pub mod shard;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    limits::OutputLimits,
     output::{self, NumbersOf, OutputWriter},
     record::{Output, ReadBefore, RecordView, Records},
     refresh::Refreshed,
@@ -15,7 +16,8 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
         intent::Intent,
-        policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
+        policy::{Caps, Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
+        room::DecisionRoom,
         segment::{LookupScratch, Membership, SegmentSet},
         shard::OriginMark,
         time::Time,
@@ -23,6 +25,10 @@ use crate::{
     },
     metrics::{Metrics, Tally},
 };
+
+/// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
+/// read: it is evaluated again after a wait.
+const LONGER_NAMES_BYTES: usize = 256;
 
 /// What a desk needs to know; shared by all lanes.
 #[derive(Clone)]
@@ -35,6 +41,8 @@ pub struct Desk {
     pub segments: Arc<Refreshed<SegmentSet>>,
     /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
+    /// What the output topics take.
+    pub limits: Arc<OutputLimits>,
 }
 
 /// Why an intent is held back before a cap is looked at, and until when.
@@ -128,15 +136,37 @@ impl Desk {
         Sitting { desk: self.clone(), set, eval, named, left_out, read_before: ReadBefore::none(), looked_up, now }
     }
 
-    /// Reads the intents; the clock and the policy have no part in it.
+    /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
+    /// store is asked, so that nothing is recorded for it.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
+        let room = DecisionRoom::new(self.limits.of_decisions(), self.names_bytes());
         let one = |index| {
+            if let Some(limit_bytes) = records.not_inflated(index) {
+                return Err(DeadLetter::not_inflated(limit_bytes));
+            }
             let record: RecordView<'b> = records.get(index);
             let headers = record.header_pairs().map(|(key, value)| Header { key, value });
-            decode(record.value, headers, &self.fields)
+            let intent = decode(record.value, headers, &self.fields)?;
+            let value_bytes = record.value.map_or(0, <[u8]>::len);
+            match room.fits(value_bytes, records.bytes_beside_value(index)) {
+                Ok(()) => Ok(intent),
+                Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize)),
+            }
         };
         (0..records.len()).map(one).collect()
+    }
+
+    /// How many bytes the names have together that a decision writes, at most.
+    fn names_bytes(&self) -> usize {
+        let (set, policy) = (self.segments.current(), self.policy.current());
+        let longest_cap = |caps: &Caps| match caps {
+            Caps::Unlimited => 0,
+            Caps::Limited(caps) => caps.iter().map(|cap| cap.name.len()).max().unwrap_or(0),
+        };
+        let cap = policy.segments.values().chain([&policy.default]).map(|caps| longest_cap(caps)).max().unwrap_or(0);
+        let segment = set.segments().iter().map(|segment| segment.name.len()).max().unwrap_or(0);
+        self.topic.len() + policy.version.len() + set.version().len() + segment + cap + LONGER_NAMES_BYTES
     }
 }
 
@@ -303,7 +333,7 @@ impl Sitting {
     /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
     #[must_use]
     pub fn decision<'s>(&'s self, record: &RecordView<'_>, draft: &Draft, answers: &[Option<Answer>]) -> Decision<'s> {
-        OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, &|_| None).decision(record, draft, answers)
+        OutputWriter::new(&self.desk, &self.set, &self.eval, self.now, &|_| None).decision(record, draft, answers)
     }
 
     /// The policy of the batch.
@@ -341,9 +371,12 @@ impl Sitting {
         drafts: &[Draft],
         (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
     ) -> (Vec<Output>, Tally) {
-        let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, numbers);
-        let one = |((index, decoded), draft)| writer.write(&records.get(index), decoded, draft, answers);
-        let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
+        let mut writer = OutputWriter::new(&self.desk, &self.set, &self.eval, self.now, numbers);
+        let mut outputs = Vec::with_capacity(decoded.len());
+        for (index, (decoded, draft)) in decoded.iter().zip(drafts).enumerate() {
+            let bytes_beside = if decoded.is_err() { records.bytes_beside_value(index) } else { 0 };
+            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, draft, answers));
+        }
         (outputs, writer.finish())
     }
 }

@@ -78,7 +78,8 @@ impl<S, C: Clock> Inquiry<S, C> {
     /// With the segments, policy and fields of this desk. What comes in by one door has one origin.
     #[must_use]
     pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
-        let desk = Desk { topic: door.topic().into(), ..desk.clone() };
+        // Nothing is published, so no topic limits it.
+        let desk = Desk { topic: door.topic().into(), limits: Arc::default(), ..desk.clone() };
         Self { desk, store, clock, metrics, owing: Arc::default() }
     }
 

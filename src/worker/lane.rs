@@ -16,7 +16,9 @@
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod away;
+mod batch_limit;
 mod clock;
+mod commit;
 mod interruption;
 mod owed;
 pub mod pace;
@@ -38,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     away::Away,
+    batch_limit::BatchLimit,
     interruption::Interruption,
     owed::{Owed, Promise},
     pace::Pace,
@@ -46,10 +49,10 @@ use self::{
     waiting::{Admitted, Question},
 };
 use super::{
-    backoff::{SERVE_EVERY, backoff},
+    backoff::backoff,
     desk::{Decoded, Desk, Draft, GivenUp, Way},
     owing::Owing,
-    ports::{Clock, GroupEvent, Settled, Sink, Source, SourceError, Store},
+    ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records},
     status::LaneStatus,
 };
@@ -123,7 +126,11 @@ struct Turn {
     ends_by: Option<Duration>,
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
+    /// Records of the next batch, at most.
+    limit: BatchLimit,
     in_flight: Vec<Progress>,
+    /// Records that are being committed.
+    in_flight_records: usize,
     in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
     away: Away,
@@ -150,7 +157,9 @@ where
             decided_in: Duration::ZERO,
             ends_by: None,
             pauses: Box::new(backoff()),
+            limit: BatchLimit::new(self.settings.batch),
             in_flight: Vec::new(),
+            in_flight_records: 0,
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
             away: Away::new(self.settings.unavailable_after),
@@ -190,7 +199,8 @@ where
             self.go_where_something_waits(turn).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(turn.closed_at);
-            self.fill(&mut batch, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            let most = turn.limit.get();
+            self.fill(&mut batch, most, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
             turn.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
@@ -199,19 +209,19 @@ where
                 continue;
             }
             self.metrics.stage(Stage::Poll, turn.closed_at - began);
-            let full = self.source.is_full(&batch, self.settings.batch);
+            let full = self.source.is_full(&batch, most);
             if !full && !self.collect(turn, Duration::ZERO).await? {
                 self.land(turn).await?;
-                self.fill(&mut batch, Duration::ZERO).await?;
+                self.fill(&mut batch, most, Duration::ZERO).await?;
                 turn.closed_at = self.clock.passed();
             }
             self.one_batch(turn, batch).await?;
         }
     }
 
-    /// Adds to a batch until it is full or so long.
-    async fn fill(&mut self, batch: &mut S::Batch, wait: Duration) -> Result<(), Interruption> {
-        match self.source.poll(batch, self.settings.batch, wait).await? {
+    /// Adds to a batch until it has so many records, is full, or so long.
+    async fn fill(&mut self, batch: &mut S::Batch, most: usize, wait: Duration) -> Result<(), Interruption> {
+        match self.source.poll(batch, most, wait).await? {
             None => Ok(()),
             Some(_) => Err(Interruption::Group),
         }
@@ -233,6 +243,7 @@ where
         let membership = self.source.membership()?;
         let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
         turn.in_flight.clone_from(&progress);
+        turn.in_flight_records = batch.len();
         turn.in_flight_tally = tally;
         turn.decided_in = self.clock.passed().saturating_sub(turn.closed_at);
         turn.owed.promise(promises);
@@ -245,49 +256,6 @@ where
         let mut nothing = self.source.batch();
         self.status.turn(self.clock.passed());
         self.source.poll(&mut nothing, 0, Duration::ZERO).await
-    }
-
-    /// Waits until nothing is in flight, serving the group meanwhile.
-    async fn land(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        while !self.collect(turn, SERVE_EVERY).await? {
-            self.serve_group().await?;
-            if self.out_of_time(turn) {
-                return Err(Interruption::Stop);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the batch in flight; `true` when none is any more.
-    async fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, Interruption> {
-        match self.sink.wait(wait).await {
-            Settled::Idle => Ok(true),
-            Settled::Busy => Ok(false),
-            Settled::Committed(times) => {
-                self.metrics.committed(&turn.in_flight_tally, &times);
-                turn.pace.took(turn.decided_in + times.produce + times.flush + times.commit);
-                for done in turn.in_flight.drain(..) {
-                    turn.committed.insert(done.partition, done.next_offset);
-                }
-                turn.owed.committed(&self.metrics);
-                turn.pauses = Box::new(backoff());
-                self.note_lag(turn);
-                Ok(true)
-            }
-            Settled::Failed(error) => {
-                turn.in_flight.clear();
-                turn.owed.failed();
-                self.metrics.commit_failures.inc();
-                Err(error.into())
-            }
-        }
-    }
-
-    fn note_lag(&self, turn: &Turn) {
-        for (partition, records) in self.source.lag(&turn.committed) {
-            self.metrics.set_lag(partition, records);
-            self.metrics.set_parked(partition, turn.parking.offsets(partition));
-        }
     }
 
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of

@@ -5,6 +5,8 @@ pub mod clock;
 pub mod desk;
 pub mod inquiry;
 pub mod lane;
+mod letter;
+pub mod limits;
 pub mod output;
 pub mod owing;
 pub mod ports;

@@ -5,7 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 
 use super::{
-    desk::{Decoded, Draft, Held, Way},
+    desk::{Decoded, Desk, Draft, Held, Way},
+    letter::dead_letter,
+    limits::OutputLimits,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
@@ -35,6 +37,7 @@ pub(super) struct OutputWriter<'w, 'b> {
     topic: &'w str,
     set: &'w SegmentSet,
     eval: &'w PolicyEval,
+    limits: &'w OutputLimits,
     now: Time,
     numbers: NumbersOf<'w>,
     stamps: HashMap<Stamp<'w, 'b>, OurHeaders, RandomState>,
@@ -49,7 +52,7 @@ pub(super) struct OutputWriter<'w, 'b> {
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(
-        topic: &'w str,
+        desk: &'w Desk,
         set: &'w SegmentSet,
         eval: &'w PolicyEval,
         now: Time,
@@ -57,13 +60,14 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (letterhead, none, tally) = (None, Arc::new([]), Tally::default());
-        Self { topic, set, eval, now, numbers, stamps, denials, letterhead, none, tally }
+        let (topic, limits) = (&*desk.topic, &*desk.limits);
+        Self { topic, set, eval, limits, now, numbers, stamps, denials, letterhead, none, tally }
     }
 
-    /// The output of one record. `answers` are the store's, all there.
+    /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
     pub(super) fn write(
         &mut self,
-        record: &RecordView<'_>,
+        (record, bytes_beside): (&RecordView<'_>, usize),
         decoded: &'b Decoded<'b>,
         draft: &Draft,
         answers: &[Option<Answer>],
@@ -71,14 +75,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         if draft.way == Way::LeftOut {
             return Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::clone(&self.none) };
         }
-        let origin = Origin { topic: self.topic, partition: record.partition, offset: record.offset };
         let intent = match decoded {
             Ok(intent) => intent,
             Err(letter) => {
-                self.tally.dead_letter(letter.reason.as_str());
-                let headers = letter.headers(&origin);
-                let headers = headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect();
-                return Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers };
+                let (output, reason) = dead_letter(letter, record, (self.topic, bytes_beside), self.limits);
+                self.tally.dead_letter(reason.as_str());
+                return output;
             }
         };
         let decision = self.decision(record, draft, answers);

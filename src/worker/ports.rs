@@ -239,6 +239,9 @@ pub enum CommitError {
     /// Nothing of it is visible, or it may be: the sink must recover, then the source rewinds.
     #[error("{0}")]
     Failed(String),
+    /// As `Failed`, because time ran out: a smaller batch may be committed.
+    #[error("{0}")]
+    TooSlow(String),
     /// Another instance with the same transactional id has taken over.
     #[error("{0}")]
     Fenced(String),

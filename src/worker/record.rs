@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::domain::{clocks::Append, time::Time};
+use crate::domain::{clocks::Append, room::header_bytes, time::Time};
 
 /// The headers of one record, in order; keys may repeat and need not be UTF-8.
 pub trait Headers {
@@ -41,6 +41,16 @@ pub trait Records {
     fn len(&self) -> usize;
     /// Record `index`, below [`Records::len`].
     fn get(&self, index: usize) -> RecordView<'_>;
+    /// What key and headers of record `index` take of an output record, at most.
+    fn bytes_beside_value(&self, index: usize) -> usize {
+        let record = self.get(index);
+        let headers = record.header_pairs().map(|(name, value)| header_bytes(name, value));
+        record.key.map_or(0, <[u8]>::len) + headers.sum::<usize>()
+    }
+    /// Why record `index` was not read, though its offset is known: its batch inflates to more than so many bytes.
+    fn not_inflated(&self, _index: usize) -> Option<u64> {
+        None
+    }
     /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -98,6 +108,19 @@ pub enum OutputValue {
     AsItCame,
     /// A value of ours.
     Ours(Vec<u8>),
+    /// None: the record with its value does not fit. What is left of it stands in front of our headers.
+    Dropped(Kept),
+}
+
+/// What is kept of a record whose value is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// All but the value.
+    KeyAndHeaders,
+    /// The key, but not the consumed headers.
+    Key,
+    /// Neither key nor headers.
+    Nothing,
 }
 
 /// Headers of ours: names from the one table in `domain`, values as text. Shared by the records of a batch that have the same.
@@ -130,6 +153,23 @@ impl Progress {
     #[must_use]
     pub const fn up_to(partition: i32, next_offset: i64) -> Self {
         Self { partition, next_offset, metadata: None }
+    }
+}
+
+impl Output {
+    /// What its key, value and headers take of a batch, at most; `bytes_beside` are those of the record's key and headers.
+    #[must_use]
+    pub fn content_bytes(&self, record: &RecordView<'_>, bytes_beside: usize) -> usize {
+        let ours: usize =
+            self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
+        let theirs = match &self.value {
+            OutputValue::AsItCame => record.value.map_or(0, <[u8]>::len) + bytes_beside,
+            OutputValue::Ours(value) => value.len() + bytes_beside,
+            OutputValue::Dropped(Kept::KeyAndHeaders) => bytes_beside,
+            OutputValue::Dropped(Kept::Key) => record.key.map_or(0, <[u8]>::len),
+            OutputValue::Dropped(Kept::Nothing) => 0,
+        };
+        ours + theirs
     }
 }
 

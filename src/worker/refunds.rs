@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     lane::LaneError,
+    letter::dead_letter,
+    limits::OutputLimits,
     ports::{
         Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, where_committed,
     },
@@ -23,7 +25,6 @@ use super::{
 use crate::{
     domain::{
         dead_letter::DeadLetter,
-        origin::Origin,
         refund::{Refund, RefundOutcome, RefundReader},
     },
     metrics::{Metrics, RefundTally},
@@ -65,6 +66,8 @@ pub struct Refunds<S, K, T, C> {
     pub store: T,
     /// The clock.
     pub clock: C,
+    /// What the dead-letter topic takes.
+    pub limits: Arc<OutputLimits>,
     /// How long a stop may take in all; the commit under way is given three quarters of it.
     pub drain: Duration,
     /// The word to stop.
@@ -95,7 +98,7 @@ impl From<SourceError> for End {
 impl From<CommitError> for End {
     fn from(error: CommitError) -> Self {
         match error {
-            CommitError::Failed(reason) => Self::Again(reason),
+            CommitError::Failed(reason) | CommitError::TooSlow(reason) => Self::Again(reason),
             CommitError::Fenced(reason) | CommitError::Fatal(reason) => Self::Fatal(reason),
         }
     }
@@ -206,18 +209,23 @@ where
         let reader = RefundReader::default();
         for index in 0..batch.len() {
             let record = batch.get(index);
-            let origin = Origin { topic: &self.topic, partition: record.partition, offset: record.offset };
-            outputs.push(match reader.read(record.value) {
+            let read = match batch.not_inflated(index) {
+                Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
+                None => reader.read(record.value),
+            };
+            outputs.push(match read {
                 Ok((user, id)) => {
-                    let Origin { partition, offset, .. } = origin;
+                    let (partition, offset) = (record.partition, record.offset);
                     refunds.push(Refund { user, id, at: record.timestamp, partition, offset });
                     nothing()
                 }
                 Err(_) if turn.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
                 Err(letter) => {
-                    tally.dead_letter(letter.reason.as_str());
                     letters.insert(record.partition, record.offset + 1);
-                    dead(&letter, &origin)
+                    let what = (self.topic.as_str(), batch.bytes_beside_value(index));
+                    let (output, reason) = dead_letter(&letter, &record, what, &self.limits);
+                    tally.dead_letter(reason.as_str());
+                    output
                 }
             });
         }
@@ -362,12 +370,6 @@ where
 /// No record goes out for a refund.
 fn nothing() -> Output {
     Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::new([]) }
-}
-
-fn dead(letter: &DeadLetter, origin: &Origin<'_>) -> Output {
-    let headers = letter.headers(origin);
-    let headers = headers.into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect();
-    Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers }
 }
 
 /// How far a batch brings each of its partitions: not beyond what is held, and never back.

@@ -85,6 +85,7 @@ fn desk(policy: &str) -> Desk {
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(set)),
         policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
     }
 }
 

@@ -112,7 +112,7 @@ pub const CASES: &[Case] = &[
         .within_s(60),
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
-    case("9c", "a record too large for its output topic", topics::output_too_large).times(2).in_ci(1),
+    case("9c", "an output topic takes less than before", topics::output_too_large).times(2).in_ci(1),
     case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
         .times(3)
         .in_ci(1),
@@ -202,6 +202,10 @@ pub const CASES: &[Case] = &[
     )
     .times(2)
     .in_ci(1),
+    case("28", "no output can be written: 9 MiB in zstd, 1 MiB less a little, 500 MiB in gzip", inputs::not_writable)
+        .times(2)
+        .in_ci(1),
+    case("31", "the broker takes 0.5 MB/s, by a quota", brokers::throttled).within_s(60).in_ci(1),
     case(
         "32",
         "a rebuild frozen while it deletes, fills or waits; a second one finishes; the first wakes",

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{
-    kafka::{Consumed, KafkaClient},
+    kafka::{Consumed, KafkaClient, Record},
     process::Exit,
     wait_for,
     worker::Worker,
@@ -21,6 +21,7 @@ use crate::{
     support::{
         Scene, http,
         model::Sent,
+        outcome::case,
         workload::{self, Numbers},
     },
 };
@@ -143,6 +144,18 @@ impl Trial {
         self.kafka.publish(&self.scene.topic("intents"), records)?;
         self.published.extend(intents);
         Ok(())
+    }
+
+    /// Publishes a case: an intent of a user without caps that has so many bytes, most of them blanks.
+    pub fn publish_large(&self, name: &str, bytes: usize) -> Result<()> {
+        self.publish_large_by("none", name, bytes)
+    }
+
+    /// The same, compressed.
+    pub fn publish_large_by(&self, codec: &'static str, name: &str, bytes: usize) -> Result<()> {
+        let value = format!(r#"{{"id":"{name}","user_id":3500{}}}"#, " ".repeat(bytes));
+        let record = case(name, Record::new("3500", value));
+        self.kafka.compressing(codec).publish(&self.scene.topic("intents"), [record])
     }
 
     /// These were published by other means.

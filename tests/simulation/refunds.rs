@@ -71,6 +71,7 @@ impl World {
             sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
             store: self.keyspace.refunds(),
             clock: process.clock.clone(),
+            limits: Arc::default(),
             drain: DRAIN,
             stop,
             metrics,

@@ -232,5 +232,6 @@ pub fn desk(setting: &Setting) -> Desk {
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(set)),
         policy: Refreshed::new(Arc::new(policy(setting))),
+        limits: Arc::default(),
     }
 }

@@ -238,7 +238,10 @@ impl Sink<Batch, (u64, i32)> for SimSink {
             CommitError::Failed(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
                 Settled::Committed(CommitTimes::default())
             }
-            error @ (CommitError::Failed(_) | CommitError::Fenced(_) | CommitError::Fatal(_)) => Settled::Failed(error),
+            error @ (CommitError::Failed(_)
+            | CommitError::TooSlow(_)
+            | CommitError::Fenced(_)
+            | CommitError::Fatal(_)) => Settled::Failed(error),
         }
     }
 

@@ -217,6 +217,7 @@ pub fn desk() -> Desk {
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(set())),
         policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cli::assemble,
     config::Settings,
+    domain::intent::MAX_INTENT_BYTES,
     edge::kafka::{
         client::{Delivery, KafkaOptions},
         topic_settings::{self, TopicSettings},
@@ -143,14 +144,14 @@ fn sizes(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>, report
     let [intents, outputs @ ..] = options.topics();
     let size = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
     let Some(largest) = size(intents) else { return };
-    let needed = largest + ENVELOPE_BYTES;
+    let needed = largest.min(MAX_INTENT_BYTES as u64) + ENVELOPE_BYTES;
     for topic in outputs {
         if let Some(size) = size(topic)
             && size < needed
         {
             let message = format!(
-                "{topic} takes records of {size} bytes, {intents} of {largest}: an intent of that size would stop its lane. \
-                 Set max.message.bytes of {topic} to {needed} or more"
+                "{topic} takes records of {size} bytes, {intents} of {largest}: an intent of that size becomes a dead letter \
+                 without its value. Set max.message.bytes of {topic} to {needed} or more"
             );
             report.add(Finding::Warning, "kafka", message);
         }

@@ -92,6 +92,7 @@ impl Broker {
             memory: LaneMemory::default(),
             records_a_call: RECORDS_A_CALL,
             commit_interval: COMMIT_INTERVAL,
+            limits: Arc::default(),
         };
         for topic in options.topics() {
             cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;
@@ -149,6 +150,7 @@ async fn worker(
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(traffic::segments())),
         policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
     };
     let lane = LaneSettings {
         batch: 10_000,

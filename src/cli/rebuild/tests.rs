@@ -27,6 +27,7 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
         commit_interval: COMMIT_INTERVAL,
+        limits: Arc::default(),
     }
 }
 

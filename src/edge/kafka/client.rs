@@ -19,8 +19,11 @@ use rdkafka::{
     types::{RDKafkaConfRes, RDKafkaRespErr},
 };
 
-use super::waves::WaveSize;
-use crate::domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory};
+use super::sizes;
+use crate::{
+    domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
+    worker::{limits::OutputLimits, record::Destination},
+};
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct KafkaOptions {
     pub records_a_call: usize,
     /// How long it may take from the read of a record to its commit: the brokers gather records for a part of it.
     pub commit_interval: Duration,
+    /// What the output topics take, as far as it is known.
+    pub limits: Arc<OutputLimits>,
 }
 
 /// What commits are apart unless settings say otherwise; the default of `worker.commit_interval`.
@@ -83,19 +88,20 @@ const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::wave`]).
 const PARTITION_FETCH_BYTES: u64 = 524_288;
 
-/// The largest request for a partition: librdkafka's own defaults of `batch.size`, which a topic's `max.message.bytes` takes
-/// unless it was made smaller, and of `batch.num.messages`.
-const REQUEST: WaveSize = WaveSize { bytes: 1_000_000, records: 10_000 };
-/// What is handed over of a partition at a time is not less, however small requests are made: all brokers are waited for behind
-/// each wave, and hundreds of them would cost more than a thread that does not sleep.
-const LEAST_WAVE: WaveSize = WaveSize { bytes: 524_288, records: 1_000 };
+/// How long a partition rests after an error, in milliseconds: a record batch that is not inflated is passed over record by record,
+/// each with such an error.
+const FETCH_BACKOFF_MS: &str = "50";
 
 impl KafkaOptions {
-    /// What of a partition is handed to the producer's client at a time, at most: what fits into one request, by librdkafka's
-    /// limits and those that the user's properties set.
+    /// The output topics.
     #[must_use]
-    pub fn wave(&self) -> WaveSize {
-        wave(&self.properties)
+    pub fn outputs(&self) -> [(Destination, &str); 3] {
+        let [_, approved, suppressed, dead_letters] = self.topics();
+        [
+            (Destination::Approved, approved),
+            (Destination::Suppressed, suppressed),
+            (Destination::DeadLetters, dead_letters),
+        ]
     }
 
     /// The transactional id of a lane: stable over restarts.
@@ -139,6 +145,8 @@ impl KafkaOptions {
             ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
             ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
             ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
+            ("receive.message.max.bytes", &self.inflated_bytes().to_string()),
+            ("fetch.error.backoff.ms", FETCH_BACKOFF_MS),
             ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
         config
@@ -146,7 +154,9 @@ impl KafkaOptions {
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "false")
-            .set("isolation.level", "read_committed");
+            .set("isolation.level", "read_committed")
+            // The producer's; librdkafka holds a consumer's fetches to it.
+            .set("message.max.bytes", self.fetch_bytes().clamp(1_000, 1_000_000).to_string());
         config
     }
 
@@ -165,6 +175,8 @@ impl KafkaOptions {
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("delivery.report.only.error", "true")
+            // A batch of records that fit each by itself must fit as well.
+            .set("batch.size", sizes::request_bytes(&self.properties, self.limits.smallest()).to_string())
             .set("partitioner", "murmur2_random");
         match self.delivery {
             Delivery::ExactlyOnce => config
@@ -194,18 +206,6 @@ impl KafkaOptions {
         }
         config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
         config
-    }
-}
-
-fn wave(properties: &BTreeMap<String, String>) -> WaveSize {
-    let set = |name: &str| properties.get(name).and_then(|value| value.parse::<u64>().ok());
-    let bytes = set("batch.size").unwrap_or(REQUEST.bytes);
-    let bytes = bytes.min(set("message.max.bytes").unwrap_or(LARGEST_OUTPUT_BYTES));
-    let records = set("batch.num.messages").and_then(|records| usize::try_from(records).ok());
-    WaveSize {
-        // What a record takes is only reckoned, and the request has a head.
-        bytes: (bytes / 10 * 9).max(LEAST_WAVE.bytes),
-        records: records.unwrap_or(REQUEST.records).max(LEAST_WAVE.records),
     }
 }
 
@@ -357,23 +357,5 @@ mod tests {
     fn brokers_gather_for_a_part_of_the_commit_interval() {
         let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
         assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
-    }
-
-    #[test]
-    fn a_wave_is_what_fits_into_one_request_as_it_is_set() {
-        let of = |set: &[(&str, &str)]| {
-            let properties = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let WaveSize { bytes, records } = wave(&properties);
-            (bytes, records)
-        };
-        assert_eq!(of(&[]), (900_000, 10_000));
-        assert_eq!(of(&[("batch.size", "2000000"), ("batch.num.messages", "20000")]), (1_800_000, 20_000));
-        assert_eq!(of(&[("batch.size", "2147483647")]).0, LARGEST_OUTPUT_BYTES / 10 * 9);
-        assert_eq!(of(&[("batch.size", "2000000"), ("message.max.bytes", "1000000")]).0, 900_000);
-        assert_eq!(of(&[("batch.size", "1"), ("batch.num.messages", "1")]), (524_288, 1_000));
-        // What librdkafka refuses makes no client.
-        for value in ["", "-1", "x", "18446744073709551616"] {
-            assert_eq!(of(&[("batch.size", value), ("batch.num.messages", value)]), (900_000, 10_000), "{value}");
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Kafka: a group member that reads batches, and a transactional producer that commits them.
 
 pub mod client;
+pub mod limits;
 pub mod native;
 mod offsets;
 mod outbox;
@@ -10,6 +11,7 @@ pub mod range;
 mod read_before;
 pub mod rights;
 pub mod sink;
+mod sizes;
 pub mod source;
 pub mod span;
 pub mod topic_settings;

@@ -5,6 +5,7 @@
 //! All `unsafe` code of weir is in this file and in its folder.
 
 pub mod allocator;
+pub mod inflate;
 mod produce;
 
 use std::{
@@ -24,7 +25,7 @@ use rdkafka::{
 
 pub use self::produce::{Run, Topic, flush, produce};
 use crate::{
-    domain::{clocks::Append, memory::RECORD_OVERHEAD_BYTES, time::Time},
+    domain::{clocks::Append, memory::RECORD_OVERHEAD_BYTES, room::header_bytes, time::Time},
     worker::record::{Headers, RecordView, Records},
 };
 
@@ -103,7 +104,7 @@ struct Message {
     timestamp: Option<Time>,
     /// Whether a broker has stamped it with its own clock.
     stamped: Stamped,
-    /// Bytes of key and headers.
+    /// What key and headers take of an output, in bytes.
     bytes_beside_value: usize,
 }
 
@@ -129,7 +130,7 @@ impl Message {
         };
         let mut message = Self { raw, headers, timestamp, stamped, bytes_beside_value: 0 };
         let headers = (0..).map_while(|index| message.header(index));
-        let headers: usize = headers.map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
+        let headers: usize = headers.map(|(name, value)| header_bytes(name, value)).sum();
         message.bytes_beside_value = message.raw().key_len + headers;
         message
     }
@@ -189,6 +190,10 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
     bytes: usize,
     largest_bytes: usize,
     appends: Vec<Append>,
+    /// Errors of record batches that were not inflated, as of the last [`MessageBatch::fill`].
+    refused: Vec<Message>,
+    /// Places in `messages` of records that were not read, and what their batches may inflate to. Nearly always empty.
+    not_inflated: Vec<(usize, u64)>,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
 }
@@ -208,7 +213,15 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
     #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
-        Self { messages: Vec::new(), bytes: 0, largest_bytes: 0, appends: Vec::new(), _consumer: consumer }
+        Self {
+            messages: Vec::new(),
+            bytes: 0,
+            largest_bytes: 0,
+            appends: Vec::new(),
+            refused: Vec::new(),
+            not_inflated: Vec::new(),
+            _consumer: consumer,
+        }
     }
 
     /// Bytes of all keys, values and headers, and what each record costs besides.
@@ -221,12 +234,6 @@ impl<C: ConsumerContext> MessageBatch<C> {
     #[must_use]
     pub fn largest_bytes(&self) -> usize {
         self.largest_bytes
-    }
-
-    /// Bytes of key and headers of message `index`.
-    #[must_use]
-    pub fn bytes_beside_value(&self, index: usize) -> usize {
-        self.messages[index].bytes_beside_value
     }
 
     /// Whether message `index` has headers.
@@ -251,6 +258,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
         let taken = unsafe { rd::rd_kafka_consume_batch_queue(queue.queue.as_ptr(), wait_ms, raw.as_mut_ptr(), most) };
         raw.truncate(usize::try_from(taken).unwrap_or(0));
         let mut errors = Vec::new();
+        self.refused.clear();
         for message in raw.into_iter().filter_map(NonNull::new).map(Message::new) {
             let code = message.raw().err;
             if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
@@ -262,9 +270,27 @@ impl<C: ConsumerContext> MessageBatch<C> {
             } else {
                 let (partition, offset) = (message.raw().partition, message.raw().offset);
                 errors.push(PartitionError { partition, offset, code: code.into() });
+                if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__BAD_COMPRESSION {
+                    self.refused.push(message);
+                }
             }
         }
         errors
+    }
+
+    /// Adds a record without key, value and headers that stands for the one at this offset: its batch was not inflated, which
+    /// the last [`MessageBatch::fill`] reported of this partition, because it has more than so many bytes.
+    pub fn stand_in(&mut self, partition: i32, offset: i64, limit_bytes: u64) {
+        let Some(place) = self.refused.iter().position(|message| message.raw().partition == partition) else { return };
+        let mut message = self.refused.swap_remove(place);
+        // SAFETY: the message is ours alone; what it pointed to (the error as text) is freed by what holds it, not by these
+        // fields.
+        let raw = unsafe { message.raw.as_mut() };
+        (raw.offset, raw.payload, raw.len, raw.key, raw.key_len) = (offset, ptr::null_mut(), 0, ptr::null_mut(), 0);
+        message.bytes_beside_value = 0;
+        self.not_inflated.push((self.messages.len(), limit_bytes));
+        self.bytes += message.bytes_held();
+        self.messages.push(message);
     }
 }
 
@@ -288,6 +314,14 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
             timestamp: message.timestamp,
             headers: message,
         }
+    }
+
+    fn bytes_beside_value(&self, index: usize) -> usize {
+        self.messages[index].bytes_beside_value
+    }
+
+    fn not_inflated(&self, index: usize) -> Option<u64> {
+        self.not_inflated.iter().find(|(place, _)| *place == index).map(|(_, limit_bytes)| *limit_bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     native::{self, MessageBatch, Run, Topic},
     waves::{Addressed, Wave, WaveSize, Waves},
 };
-use crate::worker::record::{Destination, Output, OutputValue, Records};
+use crate::worker::record::{Destination, Kept, Output, OutputValue, Records};
 
 /// How long a topic's number of partitions is taken for known: librdkafka's own `topic.metadata.refresh.interval.ms`.
 const PARTITIONS_HOLD: Duration = Duration::from_secs(300);
@@ -26,8 +26,6 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 const FULL_SLICE: Duration = Duration::from_millis(10);
 /// What a record takes of a request beside key, value and headers, at most: lengths, and what tells it from the record before.
 const RECORD_BYTES: usize = 40;
-/// What a header takes beside name and value, at most.
-const HEADER_BYTES: usize = 10;
 /// The partition of librdkafka's that stands for the one that its partitioner finds.
 const BY_KEY: i32 = -1;
 
@@ -145,7 +143,8 @@ impl Outbox {
                 looked.push((output.to, outlet.look(producer)));
             }
             let record = records.get(index);
-            let Some(partition) = outlet.partition_of(record.key, record.partition) else {
+            let key = record.key.filter(|_| output.value != OutputValue::Dropped(Kept::Nothing));
+            let Some(partition) = outlet.partition_of(key, record.partition) else {
                 let answer = looked.into_iter().find(|(topic, _)| *topic == output.to);
                 return Err(outlet.without_partition(answer.and_then(|(_, answer)| answer.err())));
             };
@@ -194,12 +193,7 @@ impl Outbox {
 
 /// What an output takes of a request, in bytes; rather too much.
 fn bytes_of(records: &MessageBatch<LaneContext>, index: usize, output: &Output) -> u64 {
-    let value = match &output.value {
-        OutputValue::AsItCame => records.get(index).value.map_or(0, <[u8]>::len),
-        OutputValue::Ours(bytes) => bytes.len(),
-    };
-    let ours: usize = output.headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_BYTES).sum();
-    (value + records.bytes_beside_value(index) + ours + RECORD_BYTES) as u64
+    (output.content_bytes(&records.get(index), records.bytes_beside_value(index)) + RECORD_BYTES) as u64
 }
 
 /// The outputs of one batch on their way to one partition of one topic.
@@ -218,26 +212,20 @@ impl Stream<'_, '_> {
         let mut run = Run::new(self.partition);
         for &Addressed { index, .. } in group {
             let output = &outputs[index];
-            let value = match &output.value {
-                OutputValue::AsItCame => None,
-                OutputValue::Ours(bytes) => Some(bytes.as_slice()),
-            };
             let bare = most > 1 && output.headers.is_empty() && !records.has_headers(index);
             if !bare || run.len() >= most {
                 self.end_run(&mut run)?;
             }
             if bare {
-                run.add((records, index), value);
+                run.add((records, index), &output.value);
                 continue;
             }
             let place = (&self.outlet.topic, self.partition);
             self.with_room(|| {
-                native::produce(self.producer.client(), place, (records, index), value, &output.headers).map_err(
-                    |code| {
-                        let record = records.get(index);
-                        (code, (record.partition, record.offset))
-                    },
-                )
+                native::produce(self.producer.client(), place, (records, index), output).map_err(|code| {
+                    let record = records.get(index);
+                    (code, (record.partition, record.offset))
+                })
             })?;
         }
         self.end_run(&mut run)

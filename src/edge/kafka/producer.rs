@@ -11,15 +11,18 @@ use rdkafka::{
 
 use super::{
     client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
-    native,
+    limits, native,
     outbox::{Outbox, Unsent},
     rights::Rights,
     sink::KafkaJob,
 };
 use crate::worker::ports::{CommitError, CommitTimes};
 
-/// How long one step (flush, offsets, commit, abort) may take: below the transaction's own time-out.
+/// How long one step (offsets, commit, abort) may take: below the transaction's own time-out.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long writing the outputs may take: all that the broker leaves a transaction, but for what offsets and commit need. What
+/// takes longer is aborted by the broker, so waiting longer would be in vain.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() - 3);
 /// How long the first contact with the transaction coordinator may take. It waits for what a predecessor left open.
 pub(super) const INIT_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long delivery errors may stay unseen while flushing.
@@ -46,7 +49,9 @@ pub struct LaneProducer {
     delivery: Delivery,
     state: State,
     opened: Instant,
-    intents: String,
+    options: KafkaOptions,
+    /// What the output topics took when the client was made, which batches by it.
+    made_for: [u64; 3],
     transactional_id: String,
     rights: Rights,
 }
@@ -57,6 +62,7 @@ impl LaneProducer {
     /// # Errors
     /// `Failed` where it may work later, `Fatal` where it is not allowed.
     pub fn new(options: &KafkaOptions, lane: usize) -> Result<Self, CommitError> {
+        let made_for = options.outputs().map(|(to, _)| options.limits.get(to));
         let producer: BaseProducer<LaneContext> =
             options.producer(lane).create_with_context(LaneContext::default()).map_err(|error| {
                 CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
@@ -67,7 +73,8 @@ impl LaneProducer {
             delivery: options.delivery,
             state: State::Ready,
             opened: Instant::now(),
-            intents: options.intents.clone(),
+            options: options.clone(),
+            made_for,
             transactional_id: options.transactional_id(lane),
             rights: Rights::of(options, lane),
         };
@@ -149,7 +156,7 @@ impl LaneProducer {
 
     /// Writes all outputs, and waits until the brokers have them.
     fn write(&mut self, job: &KafkaJob, times: &mut CommitTimes) -> Result<(), CommitError> {
-        let deadline = self.opened + STEP_TIMEOUT;
+        let deadline = self.opened + WRITE_TIMEOUT;
         let mut began = self.opened;
         let batch = (&job.records, job.outputs.as_slice());
         let mut waves = self.outbox.address(&self.producer, batch).map_err(|unsent| self.unsent(unsent))?;
@@ -169,7 +176,7 @@ impl LaneProducer {
 
     /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
     fn behind(&mut self, job: &KafkaJob, error: CommitError) -> CommitError {
-        let failed = matches!(error, CommitError::Failed(_)) && self.state == State::Open;
+        let failed = matches!(error, CommitError::Failed(_) | CommitError::TooSlow(_)) && self.state == State::Open;
         match (self.delivery, self.offsets(job)) {
             (Delivery::ExactlyOnce, Ok(offsets)) if failed => {
                 let metadata = &job.membership.metadata;
@@ -192,7 +199,7 @@ impl LaneProducer {
                     // Ours to count: it was made anew with fewer.
                     return CommitError::Failed(format!("the partitions of {} are others now", failed.topic));
                 }
-                let what = format!("the record for partition {partition} offset {offset} of {}", self.intents);
+                let what = format!("the record for partition {partition} offset {offset} of {}", self.options.intents);
                 self.undelivered(&failed, &what)
             }
             Unsent::PartitionsUnknown(reason) => CommitError::Failed(reason),
@@ -214,7 +221,8 @@ impl LaneProducer {
             }
             if Instant::now() >= deadline {
                 let waiting = self.producer.in_flight_count();
-                return Err(CommitError::Failed(format!("{waiting} records are not acknowledged after 10 s")));
+                let after = WRITE_TIMEOUT.as_secs();
+                return Err(CommitError::TooSlow(format!("{waiting} records are not acknowledged after {after} s")));
             }
         }
     }
@@ -223,7 +231,7 @@ impl LaneProducer {
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
         let mut list = TopicPartitionList::with_capacity(job.progress.len());
         for progress in &job.progress {
-            let mut element = list.add_partition(&self.intents, progress.partition);
+            let mut element = list.add_partition(&self.options.intents, progress.partition);
             element
                 .set_offset(Offset::Offset(progress.next_offset))
                 .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))?;
@@ -261,9 +269,31 @@ impl LaneProducer {
                 Some(right) => {
                     CommitError::Fatal(format!("{what} may not be written ({}): grant {right}", failed.code))
                 }
+                None if failed.code == RDKafkaErrorCode::MessageSizeTooLarge => self.too_large(failed, what),
                 None => refused(failed, what),
             },
         }
+    }
+
+    /// A record, or a batch of them, is larger than its topic takes: a limit was lowered, or was not known. Where more is known now,
+    /// a new client batches by it, and the intents are judged again by it.
+    fn too_large(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
+        self.state = State::Spent;
+        let outputs = self.options.outputs().into_iter().zip(self.made_for);
+        for ((to, topic), before) in outputs {
+            if topic != failed.topic {
+                continue;
+            }
+            let now = limits::after_refusal(&self.options, to);
+            if now < before {
+                return CommitError::Failed(format!("{what} is larger than {topic} takes, which is {now} bytes now"));
+            }
+        }
+        CommitError::Fatal(format!(
+            "{what} is larger than {} takes, though without its value: raise max.message.bytes of the approved, suppressed and \
+             dead-letter topics",
+            failed.topic
+        ))
     }
 
     /// The broker takes nothing from this producer any more.
@@ -272,7 +302,7 @@ impl LaneProducer {
         let id = &self.transactional_id;
         // A broker also fences a producer whose transaction it timed out: then nobody else is there.
         if self.opened.elapsed() >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
-            CommitError::Failed(format!("the transaction of {id} timed out on the broker"))
+            CommitError::TooSlow(format!("the transaction of {id} timed out on the broker"))
         } else {
             CommitError::Fenced(format!(
                 "another instance took over the transactional id {id}: give each instance a kafka.instance of its own. \
@@ -294,10 +324,22 @@ impl LaneProducer {
             ) => self.fenced(),
             code => match code.and_then(|code| self.rights.to_write(code, None)) {
                 Some(right) => CommitError::Fatal(format!("not allowed to {what} as {id} ({error}): grant {right}")),
+                None if code.is_some_and(is_time) => CommitError::TooSlow(format!("could not {what} in time: {error}")),
                 None => CommitError::Failed(format!("could not {what}: {error}")),
             },
         }
     }
+}
+
+/// Whether a code says that time ran out.
+fn is_time(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::OperationTimedOut
+            | RDKafkaErrorCode::RequestTimedOut
+            | RDKafkaErrorCode::MessageTimedOut
+            | RDKafkaErrorCode::QueueFull
+    )
 }
 
 /// What a refused record means for the lane.
@@ -305,16 +347,15 @@ impl LaneProducer {
 fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
     let code = failed.code;
     match code {
-        RDKafkaErrorCode::MessageSizeTooLarge => CommitError::Fatal(format!(
-            "{what} is larger than its topic or broker takes: raise max.message.bytes of the approved, suppressed and \
-             dead-letter topics above that of the intents (the envelope is larger than the intent)"
-        )),
         RDKafkaErrorCode::UnknownTopic
         | RDKafkaErrorCode::UnknownTopicOrPartition
         | RDKafkaErrorCode::UnknownPartition => CommitError::Fatal(format!(
             "{what} has no topic {} to go to ({code}): create it (`weir check` lists them)",
             failed.topic
         )),
+        other if is_time(other) => {
+            CommitError::TooSlow(format!("{what} was not taken by {} in time: {other}", failed.topic))
+        }
         other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
     }
 }

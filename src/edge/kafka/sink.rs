@@ -116,7 +116,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
             Err(_) => {
                 // The thread keeps its producer; the next one has the same transactional id and fences it.
                 self.committer = None;
-                Settled::Failed(CommitError::Failed(format!(
+                Settled::Failed(CommitError::TooSlow(format!(
                     "a commit did not return within {} s",
                     COMMIT_WATCHDOG.as_secs()
                 )))

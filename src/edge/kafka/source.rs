@@ -1,5 +1,7 @@
 //! One member of the consumer group, as the lane's source.
 
+mod unread;
+
 use std::{
     collections::BTreeMap,
     ffi::CString,
@@ -69,6 +71,9 @@ pub struct KafkaSource {
     starts: Vec<Progress>,
     earlier: Earlier,
     polled_at: Instant,
+    /// Where each partition was last told to go on: a record batch that cannot be read begins before it, where it is in the
+    /// middle of one.
+    reads_from: BTreeMap<i32, i64>,
 }
 
 impl KafkaSource {
@@ -81,6 +86,7 @@ impl KafkaSource {
             options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
                 SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
             })?;
+        native::inflate::bound(options.inflated_bytes());
         let topic_name = CString::new(options.intents.as_str())
             .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
         let queue = MessageQueue::new(consumer.client()).map_err(SourceError::Fatal)?;
@@ -104,6 +110,7 @@ impl KafkaSource {
             starts: Vec::new(),
             earlier: Earlier::new(),
             polled_at: Instant::now(),
+            reads_from: BTreeMap::new(),
         })
     }
 
@@ -158,6 +165,7 @@ impl KafkaSource {
             .map_err(|error| self.unread("the committed offsets cannot be read", &error))?;
         let mut from = TopicPartitionList::with_capacity(committed.count());
         self.starts.clear();
+        self.reads_from.clear();
         for (place, element) in committed.elements().into_iter().enumerate() {
             element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
             let offset = match element.offset() {
@@ -165,6 +173,7 @@ impl KafkaSource {
                     let metadata = native::metadata(&committed, place);
                     let committed = Progress { partition: element.partition(), next_offset, metadata };
                     let first = begin(&committed);
+                    self.reads_from.insert(committed.partition, first);
                     self.starts.push(committed);
                     Offset::Offset(first)
                 }
@@ -302,9 +311,7 @@ impl Source for KafkaSource {
                 self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
             let most = room.min(TAKE).min(fitting.max(1));
             let before = batch.len();
-            for error in batch.fill(&self.queue, most, left.min(SLICE)) {
-                self.judge(error.code, &format!("partition {}", error.partition))?;
-            }
+            self.take(batch, most, left.min(SLICE))?;
             // Where the time is over, what is there is taken still: a call that got all that it asked for may have left some.
             let more = batch.len() - before >= most;
             if !more && Instant::now() >= deadline {
@@ -344,6 +351,7 @@ impl Source for KafkaSource {
         for &(partition, offset) in to {
             list.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
                 .map_err(|error| temporary("an offset was refused", &error))?;
+            self.reads_from.insert(partition, offset);
         }
         self.go_to(list)
     }

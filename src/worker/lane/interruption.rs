@@ -26,7 +26,7 @@ impl From<SourceError> for Interruption {
 impl From<CommitError> for Interruption {
     fn from(error: CommitError) -> Self {
         match error {
-            CommitError::Failed(message) => Self::Rewind(message),
+            CommitError::Failed(message) | CommitError::TooSlow(message) => Self::Rewind(message),
             CommitError::Fenced(message) | CommitError::Fatal(message) => Self::Fatal(message),
         }
     }

@@ -104,7 +104,7 @@ where
         for pause in backoff() {
             match self.try_recover_sink().await? {
                 Ok(()) => break,
-                Err(CommitError::Failed(reason)) => {
+                Err(CommitError::Failed(reason) | CommitError::TooSlow(reason)) => {
                     tracing::warn!("the producer is not ready: {reason}; trying again");
                     self.status.set_trouble(Some(reason));
                     self.serve_group().await?;

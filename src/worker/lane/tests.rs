@@ -32,7 +32,7 @@ use crate::{
     },
     worker::{
         clock::SystemClock,
-        ports::{Begin, CommitError, CommitTimes, StoreError},
+        ports::{Begin, CommitError, CommitTimes, Settled, StoreError},
         record::{Destination, Headers, RecordView},
         refresh::Refreshed,
     },
@@ -375,6 +375,7 @@ fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
         fields: Arc::new(FieldMap::default()),
         segments: Refreshed::new(Arc::new(set)),
         policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Making, changing and deleting topics.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use rdkafka::{
     Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
@@ -9,7 +9,7 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 
-use super::{KafkaClient, client::REQUEST_DEADLINE};
+use super::{KafkaClient, broker::java, client::REQUEST_DEADLINE};
 use crate::wait_until;
 
 impl KafkaClient {
@@ -78,6 +78,27 @@ impl KafkaClient {
         for result in futures_executor::block_on(admin.alter_configs([&change], &options))? {
             result.map_err(|(_, code)| anyhow!("settings of topic {name}: {code}"))?;
         }
+        Ok(())
+    }
+
+    /// Lets clients of this `client.id` publish so many bytes a second, by a quota.
+    ///
+    /// # Errors
+    /// When the brokers refuse.
+    pub fn throttle_producers(&self, client_id: &str, bytes_a_second: u32) -> Result<()> {
+        // librdkafka has no call for quotas.
+        let rate = format!("producer_byte_rate={bytes_a_second}");
+        let mut tool = java()?;
+        tool.args([
+            "kafka.admin.ConfigCommand",
+            "--bootstrap-server",
+            self.bootstrap(),
+            "--alter",
+            "--add-config",
+            &rate,
+        ]);
+        let done = tool.args(["--entity-type", "clients", "--entity-name", client_id]).output()?;
+        ensure!(done.status.success(), "a quota was not set: {}", String::from_utf8_lossy(&done.stderr));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use rdkafka::{
     client::Client,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
+    producer::{BaseProducer, BaseRecord, Producer},
 };
 
 use super::{Consumed, Publisher, Record, TopicReader};
@@ -91,6 +92,26 @@ impl KafkaClient {
             publisher.send(&record)?;
         }
         publisher.finish()
+    }
+
+    /// Publishes keys and values to partition 0 as one record batch, by this client's codec, however large it is.
+    ///
+    /// # Errors
+    /// When a record was refused or not delivered in time.
+    pub fn publish_as_one_batch(&self, topic: &str, records: &[(&str, &[u8])]) -> Result<()> {
+        let producer: BaseProducer = self
+            .config()
+            .set("compression.type", self.codec)
+            .set("message.max.bytes", "1000000000")
+            .set("batch.size", "2000000000")
+            .set("queue.buffering.max.kbytes", "2000000")
+            .set("linger.ms", "500")
+            .create()?;
+        for (key, value) in records {
+            let record = BaseRecord::to(topic).key(*key).partition(0).payload(*value);
+            producer.send(record).map_err(|(error, _)| error)?;
+        }
+        Ok(producer.flush(4 * REQUEST_DEADLINE)?)
     }
 
     /// A producer of one topic that stays: for what is published bit by bit.

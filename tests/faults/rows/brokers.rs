@@ -8,7 +8,7 @@ use testkit::kafka::{Api, Fate, Kafka, Moment, Trap};
 use super::{plain, tapped};
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, http::metric},
+    support::{POLICY, Scene, http::metric, model::Sent},
     trial::{Findings, Order, PARTITIONS, Trial},
 };
 
@@ -168,5 +168,35 @@ fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> R
     }
     let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
     trial.note(format!("{failed} of {} made the lane go back", order.times));
+    trial.finish(order.times)
+}
+
+/// A quota lets the worker write half a megabyte a second; its backlog is of large intents.
+pub fn throttled(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const SLOW: u32 = 500_000;
+    const UNLIMITED: u32 = 1_000_000_000;
+    let mut trial = plain(ground, order, "throttled")?;
+    let client = trial.scene.name.clone();
+    let mut halved = 0;
+    for _ in 0..order.times {
+        trial.kafka.throttle_producers(&client, SLOW)?;
+        let backlog: Vec<Sent> = trial.stream().take(1_000).collect();
+        trial.publish_padded(backlog, 20_000)?;
+        trial.load_at(0, 50)?;
+        let worker = trial.start("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &client)]);
+        trial.ready(worker)?;
+        // All of them, while the broker is slow.
+        trial.decided(1_000)?;
+        trial.kafka.throttle_producers(&client, UNLIMITED)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        halved += trial.worker(worker).log().lines().filter(|line| line.contains("the brokers are too slow")).count();
+        trial.unload()?;
+        trial.worker(worker).terminate();
+        trial.ends(worker, 0, &[])?;
+    }
+    let _last = trial.start("only", &[]);
+    ensure!(halved > 0, "the quota held nothing up");
+    trial.note(format!("batches were halved {halved} times"));
     trial.finish(order.times)
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use testkit::{kafka::Record, redis::RedisServer};
 use weir::domain::shard::{Layout, UserHash};
 
-use super::{on, plain};
+use super::{limits::figure, on, plain};
 use crate::{
     ground::Ground,
     support::{
-        header,
+        TOPICS, header,
         model::Sent,
         outcome::{CASE, case},
     },
@@ -22,6 +22,9 @@ mod table;
 
 use table::{Expected, Hostile, hostile};
 
+/// What a worker takes at the most while a record batch inflates: the default of `worker.memory`, and the 64 MiB that one may
+/// inflate to.
+const INFLATED_RSS_MIB: u64 = 300 + 64;
 /// Intents for one user that are in one batch.
 const CROWD: usize = 10_000;
 /// How long a script call may take, on average: Redis is single-threaded, so it holds up all others. The slow log's longest is
@@ -44,6 +47,38 @@ pub fn hostile_records(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     trial.live(worker, Duration::ZERO)?;
     reasons(&mut trial)?;
+    trial.finish(order.times)
+}
+
+/// Records for which no output can be written, and one that inflates to 500 MiB, among good intents.
+pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const DEFAULT_BYTES: usize = 1_048_588;
+    const BOMB_BYTES: usize = 500 << 20;
+    let mut trial = plain(ground, order, "not-writable")?;
+    for topic in TOPICS {
+        let size = [("max.message.bytes", "1048588")];
+        trial.kafka.configure_topic(&trial.scene.topic(topic), &size)?;
+    }
+    trial.load(0)?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    let bomb = vec![0; BOMB_BYTES];
+    for time in 0..order.times {
+        trial.publish_large_by("zstd", &format!("{time} zstd"), 9 << 20)?;
+        trial.publish_large(&format!("{time} under"), DEFAULT_BYTES - 400)?;
+        let gzip = trial.kafka.compressing("gzip");
+        gzip.publish_as_one_batch(&trial.scene.topic("intents"), &[("bomb", &bomb)])?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    trial.live(worker, Duration::ZERO)?;
+    let dead = trial.scene.output("dead");
+    let too_large = dead.iter().filter(|letter| header(letter, "weir-reason").as_deref() == Some("too_large"));
+    ensure!(too_large.count() == 3 * order.times, "{} dead letters", dead.len());
+    ensure!(dead.iter().all(|letter| letter.value.is_none()), "a dead letter has its value");
+    let mib = figure(trial.worker(worker).pid(), "VmHWM:")? / 1024;
+    ensure!(mib < INFLATED_RSS_MIB, "the worker took {mib} MiB at the most, {INFLATED_RSS_MIB} are promised");
+    trial.note(format!("dead letters `too_large`; resident set {mib} MiB at the most"));
     trial.finish(order.times)
 }
 

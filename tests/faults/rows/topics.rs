@@ -67,29 +67,32 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// An intent for which the approved topic has no room.
+/// The approved topic takes less than before, and then the dead-letter topic less than any dead letter.
 pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "too-large")?;
-    let approved = trial.scene.topic("approved");
+    let [approved, dead] = ["approved", "dead"].map(|topic| trial.scene.topic(topic));
     trial.load(0)?;
-    for _ in 0..order.times {
+    for time in 0..order.times {
         let worker = trial.start("only", &[]);
         trial.ready(worker)?;
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
-        let mut large: Vec<_> = trial.stream().take(1).collect();
-        // Of a user without caps: it is approved.
-        large[0].user = 3_500;
-        trial.publish_padded(large, 100_000)?;
-        trial.ends(worker, 1, &["max.message.bytes"])?;
-        trial.kafka.configure_topic(&approved, &[SIZES])?;
+        trial.publish_large(&format!("{time} approved"), 100_000)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.live(worker, Duration::ZERO)?;
+        trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
+        trial.publish_large(&format!("{time} dead"), 100_000)?;
+        trial.ends(worker, 1, &["max.message.bytes", &dead])?;
+        trial.kafka.configure_topic(&dead, &[SIZES])?;
         resumed(&mut trial)?;
+        trial.kafka.configure_topic(&approved, &[SIZES])?;
         let last = trial.last();
         trial.worker(last).terminate();
         trial.ends(last, 0, &[])?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("exit 1 and names the setting");
+    trial.note("a dead letter `too_large`; where that does not fit either, exit 1 and names the setting");
     trial.finish(order.times)
 }
 

@@ -66,6 +66,7 @@ impl Replay {
                 fields: Arc::clone(&plan.fields),
                 segments: Arc::clone(&segments),
                 policy: Refreshed::new(Arc::clone(policy)),
+                limits: Arc::default(),
             },
             store: EmbeddedStore::new(plan.history_ms),
             metrics: Metrics::default(),

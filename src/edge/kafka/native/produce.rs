@@ -15,6 +15,7 @@ use rdkafka::{
 };
 
 use super::{Message, MessageBatch};
+use crate::worker::record::{Kept, Output, OutputValue};
 
 /// A topic as a producer knows it: found by name once, not once a record.
 pub struct Topic {
@@ -63,12 +64,14 @@ impl Drop for Topic {
 struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
-    /// The message's headers with ours behind them, byte for byte; none where there are none.
+    /// A message's headers (null: none) with ours behind them, byte for byte; none where there are none.
     ///
     /// # Errors
     /// librdkafka gives none.
-    fn extend(message: &Message, ours: &[(&'static str, String)]) -> Result<Option<Self>, RDKafkaErrorCode> {
-        let theirs = message.headers;
+    fn extend(
+        theirs: *mut rd::rd_kafka_headers_t,
+        ours: &[(&'static str, String)],
+    ) -> Result<Option<Self>, RDKafkaErrorCode> {
         if theirs.is_null() && ours.is_empty() {
             return Ok(None);
         }
@@ -102,14 +105,31 @@ impl Drop for OwnedHeaders {
     }
 }
 
-/// Key and value of an output: a message's, or the message's key with another value.
-fn content(message: &Message, value: Option<&[u8]>) -> (*mut c_void, usize) {
+/// Bytes as librdkafka takes them; null for none.
+type Bytes = (*mut c_void, usize);
+const NULL: Bytes = (ptr::null_mut(), 0);
+
+/// Key and value of an output.
+fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     let raw = message.raw();
-    value.map_or((raw.payload, raw.len), |ours| (ours.as_ptr().cast_mut().cast(), ours.len()))
+    let key = (raw.key, raw.key_len);
+    match value {
+        OutputValue::AsItCame => (key, (raw.payload, raw.len)),
+        OutputValue::Ours(ours) => (key, (ours.as_ptr().cast_mut().cast(), ours.len())),
+        OutputValue::Dropped(Kept::KeyAndHeaders | Kept::Key) => (key, NULL),
+        OutputValue::Dropped(Kept::Nothing) => (NULL, NULL),
+    }
 }
 
-/// Hands the record that is made of message `index` of `batch` to the producer: with `value` in place of its own, if there
-/// is one, and `ours` behind its headers. Partition -1: the one that the producer's partitioner finds for the key.
+/// The consumed headers that an output keeps; null for none.
+fn kept_headers(message: &Message, value: &OutputValue) -> *mut rd::rd_kafka_headers_t {
+    match value {
+        OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => message.headers,
+        OutputValue::Dropped(Kept::Key | Kept::Nothing) => ptr::null_mut(),
+    }
+}
+
+/// Hands the output that is made of message `index` of `batch` to the producer. Partition -1: the one that the producer's partitioner finds for the key.
 ///
 /// # Errors
 /// librdkafka's code; `QueueFull` means serve the producer and try again.
@@ -117,12 +137,11 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
     client: &Client<C>,
     (topic, partition): (&Topic, i32),
     (batch, index): (&MessageBatch<D>, usize),
-    value: Option<&[u8]>,
-    ours: &[(&'static str, String)],
+    output: &Output,
 ) -> Result<(), RDKafkaErrorCode> {
     let message = &batch.messages[index];
-    let headers = OwnedHeaders::extend(message, ours)?;
-    let (raw, (start, length)) = (message.raw(), content(message, value));
+    let headers = OwnedHeaders::extend(kept_headers(message, &output.value), &output.headers)?;
+    let ((key, key_length), (start, length)) = content(message, &output.value);
     // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
     // (F_COPY) before the call returns; the headers, where there are any, become the producer's on
     // success only; null stands for none.
@@ -139,8 +158,8 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
             start,
             length,
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
-            raw.key,
-            raw.key_len,
+            key,
+            key_length,
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
             headers.as_ref().map_or(ptr::null_mut(), |headers| headers.0.as_ptr()),
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
@@ -186,11 +205,10 @@ impl<'b> Run<'b> {
         self.records.first().map(|record| (record.partition, record.offset))
     }
 
-    /// Adds the record that is made of message `index` of `batch`, which has no headers: with `value` in place of its own,
-    /// if there is one.
-    pub fn add<D: ConsumerContext>(&mut self, (batch, index): (&'b MessageBatch<D>, usize), value: Option<&'b [u8]>) {
+    /// Adds the output that is made of message `index` of `batch`, which has no headers.
+    pub fn add<D: ConsumerContext>(&mut self, (batch, index): (&'b MessageBatch<D>, usize), value: &'b OutputValue) {
         let message = &batch.messages[index];
-        let (raw, (payload, len)) = (message.raw(), content(message, value));
+        let (raw, ((key, key_len), (payload, len))) = (message.raw(), content(message, value));
         self.records.push(rd::rd_kafka_message_t {
             err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
             rkt: ptr::null_mut(),
@@ -199,8 +217,8 @@ impl<'b> Run<'b> {
             offset: raw.offset,
             payload,
             len,
-            key: raw.key,
-            key_len: raw.key_len,
+            key,
+            key_len,
             _private: ptr::null_mut(),
         });
     }

@@ -1,0 +1,58 @@
+//! How large a record each output topic takes. The Kafka edge finds out, the desk keeps to it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::record::Destination;
+
+/// The largest record that each output topic takes, in bytes: of the topic's `max.message.bytes` and the producer's own
+/// `message.max.bytes` the smaller one. Shared by all lanes.
+#[derive(Debug)]
+pub struct OutputLimits {
+    approved: AtomicU64,
+    suppressed: AtomicU64,
+    dead_letters: AtomicU64,
+}
+
+/// Nothing is known yet, or nothing is written: anything goes.
+impl Default for OutputLimits {
+    fn default() -> Self {
+        let any = || AtomicU64::new(u64::MAX);
+        Self { approved: any(), suppressed: any(), dead_letters: any() }
+    }
+}
+
+impl OutputLimits {
+    fn of(&self, to: Destination) -> Option<&AtomicU64> {
+        match to {
+            Destination::Approved => Some(&self.approved),
+            Destination::Suppressed => Some(&self.suppressed),
+            Destination::DeadLetters => Some(&self.dead_letters),
+            Destination::Nowhere => None,
+        }
+    }
+
+    /// What a topic takes; no limit where it is not known.
+    #[must_use]
+    pub fn get(&self, to: Destination) -> u64 {
+        self.of(to).map_or(u64::MAX, |limit| limit.load(Ordering::Relaxed))
+    }
+
+    /// A topic takes so much.
+    pub fn set(&self, to: Destination, bytes: u64) {
+        if let Some(limit) = self.of(to) {
+            limit.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What both topics of decisions take.
+    #[must_use]
+    pub fn of_decisions(&self) -> u64 {
+        self.get(Destination::Approved).min(self.get(Destination::Suppressed))
+    }
+
+    /// What all topics take.
+    #[must_use]
+    pub fn smallest(&self) -> u64 {
+        self.of_decisions().min(self.get(Destination::DeadLetters))
+    }
+}
