@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(one.kinds(), (&BTreeMap::from([(3, push.clone()), (9, push)]), 9 + 257));
         assert_eq!(one.campaigns(), (&BTreeMap::from([(7, "spring".to_owned())]), 900 + 65_537));
         add(&mut one, "x", "x", (65_000, 0x00FF_FFFE)).unwrap();
-        assert_eq!((one.kinds().1, one.campaigns().1), (65_266, 0x00FF_FFFF), "never above what a table holds");
+        assert_eq!((one.kinds().1, one.campaigns().1), (65_257, 0x00FF_FFFF), "never above what a table holds");
     }
 
     #[test]

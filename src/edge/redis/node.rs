@@ -284,9 +284,9 @@ impl Node {
 /// must not be lost with this one: a replica must have it, whatever `redis.wait_replicas` says.
 fn numbered_beside_replicas(requests: &[(Asking, Request)], values: &[Value]) -> bool {
     let numbered = requests.iter().any(|(_, request)| matches!(request, Request::Call { script: Script::Intern, .. }));
-    let has_replicas = |value: &Value| match value {
-        Value::Array(parts) => matches!(parts.as_slice(), [_, _, _, Value::Int(1..)]),
-        _ => false,
+    let has_replicas = |value: &Value| {
+        let Value::Array(parts) = value else { return false };
+        matches!(parts.as_slice(), [_, _, _, Value::Int(1..)])
     };
     numbered && values.iter().any(has_replicas)
 }
