@@ -15,6 +15,7 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
         intent::Intent,
+        origin::Topic,
         policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
         segment::{LookupScratch, Membership, SegmentSet},
         shard::OriginMark,
@@ -28,7 +29,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Desk {
     /// The intents topic, part of every origin.
-    pub topic: Arc<str>,
+    pub topic: Topic,
     /// Where an intent's fields are.
     pub fields: Arc<FieldMap>,
     /// The segments in force.
@@ -303,7 +304,8 @@ impl Sitting {
     /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
     #[must_use]
     pub fn decision<'s>(&'s self, record: &RecordView<'_>, draft: &Draft, answers: &[Option<Answer>]) -> Decision<'s> {
-        OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, &|_| None).decision(record, draft, answers)
+        OutputWriter::new(&self.desk.topic.name, &self.set, &self.eval, self.now, &|_| None)
+            .decision(record, draft, answers)
     }
 
     /// The policy of the batch.
@@ -341,7 +343,7 @@ impl Sitting {
         drafts: &[Draft],
         (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
     ) -> (Vec<Output>, Tally) {
-        let mut writer = OutputWriter::new(&self.desk.topic, &self.set, &self.eval, self.now, numbers);
+        let mut writer = OutputWriter::new(&self.desk.topic.name, &self.set, &self.eval, self.now, numbers);
         let one = |((index, decoded), draft)| writer.write(&records.get(index), decoded, draft, answers);
         let outputs = decoded.iter().enumerate().zip(drafts).map(one).collect();
         (outputs, writer.finish())

@@ -51,7 +51,7 @@ fn cases(scene: &Scene) -> Vec<Case> {
             "no-transaction",
             "--transactional-id",
             &[],
-            &format!("WRITE on the transactional id {}-i-0", group("no-transaction")),
+            &format!("WRITE on the transactional id {}/i/0", group("no-transaction")),
         ),
     ]
 }
@@ -66,7 +66,7 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     let group = group(scene, case.user);
     let own = |line: String| {
         let line = line.replace(&format!("--group {}", scene.name), &format!("--group {group}"));
-        line.replace(&format!("{}-i-", scene.name), &format!("{group}-i-"))
+        line.replace(&format!("{}/i/", scene.name), &format!("{group}/i/"))
     };
     let lines = STAGE.lines("kafka run", scene).into_iter().map(own);
     let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
