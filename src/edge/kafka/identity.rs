@@ -27,6 +27,8 @@ pub(super) struct Identity {
     answers: Answers,
     topic: CString,
     known: TopicId,
+    /// A broker that has answered.
+    broker: Option<i32>,
     /// When it was asked for last.
     asked_at: Option<Instant>,
     /// An answer is still to come.
@@ -36,7 +38,14 @@ pub(super) struct Identity {
 impl Identity {
     /// Of a topic that nothing is known of yet.
     pub(super) fn new<C: ClientContext>(client: &Client<C>, topic: CString) -> Result<Self, String> {
-        Ok(Self { answers: Answers::new(client)?, topic, known: TopicId::UNKNOWN, asked_at: None, is_asked: false })
+        Ok(Self {
+            answers: Answers::new(client)?,
+            topic,
+            known: TopicId::UNKNOWN,
+            broker: None,
+            asked_at: None,
+            is_asked: false,
+        })
     }
 
     /// The id as of the last [`Identity::ask`].
@@ -47,11 +56,13 @@ impl Identity {
     /// Asks for the id and waits for it: from now on it is the one that is known.
     pub(super) fn ask<C: ClientContext>(&mut self, client: &Client<C>) -> Result<TopicId, KafkaError> {
         let failed = |code| KafkaError::AdminOp(code);
+        let metadata = client.fetch_metadata(self.topic.to_str().ok(), ANSWER_TIMEOUT)?;
+        self.broker = Some(metadata.orig_broker_id()).filter(|broker| *broker >= 0);
         // An answer that is still to come was asked for earlier.
         self.answers = Answers::new(client).map_err(|_| failed(RDKafkaErrorCode::Fail))?;
         self.is_asked = false;
         self.asked_at = Some(Instant::now());
-        self.answers.ask_topic_id(client, &self.topic, ANSWER_TIMEOUT);
+        self.answers.ask_topic_id(client, &self.topic, self.broker, ANSWER_TIMEOUT);
         let answer = self.answers.topic_id(ANSWER_TIMEOUT).unwrap_or(Err(RDKafkaErrorCode::OperationTimedOut));
         self.known = answer.map_err(failed)?;
         Ok(self.known)
@@ -62,11 +73,14 @@ impl Identity {
         if self.is_asked {
             let Some(answer) = self.answers.topic_id(Duration::ZERO) else { return false };
             self.is_asked = false;
-            // Of a topic that is gone, or of brokers that are, the group and the reader hear by themselves.
+            if answer.is_err() {
+                // Of a topic that is gone, or of brokers that are, the group and the reader hear by themselves.
+                self.broker = None;
+            }
             return answer.is_ok_and(|id| id != self.known);
         }
         if self.asked_at.is_some_and(|at| at.elapsed() >= LOOK_EVERY) {
-            self.answers.ask_topic_id(client, &self.topic, ANSWER_TIMEOUT);
+            self.answers.ask_topic_id(client, &self.topic, self.broker, ANSWER_TIMEOUT);
             (self.is_asked, self.asked_at) = (true, Some(Instant::now()));
         }
         false

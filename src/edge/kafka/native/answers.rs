@@ -64,8 +64,15 @@ impl Answers {
         MessageQueue::new(client).map(Self)
     }
 
-    /// Asks a broker for the id of a topic; [`Answers::topic_id`] has the answer, an error after so long.
-    pub fn ask_topic_id<C: ClientContext>(&self, client: &Client<C>, topic: &CStr, wait: Duration) {
+    /// Asks a broker for the id of a topic; [`Answers::topic_id`] has the answer, an error after so long. Without a broker
+    /// librdkafka asks the controller: one that it may not reach, and that its mock cluster does not have.
+    pub fn ask_topic_id<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        topic: &CStr,
+        broker: Option<i32>,
+        wait: Duration,
+    ) {
         let mut names = [topic.as_ptr()];
         // SAFETY: client, queue and name are alive; librdkafka copies the names and the options, which are destroyed once.
         // Options that could not be made are null, which stands for the defaults.
@@ -76,6 +83,9 @@ impl Answers {
             );
             if !options.is_null() {
                 let _ = rd::rd_kafka_AdminOptions_set_request_timeout(options, millis(wait), ptr::null_mut(), 0);
+                if let Some(broker) = broker {
+                    let _ = rd::rd_kafka_AdminOptions_set_broker(options, broker, ptr::null_mut(), 0);
+                }
             }
             let topics = rd::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
             rd::rd_kafka_DescribeTopics(client.native_ptr(), topics, options, self.0.queue.as_ptr());
