@@ -6,18 +6,18 @@
 -- removes a later send of the same id.
 --
 -- KEYS  [1]     the shard's epoch
---       [2]     the shard's marks, a hash: partition of the refunds -> next offset
+--       [2]     the shard's marks, a hash: topic, its id and partition -> next offset
 --       [3..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte,
 --               0, ends a history in which a cost is not 1 (or was not)
 -- ARGV  [1]     what the epoch has to be
---       [2]     the mark's field: topic and partition of the refunds
+--       [2]     the mark's field: topic, topic id and partition of the refunds, `name:id:partition`
 --       [3]     refunds, big-endian, ascending by offset, each: key u16 (0 is KEYS[3]), id 6, time u40 (ms since
 --               2020-01-01), offset u48, and the field behind its length u8
 -- Reply: one string, a byte a refund: 0 taken back, 1 no such send, 2 the send was decided after the refund,
 --        3 taken before, 4 the history is not whole entries (nothing is done with it).
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 3 weir:{12}:e weir:{12}:r weir:{12}:7 <epoch> bounces:0
+-- Example: EVALSHA <sha> 3 weir:{12}:e weir:{12}:r weir:{12}:7 <epoch> bounces:ASNFZ4mrze_-3LqYdlQyEA:0
 --            "\0\0" <id> "\50\134\26\126\0" "\0\0\0\0\0\9" "\2" <field>  ->  "\0"
 --
 -- All that is read and decided comes before the first write, so an error leaves the shard as it was.

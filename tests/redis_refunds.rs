@@ -33,12 +33,12 @@ fn refund(user: &str, number: u32, at: Option<Time>, offset: i64) -> Refund {
 }
 
 fn refunds(options: &RedisOptions, opened: &Opened) -> RedisRefunds {
-    RedisRefunds::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, "bounces")
+    RedisRefunds::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
 }
 
 async fn take(refunds: &mut RedisRefunds, what: &[Refund]) -> Vec<RefundOutcome> {
     let mut outcomes = vec![None; what.len()];
-    refunds.take_back(what, &mut outcomes).await.unwrap();
+    refunds.take_back(&"bounces".into(), what, &mut outcomes).await.unwrap();
     outcomes.into_iter().map(Option::unwrap).collect()
 }
 
@@ -152,7 +152,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 3, "one was there, and one is too old");
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0);
     // An attempt that was not committed recorded it at another time.
-    let again = OriginMark::of("send-intents", 0, 5);
+    let again = OriginMark::of(&"send-intents".into(), 0, 5);
     let [first, second] = [5100, 5200].map(|millis| Send { origin: again, ..sent("v", 4, millis) });
     assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 1);
     assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 1);
@@ -160,7 +160,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     // What somebody else has decided later stays, whoever comes back with what he had decided before.
     assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 0);
     let mut outcomes = [None];
-    restorer.take_back("bounces", &[refund("u", 6, Some(at(6000)), 0)], &mut outcomes).await.unwrap();
+    restorer.take_back(&"bounces".into(), &[refund("u", 6, Some(at(6000)), 0)], &mut outcomes).await.unwrap();
     assert_eq!(outcomes, [Some(TakenBack)]);
     assert_eq!(rebuild.finish().await.unwrap(), Vec::<u16>::new());
 

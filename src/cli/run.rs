@@ -34,8 +34,8 @@ use crate::{
         },
         policy_file::source::PolicySource,
         redis::{
-            self, Absent, Birth, Opened, PooledStore, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
-            WhenMissing,
+            self, Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
+            RedisStore, WhenMissing,
         },
         segments::SegmentSource,
     },
@@ -159,8 +159,10 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         options: assemble::http(&settings.http),
         inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics, &owing))),
     };
+    let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
     Ok(Worker {
         kafka,
+        commits: Some(Arc::new(commits)),
         refunds,
         stores: (0..lanes).map(|_| store()).collect(),
         desk,
@@ -199,13 +201,13 @@ fn refunds(
     stop: &CancellationToken,
 ) -> Option<(LaneWork, Arc<LaneStatus>)> {
     let options = Arc::new(kafka.for_refunds()?);
-    let store = RedisRefunds::new(redis.options, redis.stats, redis.opened, &options.intents);
+    let store = RedisRefunds::new(redis.options, redis.stats, redis.opened);
     let (metrics, stop, runtime) = (Arc::clone(metrics), stop.clone(), Handle::current());
     let status = Arc::<LaneStatus>::default();
     let its_status = Arc::clone(&status);
     let work: LaneWork = Box::new(move || {
         let source = KafkaSource::join(&options).map_err(|error| LaneError::Fatal(format!("refunds: {error}")))?;
-        let (topic, limits) = (options.intents.clone(), Arc::clone(&options.limits));
+        let (topic, limits) = (options.intents.as_str().into(), Arc::clone(&options.limits));
         let (sink, clock) = (KafkaSink::new(options, 0), SystemClock);
         let mut refunds =
             Refunds { topic, source, sink, store, clock, limits, drain, stop, metrics, status: its_status };

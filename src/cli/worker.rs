@@ -20,7 +20,7 @@ use crate::{
         clock::{ComparedClock, SystemClock},
         desk::Desk,
         lane::{Lane, LaneError, LaneSettings},
-        ports::Store,
+        ports::{CommitTable, Store},
         status::{LaneStatus, StoreStatus},
         supervise::{LaneWork, supervise},
         vitals::{Nodes, Vitals},
@@ -31,6 +31,8 @@ use crate::{
 pub struct Worker<D> {
     /// The Kafka edge.
     pub kafka: Arc<KafkaOptions>,
+    /// Where it is noted what the group has committed; `None` where the store is no older than the broker.
+    pub commits: Option<Arc<dyn CommitTable>>,
     /// One store a lane.
     pub stores: Vec<D>,
     /// What decides.
@@ -101,8 +103,10 @@ impl<D: Store + 'static> Worker<D> {
                 let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
                 let clock = self.clock.clone();
+                let commits = self.commits.clone();
                 let work: LaneWork = Box::new(move || {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
+                    let source = source.noting_in(commits);
                     let sink = KafkaSink::new(kafka, number);
                     let mut lane = Lane { source, sink, store, clock, desk, settings, stop, metrics, status };
                     // On this thread; what the store spawns runs on the runtime's own.

@@ -75,8 +75,7 @@ pub const SETTINGS: &[Setting] = &[
         "kafka.refunds",
         Text,
         Unset("none"),
-        "Topic of refunds, sends that count no longer. Read by the group `<kafka.group>-refunds`. A topic made anew \
-         needs a new name.",
+        "Topic of refunds, sends that count no longer. Read by the group `<kafka.group>-refunds`.",
     ),
     setting(
         "kafka.delivery",

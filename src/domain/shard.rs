@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 pub use field::Field;
 use field::turn;
 
-use super::number;
+use super::{number, origin::Topic};
 
 /// Hash slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -51,9 +51,14 @@ impl UserHash {
 
     /// The bits that place it, and those that tell it from others.
     fn halves(self) -> (u64, u64) {
-        let [place, rest] = [self.0 >> 64, self.0 & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+        let [place, rest] = halves(self.0);
         (place, rest)
     }
+}
+
+/// The upper and the lower 64 bits.
+fn halves(bits: u128) -> [u64; 2] {
+    [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0))
 }
 
 /// The bits that place a number.
@@ -175,7 +180,8 @@ impl IdHash {
     }
 }
 
-/// Where an intent first came from, in 24 bits: its offset, moved by a hash of its topic and partition.
+/// Where an intent first came from, in 24 bits: its offset, moved by a hash of its topic's name and id, and its partition.
+/// So records of a topic that was deleted and recreated are never taken for those of the same offsets before.
 ///
 /// Two records of one partition have the same mark only when their offsets differ by a multiple of 2^24;
 /// for records of two partitions the odds are 1 in 16.8 million, and it matters only where they carry the
@@ -190,8 +196,11 @@ impl OriginMark {
 
     /// The mark of a record's origin.
     #[must_use]
-    pub fn of(topic: &str, partition: i32, offset: i64) -> Self {
-        let base = xxh3_64_with_seed(topic.as_bytes(), u64::from(partition.cast_unsigned()));
+    pub fn of(topic: &Topic, partition: i32, offset: i64) -> Self {
+        // Ids are random, so that their halves tell them apart.
+        let [high, low] = halves(topic.id.0);
+        let seed = high ^ low ^ u64::from(partition.cast_unsigned());
+        let base = xxh3_64_with_seed(topic.name.as_bytes(), seed);
         let mark = base.wrapping_add(offset.cast_unsigned()) & 0x00FF_FFFF;
         Self(u32::try_from(mark).unwrap_or(1).max(1))
     }

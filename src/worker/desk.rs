@@ -16,6 +16,7 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
         intent::Intent,
+        origin::Topic,
         policy::{Caps, Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
         room::DecisionRoom,
         segment::{LookupScratch, Membership, SegmentSet},
@@ -34,7 +35,7 @@ const LONGER_NAMES_BYTES: usize = 256;
 #[derive(Clone)]
 pub struct Desk {
     /// The intents topic, part of every origin.
-    pub topic: Arc<str>,
+    pub topic: Topic,
     /// Where an intent's fields are.
     pub fields: Arc<FieldMap>,
     /// The segments in force.
@@ -166,7 +167,7 @@ impl Desk {
         };
         let cap = policy.segments.values().chain([&policy.default]).map(|caps| longest_cap(caps)).max().unwrap_or(0);
         let segment = set.segments().iter().map(|segment| segment.name.len()).max().unwrap_or(0);
-        self.topic.len() + policy.version.len() + set.version().len() + segment + cap + LONGER_NAMES_BYTES
+        self.topic.name.len() + policy.version.len() + set.version().len() + segment + cap + LONGER_NAMES_BYTES
     }
 }
 

@@ -60,7 +60,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (letterhead, none, tally) = (None, Arc::new([]), Tally::default());
-        let (topic, limits) = (&*desk.topic, &*desk.limits);
+        let (topic, limits) = (&*desk.topic.name, &*desk.limits);
         Self { topic, set, eval, limits, now, numbers, stamps, denials, letterhead, none, tally }
     }
 

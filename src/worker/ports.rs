@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
+    pin::Pin,
     time::Duration,
 };
 
@@ -13,6 +14,7 @@ use crate::domain::{
     clocks::{Append, WrongClock},
     decide::Answer,
     named_history::NamedHistory,
+    origin::{Topic, TopicId},
     owed::OwedSend,
     shard::UserHash,
     time::Time,
@@ -129,6 +131,19 @@ pub trait Histories: Send {
     fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
 }
 
+/// Where the keyspace keeps of which partitions a group has committed an offset: so that a group whose offsets Kafka has
+/// deleted is told from one that has never read.
+pub trait CommitTable: Send + Sync {
+    /// Notes these partitions with their committed offsets, in the background, until it is done.
+    fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>);
+
+    /// What was noted first of each of these partitions, in words; `None` where nothing is.
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t>;
+}
+
+/// What comes of [`CommitTable::noted`].
+pub type Noted<'t> = Pin<Box<dyn Future<Output = Result<Vec<Option<String>>, StoreError>> + Send + 't>>;
+
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupEvent {
@@ -219,6 +234,11 @@ pub trait Source {
 
     /// How many partitions are assigned.
     fn partitions(&self) -> usize;
+
+    /// The id of the topic that is read, as of the last [`Source::settle`] or [`Source::rewind`].
+    fn topic_id(&self) -> TopicId {
+        TopicId::UNKNOWN
+    }
 
     /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
     fn starts(&self) -> &[Progress];

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     domain::{
         dead_letter::DeadLetter,
+        origin::Topic,
         refund::{Refund, RefundOutcome, RefundReader},
     },
     metrics::{Metrics, RefundTally},
@@ -39,13 +40,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Where sends are taken back.
 pub trait TakeBack: Send {
-    /// Takes the refunds whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
+    /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
     /// partition. Safe to call again: what was taken is passed over.
     ///
     /// # Errors
     /// Some places are still empty; the error says why.
     fn take_back(
         &mut self,
+        topic: &Topic,
         refunds: &[Refund],
         outcomes: &mut [Option<RefundOutcome>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -56,8 +58,8 @@ pub trait TakeBack: Send {
 
 /// The refunds' reader with its ends.
 pub struct Refunds<S, K, T, C> {
-    /// The refunds topic's name.
-    pub topic: String,
+    /// The refunds topic; its id is the source's.
+    pub topic: Topic,
     /// The group member.
     pub source: S,
     /// The producer of dead letters and offsets.
@@ -222,7 +224,7 @@ where
                 Err(_) if turn.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
                 Err(letter) => {
                     letters.insert(record.partition, record.offset + 1);
-                    let what = (self.topic.as_str(), batch.bytes_beside_value(index));
+                    let what = (&*self.topic.name, batch.bytes_beside_value(index));
                     let (output, reason) = dead_letter(&letter, &record, what, &self.limits);
                     tally.dead_letter(reason.as_str());
                     output
@@ -246,7 +248,7 @@ where
     /// Asks the store until it has everything, serving the group meanwhile.
     async fn take_back(&mut self, refunds: &[Refund], outcomes: &mut [Option<RefundOutcome>]) -> Result<(), End> {
         for pause in backoff() {
-            let taken = self.store.take_back(refunds, outcomes).await;
+            let taken = self.store.take_back(&self.topic, refunds, outcomes).await;
             match taken {
                 Ok(()) => {
                     self.status.set_trouble(None);
@@ -321,8 +323,19 @@ where
             self.source.settle(&where_committed).await?;
             self.status.assigned();
         }
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        self.take_up_starts(turn);
         Ok(())
+    }
+
+    /// Notes where the partitions begin, and of which topic they are.
+    fn take_up_starts(&mut self, turn: &mut Turn) {
+        let id = self.source.topic_id();
+        if id != self.topic.id {
+            // The topic was recreated: what was written for its predecessor's offsets says nothing about its own.
+            turn.letters.clear();
+            self.topic.id = id;
+        }
+        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
     }
 
     /// Brings sink and source back to the committed offsets.
@@ -342,7 +355,7 @@ where
             return Err(End::Group);
         }
         self.source.rewind(&where_committed).await?;
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        self.take_up_starts(turn);
         Ok(())
     }
 

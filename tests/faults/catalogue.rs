@@ -6,7 +6,9 @@ use anyhow::Result;
 
 use crate::{
     ground::Ground,
-    rows::{brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, process, script, sources, topics},
+    rows::{
+        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, offsets, process, script, sources, topics,
+    },
     trial::{Findings, Order},
 };
 
@@ -205,6 +207,12 @@ pub const CASES: &[Case] = &[
     case("28", "no output can be written: 9 MiB in zstd, 1 MiB less a little, 500 MiB in gzip", inputs::not_writable)
         .times(2)
         .in_ci(1),
+    case("30a", "the committed offsets are deleted, as after a week without members", offsets::lost).within_s(60),
+    case("30b", "the intents are deleted, recreated and published again while no worker runs", |g, o| {
+        offsets::recreated(g, o, offsets::Meanwhile::Stopped)
+    })
+    .in_ci(1),
+    case("30c", "the same while a worker reads them", |g, o| offsets::recreated(g, o, offsets::Meanwhile::Reads)),
     case("31", "the broker takes 0.5 MB/s, by a quota", brokers::throttled).within_s(60).in_ci(1),
     case(
         "32",

@@ -50,7 +50,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     let cases = [
         ("refunds-no-topic", format!("--topic {topic}"), format!("grant READ on the topic {topic}")),
         ("refunds-no-group", format!("--group {group}"), format!("grant READ on the group {group}")),
-        ("refunds-no-transaction", format!("{group}-i-"), format!("grant WRITE on the transactional id {group}-i-")),
+        ("refunds-no-transaction", format!("{group}/i/"), format!("grant WRITE on the transactional id {group}/i/")),
     ];
     for (user, without, named) in &cases {
         as_user(&mut scene, user, &["kafka run", "kafka refunds"], without);

@@ -51,7 +51,7 @@ fn cases(scene: &Scene) -> Vec<Case> {
             "no-transaction",
             "--transactional-id",
             &[],
-            &format!("WRITE on the transactional id {}-i-0", group("no-transaction")),
+            &format!("WRITE on the transactional id {}/i/0", group("no-transaction")),
         ),
     ]
 }
@@ -66,7 +66,7 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     let group = group(scene, case.user);
     let own = |line: String| {
         let line = line.replace(&format!("--group {}", scene.name), &format!("--group {group}"));
-        line.replace(&format!("{}-i-", scene.name), &format!("{group}-i-"))
+        line.replace(&format!("{}/i/", scene.name), &format!("{group}/i/"))
     };
     let lines = STAGE.lines("kafka run", scene).into_iter().map(own);
     let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
@@ -112,7 +112,7 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
     let (exit, said) = check(&scene, &[], &[]);
     assert_eq!(exit, Exit::Code(1), "{said}");
     let wrong: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();
-    let named = format!("grant WRITE on the transactional ids {}-i-* (--resource-pattern-type prefixed)", scene.name);
+    let named = format!("grant WRITE on the transactional ids {}/i/* (--resource-pattern-type prefixed)", scene.name);
     assert!(wrong.len() == 1 && wrong[0].contains(&named), "{said}");
     // At least once there are no transactions.
     let (exit, said) = check(&scene, &[("WEIR__KAFKA__DELIVERY", "at_least_once")], &[]);

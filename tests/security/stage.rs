@@ -150,10 +150,10 @@ impl Stage {
             ("send-suppressed", scene.topic("suppressed")),
             ("send-dead-letters", scene.topic("dead")),
             ("weir", scene.name.clone()),
-            ("weir-weir-0-", format!("{}-i-", scene.name)),
+            ("weir/weir-0/", format!("{}/i/", scene.name)),
             ("send-refunds", scene.topic("refunds")),
             ("weir-refunds", format!("{}-refunds", scene.name)),
-            ("weir-refunds-weir-0-", format!("{}-refunds-i-", scene.name)),
+            ("weir-refunds/weir-0/", format!("{}-refunds/i/", scene.name)),
         ];
         page::acl_lines(block, &names)
     }

@@ -123,7 +123,7 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
             .collect();
         let send = Send {
             id: IdHash::of(&intent.id),
-            origin: OriginMark::of("t", 0, i64::try_from(number).unwrap()),
+            origin: OriginMark::of(&"t".into(), 0, i64::try_from(number).unwrap()),
             kind,
             campaign,
             cost: intent.cost,

@@ -241,7 +241,7 @@ async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Resto
     let mut outcomes = vec![None; refunds.len()];
     let began = world.env.passed();
     loop {
-        match restorer.take_back(REFUNDS, &refunds, &mut outcomes).await {
+        match restorer.take_back(&REFUNDS.into(), &refunds, &mut outcomes).await {
             Ok(()) => break,
             Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
                 world.env.sleep(Duration::from_millis(500)).await;

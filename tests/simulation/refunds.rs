@@ -66,7 +66,7 @@ impl World {
     pub async fn read_refunds(self: Rc<Self>, process: Rc<Process>, stop: CancellationToken) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
         let mut refunds = Refunds {
-            topic: REFUNDS.to_owned(),
+            topic: REFUNDS.into(),
             source: SimSource::new(&self.env, &self.refunds, process.number),
             sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
             store: self.keyspace.refunds(),

@@ -159,7 +159,7 @@ impl Keyspace {
 
     /// Where a process takes sends back.
     pub fn refunds(&self) -> RedisRefunds {
-        RedisRefunds::new(&self.options, &self.stats, &self.opened, REFUNDS)
+        RedisRefunds::new(&self.options, &self.stats, &self.opened)
     }
 
     pub fn options(&self) -> &Arc<RedisOptions> {

@@ -165,6 +165,7 @@ async fn worker(
     let inquiries = Arc::new(InquiryPool::new(vec![inquiry]));
     let worker = Worker {
         refunds: None,
+        commits: None,
         kafka,
         stores: vec![store],
         desk,

@@ -17,7 +17,7 @@ use super::{
     summary::Summary,
 };
 use crate::{
-    domain::fields::FieldMap,
+    domain::{fields::FieldMap, origin::Topic},
     edge::{
         kafka::{
             client::KafkaOptions,
@@ -47,6 +47,8 @@ pub(super) struct Fill {
     pub(super) kafka: Arc<KafkaOptions>,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
+    /// The refunds topic, where there is one.
+    pub(super) refunds: Option<Topic>,
     pub(super) readers: usize,
     pub(super) skip_unreadable: bool,
 }
@@ -61,8 +63,8 @@ impl Fill {
         summary: &mut Summary,
     ) -> anyhow::Result<()> {
         let topic = match source {
-            Source::Approved => Some(&self.kafka.approved),
-            Source::Refunds => self.kafka.refunds.as_ref(),
+            Source::Approved => Some(Topic::from(self.kafka.approved.as_str())),
+            Source::Refunds => self.refunds.clone(),
         };
         let Some(topic) = topic else { return Ok(()) };
         let began = Instant::now();
@@ -75,7 +77,7 @@ impl Fill {
             let reader = Reader {
                 source,
                 topic: topic.clone(),
-                spans: SpanReader::new(&self.kafka, topic, &share)?,
+                spans: SpanReader::new(&self.kafka, &topic.name, &share)?,
                 restorer: rebuild.restorer(),
                 clock: self.clock.clone(),
                 fields: Arc::clone(&self.fields),

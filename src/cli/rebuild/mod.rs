@@ -36,12 +36,13 @@ use super::{
     output::OutputForm,
 };
 use crate::{
-    domain::time::Time,
+    domain::{origin::Topic, time::Time},
     edge::{
         kafka::{
             client::KafkaOptions,
             sink,
             span::{Extent, Span, extents},
+            topics,
         },
         redis::{
             Birth, RedisOptions,
@@ -111,12 +112,15 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let since = args.since.unwrap_or_else(|| now.plus(-redis.history_ms - CLOCKS_DIFFER_MS));
     // Both topics must be there before anything is marked.
     let approved = extents_of(&kafka, &kafka.approved, since).await?;
-    if let Some(refunds) = &kafka.refunds {
-        extents_of(&kafka, refunds, since).await?;
+    let mut refunds = None;
+    if let Some(topic) = &kafka.refunds {
+        extents_of(&kafka, topic, since).await?;
+        refunds = Some(identify(&kafka, topic).await?.0);
     }
     let clock = right_clock(&redis).await?;
     let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
-    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, readers, skip_unreadable: args.skip_unreadable };
+    let fill =
+        Fill { kafka: Arc::clone(&kafka), clock, fields, refunds, readers, skip_unreadable: args.skip_unreadable };
     let scope = scope(args);
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
         Some(repair) => {
@@ -126,6 +130,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         None => 0,
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
+    restore_commits(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
     summary.names_repaired(names);
     if rebuild.shards().is_empty() {
@@ -204,6 +209,20 @@ fn settle_of(kafka: &KafkaOptions) -> Duration {
 async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyhow::Result<Vec<Extent>> {
     let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
     Ok(tokio::task::spawn_blocking(move || extents(&kafka, &topic, since)).await??)
+}
+
+async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Topic, Vec<i32>)> {
+    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
+    Ok(tokio::task::spawn_blocking(move || topics::identify(&kafka, &topic)).await??)
+}
+
+/// Restores what the group has committed, where the keyspace has lost it.
+async fn restore_commits(rebuild: &mut Rebuild, kafka: &Arc<KafkaOptions>) -> anyhow::Result<()> {
+    if rebuild.has_lost_commits().await? {
+        let (topic, partitions) = identify(kafka, &kafka.intents).await?;
+        rebuild.restore_commits(&kafka.group, &topic, &partitions).await?;
+    }
+    Ok(())
 }
 
 fn spans(extents: &[Extent], next: &BTreeMap<i32, i64>) -> Vec<Span> {

@@ -13,6 +13,7 @@ use crate::{
         approved::{self, ApprovedRecord, Sent},
         decode::Header,
         fields::FieldMap,
+        origin::Topic,
         refund::{Refund, RefundOutcome, RefundReader},
         shard::OriginMark,
         time::Time,
@@ -80,7 +81,7 @@ pub(super) struct Report {
 /// One reader.
 pub(super) struct Reader {
     pub(super) source: Source,
-    pub(super) topic: String,
+    pub(super) topic: Topic,
     pub(super) spans: SpanReader,
     pub(super) restorer: Restorer,
     pub(super) clock: ComparedClock<SystemClock>,
@@ -131,7 +132,7 @@ impl Reader {
                     return Err(anyhow::Error::new(error).context(format!(
                         "offset {offset} of partition {partition} of {} cannot be read. Was it written under other \
                          [intent.fields]? --skip-unreadable passes over such records and forgets their sends",
-                        self.topic
+                        self.topic.name
                     )));
                 }
             }

@@ -19,7 +19,7 @@ use rdkafka::{
     types::{RDKafkaConfRes, RDKafkaRespErr},
 };
 
-use super::sizes;
+use super::{native::answers::Generation, sizes};
 use crate::{
     domain::memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
     worker::{limits::OutputLimits, record::Destination},
@@ -32,6 +32,17 @@ pub enum Delivery {
     ExactlyOnce,
     /// Records first, then the offsets.
     AtLeastOnce,
+}
+
+/// Where a partition starts whose committed offset is not there, or not readable any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffsetReset {
+    /// At the first record.
+    Earliest,
+    /// Behind the last record.
+    Latest,
+    /// Nowhere: it is an error.
+    Refuse,
 }
 
 /// What the Kafka edge needs to know.
@@ -104,10 +115,12 @@ impl KafkaOptions {
         ]
     }
 
-    /// The transactional id of a lane: stable over restarts.
+    /// The transactional id of a lane, `<group>/<instance>/<lane>`: stable over restarts, and no other lane's. A `/` within a
+    /// name is written `%2F` (and `%` as `%25`), so that `a/b` of `c` is not `a` of `b/c`.
     #[must_use]
     pub fn transactional_id(&self, lane: usize) -> String {
-        format!("{}-{}-{lane}", self.group, self.instance)
+        let part = |name: &str| name.replace('%', "%25").replace('/', "%2F");
+        format!("{}/{}/{lane}", part(&self.group), part(&self.instance))
     }
 
     /// The topics that must exist: intents first, then the outputs.
@@ -137,7 +150,6 @@ impl KafkaOptions {
     #[must_use]
     pub fn consumer(&self) -> ClientConfig {
         let mut config = self.with_properties(&[
-            ("auto.offset.reset", "error"),
             ("fetch.queue.backoff.ms", "10"),
             ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
             ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
@@ -151,6 +163,8 @@ impl KafkaOptions {
         ]);
         config
             .set("group.id", &self.group)
+            // Where a partition starts is committed before it is read, which librdkafka's own reset does not do.
+            .set("auto.offset.reset", "error")
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", "false")
@@ -187,12 +201,15 @@ impl KafkaOptions {
         config
     }
 
-    /// Where to start a partition that has no committed offset: the user's `auto.offset.reset`, else the
-    /// beginning, so that what was published before the first start is not lost.
+    /// What the user's `auto.offset.reset` says; `None` where it is not set.
     #[must_use]
-    pub fn starts_at_end(&self) -> bool {
-        let reset = self.properties.get("auto.offset.reset").map(String::as_str);
-        matches!(reset, Some("latest" | "largest" | "end"))
+    pub fn offset_reset(&self) -> Option<OffsetReset> {
+        self.properties.get("auto.offset.reset").map(|reset| match reset.as_str() {
+            "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
+            "latest" | "largest" | "end" => OffsetReset::Latest,
+            // `error`; what librdkafka does not take has ended the start.
+            _ => OffsetReset::Refuse,
+        })
     }
 
     /// Our defaults, then the user's properties over them, then what only weir may set.
@@ -263,6 +280,8 @@ pub enum Pending {
         partitions: TopicPartitionList,
         /// The member and the generation that they were given to.
         membership: Option<Arc<ConsumerGroupMetadata>>,
+        /// The same generation, to be compared with a later one.
+        generation: Generation,
     },
     /// All are to be given up.
     Revoke,
@@ -326,7 +345,8 @@ impl ConsumerContext for LaneContext {
         }
         let pending = if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             let membership = consumer.group_metadata().map(Arc::new);
-            Pending::Assign { partitions: partitions.clone(), membership }
+            let generation = Generation::now(consumer.client());
+            Pending::Assign { partitions: partitions.clone(), membership, generation }
         } else {
             Pending::Revoke
         };
@@ -357,5 +377,39 @@ mod tests {
     fn brokers_gather_for_a_part_of_the_commit_interval() {
         let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
         assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
+    }
+
+    fn options(group: &str, instance: &str) -> KafkaOptions {
+        let [group, instance] = [group, instance].map(str::to_owned);
+        let topic = || "t".to_owned();
+        KafkaOptions {
+            brokers: String::new(),
+            group,
+            intents: topic(),
+            approved: topic(),
+            suppressed: topic(),
+            dead_letters: topic(),
+            refunds: None,
+            delivery: Delivery::ExactlyOnce,
+            instance,
+            properties: BTreeMap::new(),
+            limits: Arc::default(),
+            memory: LaneMemory::default(),
+            records_a_call: RECORDS_A_CALL,
+            commit_interval: COMMIT_INTERVAL,
+        }
+    }
+
+    #[test]
+    fn no_two_lanes_of_any_groups_and_instances_have_one_transactional_id() {
+        let names = ["weir", "weir-eu", "0", "eu-0", "weir/eu", "eu/0", "weir%2Feu", "/", ""];
+        let mut ids = std::collections::BTreeSet::new();
+        for (group, instance) in names.iter().flat_map(|group| names.iter().map(move |instance| (group, instance))) {
+            for lane in [0, 1, 10] {
+                let options = options(group, instance);
+                assert!(ids.insert(options.transactional_id(lane)), "{group} {instance} {lane}");
+            }
+        }
+        assert_eq!(options("weir", "eu-0").transactional_id(1), "weir/eu-0/1");
     }
 }

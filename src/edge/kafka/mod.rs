@@ -1,6 +1,7 @@
 //! Kafka: a group member that reads batches, and a transactional producer that commits them.
 
 pub mod client;
+mod identity;
 pub mod limits;
 pub mod native;
 mod offsets;

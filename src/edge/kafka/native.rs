@@ -5,6 +5,7 @@
 //! All `unsafe` code of weir is in this file and in its folder.
 
 pub mod allocator;
+pub mod answers;
 pub mod inflate;
 mod produce;
 

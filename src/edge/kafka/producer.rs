@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::{
-    Offset, TopicPartitionList,
+    TopicPartitionList,
     consumer::{CommitMode, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseProducer, Producer},
@@ -11,7 +11,7 @@ use rdkafka::{
 
 use super::{
     client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
-    limits, native,
+    limits, native, offsets,
     outbox::{Outbox, Unsent},
     rights::Rights,
     sink::KafkaJob,
@@ -229,17 +229,8 @@ impl LaneProducer {
 
     /// How far a batch brings the group.
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
-        let mut list = TopicPartitionList::with_capacity(job.progress.len());
-        for progress in &job.progress {
-            let mut element = list.add_partition(&self.options.intents, progress.partition);
-            element
-                .set_offset(Offset::Offset(progress.next_offset))
-                .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))?;
-            if let Some(metadata) = &progress.metadata {
-                element.set_metadata(metadata);
-            }
-        }
-        Ok(list)
+        offsets::list(&self.options.intents, job.membership.topic, &job.progress)
+            .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))
     }
 
     fn spent(&mut self, what: &str, error: &KafkaError) -> CommitError {

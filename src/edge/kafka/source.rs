@@ -1,9 +1,10 @@
 //! One member of the consumer group, as the lane's source.
 
+mod starts;
 mod unread;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::CString,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,24 +13,25 @@ use std::{
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata},
-    error::{KafkaError, RDKafkaErrorCode},
+    error::KafkaError,
 };
 
 use super::{
     client::{self, KafkaOptions, LaneContext, Pending},
-    native::{self, MessageBatch, MessageQueue},
+    identity::Identity,
+    native::{self, MessageBatch, MessageQueue, answers::Generation},
     pulse::Pulse,
     read_before::{Earlier, ends},
     rights::Rights,
 };
-use crate::worker::{
-    ports::{Begin, GroupEvent, Source, SourceError},
-    record::{Progress, ReadBefore, Records},
+use crate::{
+    domain::origin::{Topic, TopicId},
+    worker::{
+        ports::{Begin, CommitTable, GroupEvent, Source, SourceError},
+        record::{Progress, ReadBefore, Records},
+    },
 };
 
-/// How long one read of the committed offsets may take. It blocks the lane, which meanwhile neither serves the group nor
-/// sees the word to stop; where a transaction that a dead member left open makes it wait longer, the lane asks again.
-const COMMITTED_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long going back may take: the brokers are asked only where there is no committed offset.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
 /// A lane that has not served the group for so long may have been frozen, and replaced meanwhile: less than the shortest
@@ -52,6 +54,8 @@ const LEAST_RECORD_BYTES: usize = 128 * 1024;
 pub struct Membership {
     pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
     pub(super) metadata: Arc<ConsumerGroupMetadata>,
+    /// The topic that was read.
+    pub(super) topic: TopicId,
 }
 
 /// A group member that reads in batches.
@@ -59,6 +63,7 @@ pub struct KafkaSource {
     // Dropped before the consumer: fields go in their order.
     pulse: Pulse,
     queue: MessageQueue,
+    identity: Identity,
     consumer: Arc<BaseConsumer<LaneContext>>,
     topic: String,
     topic_name: CString,
@@ -68,12 +73,22 @@ pub struct KafkaSource {
     batch_bytes: usize,
     assigned: TopicPartitionList,
     membership: Option<Arc<ConsumerGroupMetadata>>,
+    /// The generation that the partitions were given in.
+    generation: Generation,
     starts: Vec<Progress>,
     earlier: Earlier,
     polled_at: Instant,
     /// Where each partition was last told to go on: a record batch that cannot be read begins before it, where it is in the
     /// middle of one.
     reads_from: BTreeMap<i32, i64>,
+    /// Where it is noted what the group has committed; `None`: nowhere.
+    table: Option<Arc<dyn CommitTable>>,
+    /// Since when partitions have no committed offset that had one before.
+    missed_since: Option<Instant>,
+    /// Partitions that could not be read on where they were.
+    out_of_range: BTreeSet<i32>,
+    /// The last seek failed: partitions have to be assigned anew.
+    cannot_seek: bool,
 }
 
 impl KafkaSource {
@@ -95,9 +110,11 @@ impl KafkaSource {
             .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
         let consumer = Arc::new(consumer);
         let pulse = Pulse::of(&consumer, &options.intents).map_err(SourceError::Fatal)?;
+        let identity = Identity::new(consumer.client(), topic_name.clone()).map_err(SourceError::Fatal)?;
         Ok(Self {
             pulse,
             queue,
+            identity,
             consumer,
             topic: options.intents.clone(),
             topic_name,
@@ -107,17 +124,29 @@ impl KafkaSource {
             batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
             assigned: TopicPartitionList::new(),
             membership: None,
+            generation: Generation::NONE,
             starts: Vec::new(),
             earlier: Earlier::new(),
             polled_at: Instant::now(),
             reads_from: BTreeMap::new(),
+            table: None,
+            missed_since: None,
+            out_of_range: BTreeSet::new(),
+            cannot_seek: false,
         })
+    }
+
+    /// Notes what the group has committed in this table, and does not read from the beginning what is noted there.
+    #[must_use]
+    pub fn noting_in(mut self, table: Option<Arc<dyn CommitTable>>) -> Self {
+        self.table = table;
+        self
     }
 
     /// Joins the group with another client, in place of one that has lost its brokers. What it had counts as revoked.
     fn rejoin(&mut self) -> Result<(), SourceError> {
         tracing::warn!("no broker answers the consumer any more: joining the group with a new one");
-        let fresh = Self::join(&self.options)?;
+        let fresh = Self::join(&self.options)?.noting_in(self.table.clone());
         fresh.consumer.context().revoke();
         let lost = std::mem::replace(self, fresh);
         // Its end asks brokers that it does not have, and may take long.
@@ -126,14 +155,14 @@ impl KafkaSource {
     }
 
     /// Reads these partitions from their committed offsets.
-    fn start(&mut self, partitions: &TopicPartitionList, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn start(&mut self, partitions: &TopicPartitionList, begin: Begin<'_>) -> Result<(), SourceError> {
         // Where the topic grows before an assignment is answered, the client joins anew without taking it back. The next
         // assignment would end the answered one, and with it the forwarding of partitions that are in both. The client has
         // done so before it can tell the committed offsets.
         if self.assigned.count() > 0 {
-            self.give_up()?;
+            self.unassign()?;
         }
-        let from = self.committed(partitions, begin)?;
+        let from = self.positions(partitions, begin).await?;
         for element in from.elements() {
             self.queue
                 .take_over(self.consumer.client(), element.topic(), element.partition())
@@ -142,6 +171,8 @@ impl KafkaSource {
         self.earlier.begin(Instant::now());
         self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
         self.assigned = partitions.clone();
+        self.out_of_range.clear();
+        self.cannot_seek = false;
         Ok(())
     }
 
@@ -150,89 +181,31 @@ impl KafkaSource {
         self.assigned = TopicPartitionList::new();
         self.membership = None;
         self.starts.clear();
-        self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))
+        self.out_of_range.clear();
+        self.unassign()
     }
 
-    /// Where to read these partitions from.
-    fn committed(
-        &mut self,
-        partitions: &TopicPartitionList,
-        begin: Begin<'_>,
-    ) -> Result<TopicPartitionList, SourceError> {
-        let committed = self
-            .consumer
-            .committed_offsets(partitions.clone(), COMMITTED_TIMEOUT)
-            .map_err(|error| self.unread("the committed offsets cannot be read", &error))?;
-        let mut from = TopicPartitionList::with_capacity(committed.count());
-        self.starts.clear();
-        self.reads_from.clear();
-        for (place, element) in committed.elements().into_iter().enumerate() {
-            element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
-            let offset = match element.offset() {
-                Offset::Offset(next_offset) => {
-                    let metadata = native::metadata(&committed, place);
-                    let committed = Progress { partition: element.partition(), next_offset, metadata };
-                    let first = begin(&committed);
-                    self.reads_from.insert(committed.partition, first);
-                    self.starts.push(committed);
-                    Offset::Offset(first)
-                }
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
-                    if self.options.starts_at_end() { Offset::End } else { Offset::Beginning }
-                }
-            };
-            from.add_partition_offset(element.topic(), element.partition(), offset)
-                .map_err(|error| temporary("a start offset was refused", &error))?;
-        }
-        Ok(from)
+    fn unassign(&self) -> Result<(), SourceError> {
+        self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))
     }
 
     /// Goes on at these offsets.
     fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
         self.earlier.begin(Instant::now());
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
-        // set it up anew. A seek makes what was fetched before void.
+        // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
+        self.cannot_seek = true;
         let sought =
             self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
         for element in sought.elements() {
             element.error().map_err(|error| temporary("no way back in a partition", &error))?;
         }
+        self.cannot_seek = false;
         Ok(())
     }
 
-    /// What it means that something cannot be read.
-    fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
-        match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
-            Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),
-            None => temporary(what, error),
-        }
-    }
-
-    /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
-    fn judge(&self, code: RDKafkaErrorCode, what: &str) -> Result<(), SourceError> {
-        let topic = &self.topic;
-        if let Some(right) = self.rights.to_read(code) {
-            return Err(SourceError::Fatal(format!("not allowed to read {topic} {what} ({code}): grant {right}")));
-        }
-        match code {
-            RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => Err(SourceError::Fatal(format!(
-                "the committed offset of {topic} {what} is gone: retention has deleted records that weir had not \
-                 read, or the topic was deleted and made anew (one of refunds then needs another name). Find out what was lost, then reset the group's offsets (kafka-consumer-groups --reset-offsets) \
-                 or set auto.offset.reset in [kafka.properties]"
-            ))),
-            RDKafkaErrorCode::Fatal => {
-                Err(SourceError::Fatal(format!("the consumer of {topic} failed for good {what}")))
-            }
-            other => {
-                tracing::warn!(error = %other, "kafka consumer {what}");
-                Ok(())
-            }
-        }
-    }
-
     /// Serves one round of group events, and waits so long for one.
-    fn serve(&self, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+    fn serve(&mut self, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         match self.consumer.poll(wait) {
             None => {}
             Some(Ok(message)) => {
@@ -248,9 +221,12 @@ impl KafkaSource {
             }
             Some(Err(error)) => {
                 if let Some(code) = error.rdkafka_error_code() {
-                    self.judge(code, "")?;
+                    self.judge(code, None)?;
                 }
             }
+        }
+        if self.assigned.count() > 0 && self.identity.is_another(self.consumer.client()) {
+            return Err(SourceError::Temporary(format!("{} was deleted and recreated", self.topic)));
         }
         Ok(match *self.consumer.context().pending() {
             Pending::Nothing => None,
@@ -328,8 +304,9 @@ impl Source for KafkaSource {
         let context = Arc::clone(self.consumer.context());
         match &*context.pending() {
             Pending::Nothing => {}
-            Pending::Assign { partitions, membership } => {
-                self.start(partitions, begin)?;
+            Pending::Assign { partitions, membership, generation } => {
+                self.generation = *generation;
+                self.start(partitions, begin).await?;
                 self.membership.clone_from(membership);
             }
             Pending::Revoke => self.give_up()?,
@@ -342,7 +319,12 @@ impl Source for KafkaSource {
         if self.assigned.count() == 0 {
             return Ok(());
         }
-        let from = self.committed(&self.assigned.clone(), begin)?;
+        let partitions = self.assigned.clone();
+        // librdkafka has stopped a partition whose offset is not there.
+        if self.cannot_seek || !self.out_of_range.is_empty() {
+            return self.start(&partitions, begin).await;
+        }
+        let from = self.positions(&partitions, begin).await?;
         self.go_to(from)
     }
 
@@ -361,11 +343,15 @@ impl Source for KafkaSource {
             .membership
             .clone()
             .ok_or_else(|| SourceError::Temporary("the consumer is in no group yet".to_owned()))?;
-        Ok(Membership { consumer: Arc::clone(&self.consumer), metadata })
+        Ok(Membership { consumer: Arc::clone(&self.consumer), metadata, topic: self.identity.known() })
     }
 
     fn partitions(&self) -> usize {
         self.assigned.count()
+    }
+
+    fn topic_id(&self) -> TopicId {
+        self.identity.known()
     }
 
     fn starts(&self) -> &[Progress] {

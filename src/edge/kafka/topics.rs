@@ -1,6 +1,6 @@
 //! The topics that a worker needs: looked at before the start, made where the user allows it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ffi::CString, time::Duration};
 
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
@@ -12,10 +12,13 @@ use rdkafka::{
 
 use super::{
     client::{KafkaOptions, not_made},
+    identity::Identity,
+    offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
     topic_settings,
     witness::Witness,
 };
+use crate::domain::origin::Topic;
 
 /// How long one answer of a broker may take.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -217,6 +220,31 @@ pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
         element.error().map_err(unreachable)?;
     }
     Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
+}
+
+/// A topic with its id, and its partitions.
+///
+/// # Errors
+/// A broker cannot be asked, or there is no such topic.
+pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>), TopicError> {
+    let consumer = asking(&options.client())?;
+    let missing = || TopicError::Missing { brokers: options.brokers.clone(), topics: vec![topic.to_owned()] };
+    let name = CString::new(topic).map_err(|_| missing())?;
+    let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
+    let partitions = partitions.map_err(|error| unseen(options, &consumer, topic, error))?;
+    let id = Identity::new(consumer.client(), name)
+        .map_err(TopicError::Client)?
+        .ask(consumer.client())
+        .map_err(|error| unseen(options, &consumer, topic, error))?;
+    if partitions.is_empty() { Err(missing()) } else { Ok((Topic { id, ..topic.into() }, partitions)) }
+}
+
+/// Why a topic is not to be seen.
+fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
+    match right_to_read(&error, topic) {
+        Some(right) => not_allowed(options, vec![right]),
+        None => unanswered(options, consumer, error),
+    }
 }
 
 /// A client for requests about topics as a whole.

@@ -23,6 +23,7 @@ pub struct Keyspace {
     kind_names_key: String,
     campaigns_key: String,
     campaign_names_key: String,
+    commits_key: String,
 }
 
 /// What a keyspace is, fixed when it is made.
@@ -61,6 +62,7 @@ impl Keyspace {
             kind_names_key: key("kind-names"),
             campaigns_key: key("campaigns"),
             campaign_names_key: key("campaign-names"),
+            commits_key: key("commits"),
         }
     }
 
@@ -116,6 +118,12 @@ impl Keyspace {
     #[must_use]
     pub fn campaign_names_key(&self) -> &str {
         &self.campaign_names_key
+    }
+
+    /// The table of what groups have committed, a hash: JSON `[group, topic, topic id, partition]` -> the offset first noted.
+    #[must_use]
+    pub fn commits_key(&self) -> &str {
+        &self.commits_key
     }
 
     /// The key of a shard's epoch.

@@ -8,6 +8,7 @@ mod address;
 mod backoff;
 mod clocks;
 mod cluster;
+mod commits;
 mod health;
 mod history;
 mod keyspace;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use address::NodeAddr;
 pub use clocks::NodeClocks;
+pub use commits::RedisCommits;
 pub use keyspace::{FORMAT, Keyspace, Meta};
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{Birth, Looked, Opened, look, open};

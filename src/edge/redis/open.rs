@@ -218,7 +218,7 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
             (keyspace.slot(shard), Request::Plain(command))
         })
         .collect();
-    for table in [keyspace.kinds_key(), keyspace.campaigns_key()] {
+    for table in [keyspace.kinds_key(), keyspace.campaigns_key(), keyspace.commits_key()] {
         let mut command = cmd("HSETNX");
         command.arg(table).arg("epoch").arg(keyspace.epoch());
         requests.push((keyspace.meta_slot(), Request::Plain(command)));

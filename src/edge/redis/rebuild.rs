@@ -6,6 +6,7 @@
 //! script that the mark, or the run's lock, is still there: a run that was frozen and wakes changes nothing of another's.
 
 mod begin;
+mod commits;
 mod guarded;
 mod names;
 mod restorer;

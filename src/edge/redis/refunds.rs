@@ -22,6 +22,7 @@ use super::{
 use crate::{
     domain::{
         history::MAX_ENTRY_MS,
+        origin::Topic,
         refund::{Refund, RefundOutcome},
         shard::Place,
     },
@@ -31,22 +32,20 @@ use crate::{
 /// The most refunds that one call carries: far under a millisecond.
 const MAX_REFUNDS_A_CALL: usize = 128;
 
-/// Takes refunds of one topic, over connections of its own.
+/// Takes refunds, over connections of its own.
 pub struct RedisRefunds {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
-    topic: String,
     lost: BTreeSet<u16>,
 }
 
 impl RedisRefunds {
-    /// Refunds of this topic on a keyspace that [`super::open`] has verified. Connects when first asked.
+    /// Refunds on a keyspace that [`super::open`] has verified. Connects when first asked.
     #[must_use]
-    pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened, topic: &str) -> Self {
+    pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
             keyspace: Arc::clone(&opened.keyspace),
-            topic: topic.to_owned(),
             lost: BTreeSet::new(),
         }
     }
@@ -55,10 +54,11 @@ impl RedisRefunds {
 impl TakeBack for RedisRefunds {
     async fn take_back(
         &mut self,
+        topic: &Topic,
         refunds: &[Refund],
         outcomes: &mut [Option<RefundOutcome>],
     ) -> Result<(), StoreError> {
-        let Self { cluster, keyspace, topic, lost } = self;
+        let Self { cluster, keyspace, lost } = self;
         let open: Vec<usize> = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none)).collect();
         let wanted = Wanted { epoch: keyspace.epoch(), topic, refunds, open: &open };
         let ended = take(cluster, keyspace, &wanted, outcomes).await;
@@ -93,7 +93,7 @@ pub(super) struct Wanted<'w> {
     /// What the epoch of their shards has to be: the keyspace's, or the mark of a rebuild.
     pub(super) epoch: &'w str,
     /// The topic they are of.
-    pub(super) topic: &'w str,
+    pub(super) topic: &'w Topic,
     /// All of a batch, in the order of each partition.
     pub(super) refunds: &'w [Refund],
     /// The places of those that are to be taken, ascending.
@@ -116,7 +116,9 @@ pub(super) async fn take(
     }
     let mut calls = Sequences::<Vec<usize>>::new();
     for ((shard, partition), group) in groups {
-        let field = format!("{topic}:{partition}");
+        // No topic's name has a colon. A recreated topic, whose offsets start again, has marks of its own.
+        let Topic { name, id } = topic;
+        let field = format!("{name}:{id}:{partition}");
         for piece in group.chunks(MAX_REFUNDS_A_CALL) {
             let request = request(keyspace, epoch, &field, piece, refunds);
             calls.entry(shard).or_default().push_back((request, piece.iter().map(|(_, at)| *at).collect()));

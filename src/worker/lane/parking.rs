@@ -256,7 +256,8 @@ where
     }
 
     /// Takes up what is committed: what waits, and for which shards.
-    pub(super) fn take_up_starts(&self, turn: &mut Turn) -> Result<(), Interruption> {
+    pub(super) fn take_up_starts(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        self.desk.topic.id = self.source.topic_id();
         let starts = self.source.starts();
         turn.parking.start(starts).map_err(Interruption::Fatal)?;
         for shard in turn.parking.awaited(self.store.shards()) {

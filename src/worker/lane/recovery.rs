@@ -48,7 +48,7 @@ where
     }
 
     /// Notes what the group has given or taken.
-    fn settled(&self, turn: &mut Turn, event: GroupEvent) -> Result<(), Interruption> {
+    fn settled(&mut self, turn: &mut Turn, event: GroupEvent) -> Result<(), Interruption> {
         self.take_up_starts(turn)?;
         match event {
             GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),

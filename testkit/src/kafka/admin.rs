@@ -117,6 +117,35 @@ impl KafkaClient {
         Ok(())
     }
 
+    /// Deletes a group without members, and with it its committed offsets, as a broker does after
+    /// `offsets.retention.minutes`.
+    ///
+    /// # Errors
+    /// When the brokers refuse: it has members.
+    pub fn delete_group(&self, group: &str) -> Result<()> {
+        let (admin, options) = self.admin()?;
+        for result in futures_executor::block_on(admin.delete_groups(&[group], &options))? {
+            done(result)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the offsets of a group without members with Kafka's own tool: `--to-latest`, or `--to-datetime` and a time.
+    ///
+    /// # Errors
+    /// When the tool does, with what it prints.
+    pub fn reset_offsets(&self, group: &str, topic: &str, to: &[&str]) -> Result<()> {
+        let mut tool = java()?;
+        tool.arg("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+            .args(["--bootstrap-server", &self.bootstrap]);
+        tool.args(["--group", group, "--topic", topic, "--reset-offsets", "--execute"]).args(to);
+        let output = tool.output()?;
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        // It also ends with 0 where it has done nothing.
+        ensure!(output.status.success() && !said.contains("Error"), "the offsets of {group} are not reset: {said}");
+        Ok(())
+    }
+
     /// The `node.id` of the broker that leads a partition.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 /// A Kafka known by its address alone.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
-    bootstrap: String,
+    pub(super) bootstrap: String,
     patience: Duration,
     codec: &'static str,
 }

@@ -9,6 +9,7 @@ pub mod http;
 pub mod inputs;
 pub mod limits;
 pub mod lost;
+pub mod offsets;
 pub mod process;
 pub mod script;
 pub mod sources;

@@ -51,7 +51,7 @@ impl History<'_> {
                 while let Some(line) = reader.next().with_context(name)?
                     && !stop.is_cancelled()
                 {
-                    sends += self.line(line.at, line.text, stores);
+                    sends += self.line(line.text, stores);
                 }
                 Ok(sends)
             }
@@ -59,14 +59,13 @@ impl History<'_> {
         }
     }
 
-    fn line(&self, at: u64, line: &[u8], stores: &[&EmbeddedStore]) -> u64 {
+    fn line(&self, line: &[u8], stores: &[&EmbeddedStore]) -> u64 {
         let Unwrapped { intent, at: decided, sent } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
         let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
         let (Some(time), Sent::Counts) = (time, sent) else { return 0 };
-        let origin = OriginMark::of("approved", 0, at.cast_signed());
         let id = intent.id_hash;
-        let send = PastSend { at: time, id, origin, class: intent.class(), cost: intent.cost };
+        let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
         remember(stores, intent.user, &send)
     }
 
@@ -104,7 +103,7 @@ impl History<'_> {
             return 0;
         }
         // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
-        let origin = OriginMark::of("approved", record.partition, record.offset);
+        let origin = OriginMark::RESTORED;
         remember(stores, user, &PastSend { at, id, origin, class: sent.class(), cost })
     }
 }

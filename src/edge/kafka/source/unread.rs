@@ -23,7 +23,7 @@ impl KafkaSource {
             if error.code == RDKafkaErrorCode::BadCompression {
                 refused.insert(error.partition, error.offset);
             } else {
-                self.judge(error.code, &format!("partition {}", error.partition))?;
+                self.judge(error.code, Some(error.partition))?;
             }
         }
         if refused.is_empty() { Ok(()) } else { self.pass_over(batch, &refused) }

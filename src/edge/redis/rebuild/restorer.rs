@@ -8,6 +8,7 @@ use crate::{
     domain::{
         class::{Campaign, ClassNames, Kind},
         history::{ENTRY_BYTES, Entry},
+        origin::Topic,
         refund::{Refund, RefundOutcome},
         shard::{IdHash, OriginMark, Place, UserHash},
         time::Time,
@@ -89,7 +90,7 @@ impl Restorer {
     /// As for [`Restorer::insert`].
     pub async fn take_back(
         &mut self,
-        topic: &str,
+        topic: &Topic,
         refunds: &[Refund],
         outcomes: &mut [Option<RefundOutcome>],
     ) -> Result<(), StoreError> {

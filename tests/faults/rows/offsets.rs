@@ -1,0 +1,103 @@
+//! Offsets that go back: deleted with their group, or those of a topic that was recreated. Row 30.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use testkit::wait_for;
+
+use super::plain;
+use crate::{
+    ground::Ground,
+    support::{header, model::Sent, outcome::CASE, workload},
+    trial::{Findings, Order, PARTITIONS, Trial},
+};
+
+/// How long a topic may take to be gone and there again.
+const RECREATED_DEADLINE: Duration = Duration::from_secs(60);
+/// Intents that are published a second time.
+const AGAIN: usize = 400;
+
+/// Ends a worker in order.
+fn ended(trial: &mut Trial, worker: usize) -> Result<()> {
+    trial.worker(worker).terminate();
+    trial.ends(worker, 0, &[])?;
+    Ok(())
+}
+
+/// Kafka deletes the group while weir is not there: weir refuses to begin anew until a person says where it was.
+pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "lost-offsets")?;
+    let (group, topic) = (trial.scene.name.clone(), trial.scene.topic("intents"));
+    trial.load(0)?;
+    for _ in 0..order.times {
+        let worker = trial.start("only", &[]);
+        trial.ready(worker)?;
+        trial.decided(500)?;
+        ended(&mut trial, worker)?;
+        let committed = trial.kafka.committed(&group, &topic)?;
+        trial.kafka.delete_group(&group)?;
+        for _ in 0..2 {
+            let refused = trial.start("only", &[]);
+            trial.ends(refused, 1, &["Kafka has lost the offsets", &group, &topic, "kafka-consumer-groups.sh"])?;
+        }
+        for (partition, offset) in committed.into_iter().enumerate() {
+            let offset = offset.context("a partition had no committed offset")?.to_string();
+            trial.kafka.reset_offsets(&group, &format!("{topic}:{partition}"), &["--to-offset", &offset])?;
+        }
+        let next = trial.start("only", &[]);
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        ended(&mut trial, next)?;
+    }
+    let _last = trial.start("only", &[]);
+    trial.note("exit 1, names group, topic and partitions, and says how to set the offsets; nothing is decided until they are set");
+    trial.finish(order.times)
+}
+
+/// What the worker does while the topic is recreated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meanwhile {
+    Stopped,
+    Reads,
+}
+
+/// The topic is recreated, and the same records have the same offsets again; then new ones come.
+pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result<Findings> {
+    let mut trial = plain(ground, order, "recreated")?;
+    let topic = trial.scene.topic("intents");
+    let worker = trial.start("only", &[]);
+    let first: Vec<Sent> = trial.stream().take(AGAIN).collect();
+    trial.publish(first.clone())?;
+    trial.until("all is decided", || usize::try_from(trial.scene.done()).is_ok_and(|done| done >= AGAIN))?;
+    let gone = trial.kafka.read_committed(&topic)?;
+    if meanwhile == Meanwhile::Stopped {
+        ended(&mut trial, worker)?;
+    }
+    trial.kafka.delete_topic(&topic)?;
+    let made = || trial.kafka.create_topic(&topic, PARTITIONS).ok();
+    wait_for(RECREATED_DEADLINE, made).context("the topic is not there again")?;
+    if meanwhile == Meanwhile::Reads {
+        trial.until_of(worker, "it is noticed", |worker| worker.log().contains("was deleted and recreated"))?;
+    }
+    // Each of these must come out once, too, wherever.
+    let again = first.iter().map(|sent| workload::record(sent).header(CASE, sent.id.as_str()));
+    trial.kafka.publish(&topic, again)?;
+    if meanwhile == Meanwhile::Stopped {
+        trial.start("only", &[]);
+    }
+    trial.load(0)?;
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    trial.unload()?;
+    let all = trial.kafka.end_offsets(&topic)?.iter().sum();
+    trial.until("all is decided", || trial.scene.done() >= all)?;
+    let originals: HashMap<&str, &Sent> = first.iter().map(|sent| (sent.id.as_str(), sent)).collect();
+    for record in trial.scene.output("approved") {
+        let case = header(&record, CASE);
+        let Some(sent) = case.and_then(|case| originals.get(case.as_str()).copied()) else { continue };
+        // What neither counts nor is recorded is approved as often as it comes.
+        ensure!(sent.category == Some("transactional"), "{} was approved twice", sent.id);
+    }
+    trial.note("the old ids are duplicates, new ones are decided");
+    trial.finish_with(1, gone)
+}
