@@ -3,7 +3,8 @@
 --
 -- The rule: a send is let through when, for every cap of its set, the costs of the user's entries in the cap's
 -- window plus its own do not exceed the limit; then it is recorded once. An id that is recorded already is
--- answered as what it is (replay or duplicate) and not judged. It is src/domain/decide.rs, next to the data.
+-- answered as what it is (replay or duplicate) and not judged. Where a user has more entries than a history may hold, the
+-- oldest are dropped. It is src/domain/decide.rs, next to the data.
 --
 -- KEYS  [1]     the shard's epoch; left out where ARGV[1] is empty
 --       [2..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte, 0,
@@ -11,7 +12,8 @@
 -- ARGV  [1]     the keyspace's epoch; empty: the caller has just checked it (a slot that is moving)
 --       [2]     MessagePack, one after the other: the clock, ms since 2020-01-01 (so are all times below); the same as an
 --               entry's 5 bytes; the retention in ms; 1: write a user again whose send is a replay, so that a WAIT on
---               this connection covers it; a key's time to live in ms, decimal text; and ways to ask, each: the least of
+--               this connection covers it; a key's time to live in ms, decimal text; the most entries of a user (at least 200: the
+--               fast path does not count them); and ways to ask, each: the least of
 --               its limits, where all its sends cost 1 and its caps are sliding ones on everything, else 0; cap set
 --               (from 1); 1: record always; the place (from 1) of this way's last number; and where it is not 0, for each
 --               cap: limit, length. Limits are in bytes of a history, 20 a send
@@ -30,14 +32,14 @@
 --        code: 0 allowed, 1 replayed, 2 duplicate, 3 denied, and for all sends of a user, nothing written:
 --        4 a filter met a kind above "kinds known", 5 the history is not whole entries;
 --        6 not decided, ask again (the call had done enough work). +16: an entry is far ahead of the clock.
---        +32: blocking is there.
+--        +32: blocking is there. +64: it was recorded, and the user's oldest entries were dropped, which were too many.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is not the keyspace's; LATE, the same, when it is too late.
 --
 -- Example: one user, one send, one cap of 2 in 24 h (strings of MessagePack in brackets, as what they say):
 --   EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 <epoch>
---     [217000000000, "\50\134\26\126\0", 691200000, 0, "1468800000", 40, 1, 0, 11, 40, 86400000]
+--     [217000000000, "\50\134\26\126\0", 691200000, 0, "1468800000", 10000, 40, 1, 0, 12, 40, 86400000]
 --     "\0\0" "\0\0" "\0\1" "\1" "\0" "\0\0" "\0\0\0\2" "\0\0\5\38\92\0" <12 zero bytes>     (one string)
---     ["42"] [6, <id>, <origin><kind><campaign>"\1"] "\1" 1795046384000
+--     ["42"] [7, <id>, <origin><kind><campaign>"\1"] "\1" 1795046384000
 --   -> "\0\1"
 --
 -- Sent as one script: this file, admit/general.lua, admit/users.lua.

@@ -184,7 +184,7 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
         Err(
             RebuildError::TakenOver | RebuildError::Store(StoreError::LostHistory { .. } | StoreError::Temporary(_)),
         ) => true,
-        Err(RebuildError::Store(StoreError::Fatal(_))) | Ok(()) => false,
+        Err(RebuildError::Store(StoreError::TooSlow(_) | StoreError::Fatal(_))) | Ok(()) => false,
     };
     assert!(refused || ended.is_ok(), "step {step} of {scope:?}: {ended:?}");
     assert_ne!(decided("u", 4, 4000).await, Verdict::Allowed, "step {step}: one was restored, one decided since");

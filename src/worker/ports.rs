@@ -47,6 +47,9 @@ pub enum StoreError {
     /// It may answer later: the connection is away, a slot moves, memory is full. Ask again, with backoff.
     #[error("{0}")]
     Temporary(String),
+    /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
+    #[error("{0}")]
+    TooSlow(String),
     /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
     #[error("shards {} have lost their history: {message}", in_short(.shards))]
     LostHistory {
