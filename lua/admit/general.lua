@@ -56,6 +56,8 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   -- or a campaign first asks; the sum of the costs up to each; the same sums over what a filter or campaign counts, and
   -- whether a filter has met a kind that the caller does not know.
   local times, kinds, campaigns, totals, partial, stale = {}, {}, {}, {}, {}, false
+  -- Where the block of the user's key begins.
+  local block
 
   local read_time = { __index = function(list, i)
     local time = unpack_struct('>I5', history, (i - 1) * ENTRY_BYTES + 1)
@@ -298,8 +300,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       return false, false
     end
 
-    -- A user's first send in a block of `retention` renews the key's time to live; it then outlasts the block.
-    local renew = newest < from or times[newest] < at - at % retention
+    local renew = newest < from or times[newest] < block
     local entry = (at == now and packed_now or pack('>I5', at)) .. id .. rest
     if newest == count then
       if ones and cost ~= 1 then
@@ -328,8 +329,8 @@ local function make_general(now, packed_now, retention, head, sends, replies)
 
   -- Decides the sends of one user from `s` on. Returns the history to write, if any, renewal, and where numbers of the
   -- reply and the user's sends end.
-  return function(packed, s, replied_before)
-    replied = replied_before
+  return function(packed, s, replied_before, block_of_key)
+    replied, block = replied_before, block_of_key
     local upto = s + 3
     while sends[upto - 2] < 0 do
       upto = upto + 3

@@ -154,6 +154,11 @@ impl Histories for EmbeddedStore {
         let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
         Ok(shared.named(user, self.bounds.retention_ms))
     }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(shared.histories.remove(&user).map_or(0, |history| history.len() as u64))
+    }
 }
 
 impl Store for EmbeddedStore {

@@ -123,13 +123,20 @@ pub trait Store: Send {
     fn record(&mut self, sends: &[OwedSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Where histories are, to be read: writes nothing.
+/// Where histories are, to be read and to be forgotten.
 pub trait Histories: Send {
     /// The history of a user, with the names that its numbers stand for; empty for one who was never written to.
     ///
     /// # Errors
     /// It cannot be read now, or is lost.
     fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
+
+    /// Deletes the history of a user, and gives how many entries it had. A send that is decided afterwards begins a new one.
+    /// Safe to call again after an error.
+    ///
+    /// # Errors
+    /// It may still be there.
+    fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].

@@ -104,6 +104,8 @@ pub(super) fn pack_call(
             }
         }
         put_count(&mut users_of, users);
+        // Neighbouring keys, which a call has together, begin their blocks at different times.
+        users_of.push(u8::try_from(bucket[0].place.bucket % 256).unwrap_or_default());
     }
     let (terms, sets) = ways.pack();
     [terms, sets, fields, packed, users_of]
