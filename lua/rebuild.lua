@@ -12,25 +12,26 @@
 -- ARGV  [1]     what the epoch has to be: the mark of this rebuild
 --       [2]     entries of this time (ms since 2020-01-01, decimal) or before are too old, and left out
 --       [3]     the time to live of the keys, ms, decimal
---       [4]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (each behind its
+--       [4]     the most entries of a user, decimal: where there are more, the oldest are dropped
+--       [5]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (each behind its
 --               length u8), then for each user: entries u16, each 20 bytes
--- Reply: how many entries were not there.
+-- Reply: how many entries were not there, and are now.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 rebuilding:<epoch>:<run> 216000000000 1468800000
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 rebuilding:<epoch>:<run> 216000000000 1468800000 10000
 --            "\0\1" "\2" <field> "\0\1" <entry>  ->  1
 
-local byte, sub, unpack_struct = string.byte, string.sub, struct.unpack
+local byte, find, sub, unpack_struct = string.byte, string.find, string.sub, struct.unpack
 local ENTRY_BYTES, FLAG, RESTORED = 20, '\0', '\0\0\0'
 
-if #ARGV ~= 4 then
-  return redis.error_reply('ERR rebuild takes 4 arguments, not ' .. #ARGV)
+if #ARGV ~= 5 then
+  return redis.error_reply('ERR rebuild takes 5 arguments, not ' .. #ARGV)
 end
 local epoch = redis.call('GET', KEYS[1])
 if epoch ~= ARGV[1] then
   return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
 end
-local too_old, items, place, added = tonumber(ARGV[2]), ARGV[4], 1, 0
+local too_old, max_bytes, items, place, added = tonumber(ARGV[2]), tonumber(ARGV[4]) * ENTRY_BYTES, ARGV[5], 1, 0
 
 local function u16()
   local high, low = byte(items, place, place + 1)
@@ -38,36 +39,53 @@ local function u16()
   return high * 256 + low
 end
 
+-- Where in a history its next entry with these bytes in this place (from 1) of it begins, from `from` on.
+local function next_with(history, bytes, within, from)
+  local at = find(history, bytes, from + within - 1, true)
+  while at and at % ENTRY_BYTES ~= within do
+    at = find(history, bytes, at + 1, true)
+  end
+  return at and at - within + 1
+end
+
 -- The history with the entry in its place, behind those of the same time; nothing where it, or a later one of the same send,
 -- is there already.
 local function insert(history, entry, time)
-  local name = sub(entry, 6, 14)
-  for at = 1, sub(entry, 12, 14) == RESTORED and 0 or #history, ENTRY_BYTES do
-    local known = sub(history, at + 5, at + 13) == name and unpack_struct('>I5', history, at)
-    if known and known > time then
+  local origin = sub(entry, 12, 14)
+  local known = origin ~= RESTORED and next_with(history, sub(entry, 6, 14), 6, 1)
+  while known do
+    local other = unpack_struct('>I5', history, known)
+    if other > time then
       return nil
-    elseif known and known < time then
-      history = sub(history, 1, at - 1) .. sub(history, at + ENTRY_BYTES)
+    elseif other < time then
+      history = sub(history, 1, known - 1) .. sub(history, known + ENTRY_BYTES)
       break
     end
+    known = next_with(history, sub(entry, 6, 14), 6, known + ENTRY_BYTES)
   end
-  local last = #history - ENTRY_BYTES + 1
-  while last > 0 do
-    local before = unpack_struct('>I5', history, last)
-    if before < time then
-      break
+  -- How many entries are of an earlier time.
+  local earlier, upto = 0, #history / ENTRY_BYTES
+  while earlier < upto do
+    local middle = math.floor((earlier + upto) / 2)
+    if unpack_struct('>I5', history, middle * ENTRY_BYTES + 1) < time then
+      earlier = middle + 1
+    else
+      upto = middle
     end
-    if before == time and sub(history, last + 5, last + 10) == sub(entry, 6, 11) then
-      return nil
-    end
-    last = last - ENTRY_BYTES
   end
-  -- `last` is the newest entry of an earlier time; those of the same time stay in front.
-  local behind = last + ENTRY_BYTES
+  -- Those of the same time stay in front.
+  local behind = earlier * ENTRY_BYTES + 1
   while behind <= #history and unpack_struct('>I5', history, behind) == time do
+    if sub(history, behind + 5, behind + 10) == sub(entry, 6, 11) then
+      return nil
+    end
     behind = behind + ENTRY_BYTES
   end
-  return sub(history, 1, behind - 1) .. entry .. sub(history, behind)
+  -- It would be the first to be dropped.
+  if behind == 1 and #history >= max_bytes then
+    return nil
+  end
+  return sub(sub(history, 1, behind - 1) .. entry .. sub(history, behind), -max_bytes)
 end
 
 local writes = {}

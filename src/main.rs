@@ -37,6 +37,8 @@ enum Verb {
     Policy(cli::policy::PolicyCommand),
     /// Say why a user was not sent something, and when they may be
     Explain(cli::explain::ExplainArgs),
+    /// Delete what Redis knows of a user, and say what stays in Kafka
+    Forget(cli::forget::ForgetArgs),
     /// Capacity arithmetic: what a number of users and a rate take of Redis, Kafka and workers
     Plan(Box<cli::plan::PlanArgs>),
 }
@@ -73,6 +75,7 @@ async fn act(verb: Verb) -> anyhow::Result<()> {
         Verb::Rebuild(args) => Box::pin(cli::rebuild::run(&args, &mut out)).await,
         Verb::Segments(command) => Box::pin(cli::segments::run(&command, &mut out)).await,
         Verb::Explain(args) => Box::pin(cli::explain::run(&args, &mut out)).await,
+        Verb::Forget(args) => Box::pin(cli::forget::run(&args, &mut out)).await,
         Verb::Policy(command) => Box::pin(cli::policy::run(&command, &mut out)).await,
         Verb::Plan(args) => cli::plan::run(&args, &mut out),
     }

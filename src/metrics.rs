@@ -75,6 +75,8 @@ pub struct Metrics {
     pub clock_wrong: Gauge,
     /// How far this machine's clock is ahead of each Redis node's.
     pub clock_skew: Family<NodeLabel, Seconds>,
+    /// Approved intents that were recorded in place of their user's oldest entries.
+    pub history_dropped: Counter,
     /// Intents of users in more than one segment.
     pub segment_overlaps: Counter,
     /// Intents of users whose segment the policy does not name.
@@ -147,6 +149,7 @@ impl Default for Metrics {
             clock_ahead: Counter::default(),
             clock_wrong: Gauge::default(),
             clock_skew: Family::default(),
+            history_dropped: Counter::default(),
             segment_overlaps: Counter::default(),
             segment_unnamed: Counter::default(),
             version: Family::default(),
@@ -209,6 +212,7 @@ impl Metrics {
             "clock_ahead", clock_ahead, "Decisions for users with a send more than 5 minutes ahead of the clock";
             "clock_wrong", clock_wrong, "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
             "clock_skew_seconds", clock_skew, "How far this machine's clock is ahead of a Redis node's; negative: behind";
+            "history_dropped", history_dropped, "Intents recorded for users with redis.max_entries sends, whose oldest were dropped";
             "segment_overlaps", segment_overlaps, "Intents of users that are in more than one segment";
             "segment_unnamed", segment_unnamed, "Intents of users in a segment that the policy does not name";
             "version_info", version, "The version in force of segments and policy, always 1";

@@ -107,6 +107,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("redis.password", "correct horse"),
     ("redis.ca_file", "ca.pem"),
     ("redis.history", "31d 3h"),
+    ("redis.max_entries", "20000"),
     ("redis.prefix", "weir.test"),
     ("redis.shards", "16"),
     ("redis.users", "270000000"),

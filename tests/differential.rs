@@ -9,7 +9,7 @@
 mod redis_support;
 
 use std::{
-    collections::{HashMap, hash_map},
+    collections::{BTreeSet, HashMap, HashSet, hash_map},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -28,9 +28,9 @@ use weir::{
     domain::{
         admit::{AdmitBatch, Ask, CapQuery},
         class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-        decide::{Answer, Cap, Record, Scope, Send, Verdict, decide},
-        history::{Entry, pack, unpack},
-        shard::{IdHash, OriginMark, UserHash},
+        decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
+        history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
+        shard::{IdHash, Layout, OriginMark, UserHash},
         time::Time,
         window::Window,
     },
@@ -38,6 +38,8 @@ use weir::{
     worker::ports::Store,
 };
 
+/// A bound that histories reach: the lowest that `redis.max_entries` may be.
+const FEW_ENTRIES: u32 = 200;
 /// How many decisions the random sequences hold together, at least.
 const DECISIONS: usize = 100_000;
 
@@ -48,6 +50,9 @@ struct Case {
     about: String,
     /// How long sends are remembered.
     retention_ms: i64,
+    /// The most entries of a user.
+    #[serde(default = "default_max_entries")]
+    max_entries: u32,
     /// The cap sets of all its batches.
     sets: Vec<Vec<CapSpec>>,
     batches: Vec<BatchSpec>,
@@ -93,7 +98,21 @@ struct AskSpec {
     always: bool,
 }
 
+fn default_max_entries() -> u32 {
+    MAX_ENTRIES
+}
+
 impl Case {
+    fn bounds(&self) -> HistoryBounds {
+        HistoryBounds { retention_ms: self.retention_ms, max_entries: self.max_entries }
+    }
+
+    /// With a clock that moves little, so that nothing becomes too old.
+    fn without_jumps(mut self) -> Self {
+        self.batches.iter_mut().for_each(|batch| batch.moved_ms %= 60_000);
+        self
+    }
+
     fn decisions(&self) -> usize {
         self.batches.iter().map(|batch| batch.asks.len()).sum()
     }
@@ -151,12 +170,17 @@ impl AskSpec {
 
 /// `decide` itself on histories that are packed and unpacked each time, with numbers of its own.
 struct Model {
-    retention_ms: i64,
+    bounds: HistoryBounds,
     kinds: KindTable,
     campaigns: Vec<String>,
     histories: HashMap<UserHash, Vec<u8>>,
+    /// Users who were swept: the embedded store, which never does that, may answer them otherwise.
+    swept: HashSet<UserHash>,
     ways: Ways,
 }
+
+/// When each shard's one key was swept last.
+type Marks = HashMap<u16, Time>;
 
 /// How many decisions the script can take without a walk, as far as its header says, and how many need one.
 #[derive(Debug, Default, Clone, Copy)]
@@ -164,6 +188,10 @@ struct Ways {
     allowed: usize,
     denied: usize,
     walked: usize,
+    /// Decisions that dropped entries because there were too many.
+    dropped: usize,
+    /// Users who were swept.
+    swept: usize,
 }
 
 impl Ways {
@@ -190,7 +218,11 @@ impl Ways {
 }
 
 impl Model {
-    fn admit(&mut self, batch: &AdmitBatch<'_>) -> Vec<Answer> {
+    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, marks: &mut Marks) -> Vec<Answer> {
+        let (now, retention_ms) = (batch.now, self.bounds.retention_ms);
+        let since_2020 = now.millis() - EPOCH_MS;
+        let block = now.plus(-since_2020.rem_euclid(retention_ms));
+        let mut renewed = BTreeSet::new();
         let sends: Vec<Send> = batch.asks.iter().map(|ask| self.send(ask)).collect();
         let cap = |query: &CapQuery| Cap {
             window: query.window,
@@ -202,13 +234,38 @@ impl Model {
         let decide_one = |(ask, send): (&Ask<'_>, &Send)| {
             let packed = self.histories.entry(ask.user).or_default();
             let mut history: Vec<Entry> = unpack(packed).unwrap();
-            let answer = decide(&mut history, send, &sets[ask.cap_set], batch.now, self.retention_ms);
-            self.ways.count((packed, send), &sets[ask.cap_set], (batch.now, self.retention_ms), answer);
+            let near = history.iter().rev().map(|entry| entry.at).find(|at| *at <= now.plus(MAX_AHEAD_MS));
+            let mut longer = history.clone();
+            let answer = decide(&mut history, send, &sets[ask.cap_set], now, self.bounds);
+            decide(&mut longer, send, &sets[ask.cap_set], now, retention_ms.into());
+            self.ways.dropped += usize::from(longer.len() > history.len());
+            self.ways.count((packed, send), &sets[ask.cap_set], (now, retention_ms), answer);
+            let recorded = match answer.verdict {
+                Verdict::Allowed => true,
+                Verdict::Replayed => false,
+                Verdict::Duplicate | Verdict::Denied { .. } => send.record == Record::Always,
+            };
+            if recorded && near.is_none_or(|near| near < block || near <= answer.at.plus(-retention_ms)) {
+                renewed.insert(layout.place(ask.user).shard);
+            }
             assert!(history.is_sorted_by_key(|entry| entry.at));
             *packed = pack(&history);
             answer
         };
-        batch.asks.iter().zip(&sends).map(decide_one).collect()
+        let answers = batch.asks.iter().zip(&sends).map(decide_one).collect();
+        for shard in renewed {
+            if marks.get(&shard).is_some_and(|mark| (block..=now.plus(MAX_AHEAD_MS)).contains(mark)) {
+                continue;
+            }
+            marks.insert(shard, now);
+            let too_old = |packed: &[u8]| {
+                unpack(packed).unwrap().last().is_some_and(|entry: &Entry| entry.at <= now.plus(-retention_ms))
+            };
+            let gone = self.histories.extract_if(|user, packed| layout.place(*user).shard == shard && too_old(packed));
+            self.swept.extend(gone.map(|(user, _)| user));
+        }
+        self.ways.swept = self.swept.len();
+        answers
     }
 
     fn send(&mut self, ask: &Ask<'_>) -> Send {
@@ -230,24 +287,31 @@ impl Model {
 /// The stores on Redis, a keyspace for each retention, two lanes each.
 #[derive(Default)]
 struct Stores {
-    by_retention: HashMap<i64, [Vec<RedisStore>; 2]>,
+    by_bounds: HashMap<(i64, u32), ([Vec<RedisStore>; 2], Marks)>,
 }
 
 impl Stores {
-    async fn of(&mut self, retention_ms: i64) -> &mut [Vec<RedisStore>; 2] {
-        match self.by_retention.entry(retention_ms) {
+    async fn of(&mut self, bounds: HistoryBounds) -> &mut ([Vec<RedisStore>; 2], Marks) {
+        match self.by_bounds.entry((bounds.retention_ms, bounds.max_entries)) {
             hash_map::Entry::Occupied(stores) => stores.into_mut(),
-            hash_map::Entry::Vacant(place) => place.insert([
-                lanes(&[Stack::shared().redis()], retention_ms).await,
-                lanes(Stack::shared().redis_cluster(), retention_ms).await,
-            ]),
+            hash_map::Entry::Vacant(place) => {
+                let single = lanes(&[Stack::shared().redis()], bounds).await;
+                let cluster = lanes(Stack::shared().redis_cluster(), bounds).await;
+                place.insert(([single, cluster], Marks::default()))
+            }
         }
     }
 }
 
-async fn lanes<S: AsRef<str>>(urls: &[S], retention_ms: i64) -> Vec<RedisStore> {
+async fn lanes<S: AsRef<str>>(urls: &[S], bounds: HistoryBounds) -> Vec<RedisStore> {
     let mut options = options(urls);
-    options.history_ms = retention_ms;
+    options.history_ms = bounds.retention_ms;
+    // Few shards for one of them, so that users meet; and one key a shard.
+    if bounds.retention_ms == DAY_MS {
+        options.shards = 2;
+    }
+    options.users = options.shards.into();
+    options.max_entries = bounds.max_entries;
     let opened = opened(&options).await.unwrap();
     (0..2).map(|_| store(&options, &opened)).collect()
 }
@@ -258,30 +322,38 @@ async fn ask_store<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answe
     answers.into_iter().map(Option::unwrap).collect()
 }
 
+const EMBEDDED: &str = "the embedded store";
+
 /// Runs a case through all four. The error names the first difference.
 async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
     let users = unique("u");
-    let retention_ms = case.retention_ms;
+    let bounds = case.bounds();
     let mut model = Model {
-        retention_ms,
+        bounds,
         kinds: KindTable::default(),
         campaigns: Vec::new(),
         histories: HashMap::new(),
+        swept: HashSet::new(),
         ways: Ways::default(),
     };
-    let mut embedded = EmbeddedStore::new(retention_ms);
-    let [single, cluster] = stores.of(retention_ms).await;
+    let mut embedded = EmbeddedStore::new(bounds);
+    let ([single, cluster], marks) = stores.of(bounds).await;
+    let layout = single[0].keyspace().meta().layout;
+    assert_eq!(layout.buckets, 1, "a call has one key, as the model takes it");
     for (number, batch) in case.run(&users).enumerate() {
-        let expected = model.admit(&batch);
+        // Those of before the batch: a call decides before it sweeps.
+        let swept = model.swept.clone();
+        let expected = model.admit(&batch, layout, marks);
         let lane = number % 2;
         let others = [
-            ("the embedded store", ask_store(&mut embedded, &batch).await),
+            (EMBEDDED, ask_store(&mut embedded, &batch).await),
             ("Redis", ask_store(&mut single[lane], &batch).await),
             ("the cluster", ask_store(&mut cluster[lane], &batch).await),
         ];
         for (who, answers) in others {
             for (place, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
-                if answer != expected {
+                let knows = who != EMBEDDED || !swept.contains(&batch.asks[place].user);
+                if knows && answer != expected {
                     return Err(format!(
                         "batch {number}, ask {place}: {who} says {answer:?}, the reference {expected:?}"
                     ));
@@ -341,12 +413,12 @@ fn a_simple_cap() -> impl Strategy<Value = CapSpec> {
     (prop::sample::select(WINDOWS_MS), limit).prop_map(simple)
 }
 
-fn an_ask(sets: usize, other_costs: u32) -> impl Strategy<Value = AskSpec> {
+fn an_ask(sets: usize, other_costs: u32, users: u32) -> impl Strategy<Value = AskSpec> {
     let cost = prop_oneof![200 => Just(1), other_costs => 1_u8..4, other_costs => Just(255)];
     let class = (name(CHANNELS), name(CATEGORIES), name(CAMPAIGNS));
     // Few ids and origins: replays and duplicates are frequent.
     let ids = prop_oneof![(0_u32..12, 0_u32..3), (0_u32..100_000, Just(0_u32))];
-    (0_u32..4, ids, class, cost, 0..sets, prop::bool::weighted(0.1)).prop_map(
+    (0..users, ids, class, cost, 0..sets, prop::bool::weighted(0.1)).prop_map(
         |(user, (id, origin), (channel, category, campaign), cost, set, always)| AskSpec {
             user,
             id,
@@ -384,20 +456,35 @@ fn a_case() -> impl Strategy<Value = Case> {
     let any = lengths().prop_flat_map(|lengths| {
         lengths.into_iter().map(|length| prop::collection::vec(a_cap(), length)).collect::<Vec<_>>()
     });
-    let simple = lengths().prop_flat_map(|lengths| {
-        let set = |length: usize| prop::collection::vec(a_simple_cap(), length.min(9));
-        lengths.into_iter().map(set).collect::<Vec<_>>()
-    });
-    prop_oneof![2 => any.prop_flat_map(|sets| a_case_of(sets, 50)), 3 => simple.prop_flat_map(|sets| a_case_of(sets, 1))]
+    let simple = || {
+        lengths().prop_flat_map(|lengths| {
+            let set = |length: usize| prop::collection::vec(a_simple_cap(), length.min(9));
+            lengths.into_iter().map(set).collect::<Vec<_>>()
+        })
+    };
+    // Few users, and a set without caps: histories that grow too long.
+    let long = prop::collection::vec(a_simple_cap(), 1..3).prop_map(|caps| vec![Vec::new(), caps]);
+    prop_oneof![
+        2 => any.prop_flat_map(|sets| a_case_of(sets, 50, (4, MAX_ENTRIES))),
+        3 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (4, MAX_ENTRIES))),
+        // Many users, of whom some do not come for long.
+        1 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (24, MAX_ENTRIES))),
+        1 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
+    ]
 }
 
-fn a_case_of(sets: Vec<Vec<CapSpec>>, other_costs: u32) -> impl Strategy<Value = Case> {
-    let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), other_costs), 1..48))
+fn a_case_of(
+    sets: Vec<Vec<CapSpec>>,
+    other_costs: u32,
+    (users, max_entries): (u32, u32),
+) -> impl Strategy<Value = Case> {
+    let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), other_costs, users), 1..48))
         .prop_map(|(moved_ms, asks)| BatchSpec { moved_ms, asks });
     let retention = prop::sample::select(vec![8 * DAY_MS, DAY_MS]);
     (retention, prop::collection::vec(batch, 1..40)).prop_map(move |(retention_ms, batches)| Case {
         about: "found by a random search".to_owned(),
         retention_ms,
+        max_entries,
         sets: sets.clone(),
         batches,
     })
@@ -420,11 +507,13 @@ fn reference_embedded_redis_and_cluster_decide_alike() {
             cases.fetch_add(1, Relaxed);
             let compared = runtime.block_on(compare(&case, &mut stores.borrow_mut()));
             let found = compared.map_err(TestCaseError::fail)?;
-            let Ways { allowed, denied, walked } = ways.get();
+            let Ways { allowed, denied, walked, dropped, swept } = ways.get();
             ways.set(Ways {
                 allowed: allowed + found.allowed,
                 denied: denied + found.denied,
                 walked: walked + found.walked,
+                dropped: dropped + found.dropped,
+                swept: swept + found.swept,
             });
             Ok(())
         });
@@ -443,6 +532,8 @@ fn reference_embedded_redis_and_cluster_decide_alike() {
     println!("{} decisions in {} cases: {ways:?}", decisions.into_inner(), cases.into_inner());
     let least = ways.allowed.min(ways.denied).min(ways.walked);
     assert!(least > DECISIONS / 50, "one of the ways to decide is hardly met: {ways:?}");
+    assert!(ways.dropped > DECISIONS / 200, "histories are hardly ever too long: {ways:?}");
+    assert!(ways.swept > 20, "users are hardly ever swept: {ways:?}");
 }
 
 #[test]

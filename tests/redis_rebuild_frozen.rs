@@ -103,7 +103,7 @@ async fn rebuild(options: RedisOptions, scope: Scope, run: String) -> Result<(),
         rebuild.save(&[(0, 2)].into()).await?;
         let user = UserHash::of("u");
         let refund = Refund { user, id: IdHash::of("i-2"), at: Some(at(2000)), partition: 0, offset: 7 };
-        restorer.take_back("bounces", &[refund], &mut [None]).await?;
+        restorer.take_back(&"bounces".into(), &[refund], &mut [None]).await?;
         rebuild.save(&BTreeMap::new()).await
     };
     if let Err(error) = done.await {
@@ -184,7 +184,7 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
         Err(
             RebuildError::TakenOver | RebuildError::Store(StoreError::LostHistory { .. } | StoreError::Temporary(_)),
         ) => true,
-        Err(RebuildError::Store(StoreError::Fatal(_))) | Ok(()) => false,
+        Err(RebuildError::Store(StoreError::TooSlow(_) | StoreError::Fatal(_))) | Ok(()) => false,
     };
     assert!(refused || ended.is_ok(), "step {step} of {scope:?}: {ended:?}");
     assert_ne!(decided("u", 4, 4000).await, Verdict::Allowed, "step {step}: one was restored, one decided since");

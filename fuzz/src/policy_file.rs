@@ -14,6 +14,6 @@ use crate::{
 pub fn parse_policy(source: &str, text: &str, format: Format, history_ms: i64) -> Result<Policy, Problems> {
     let document = Document::new(source, text);
     let root = document.parse(format);
-    let policy = root.as_ref().and_then(|root| check::policy(&document, root, history_ms));
+    let policy = root.as_ref().and_then(|root| check::policy(&document, root, history_ms.into()));
     document.finish(policy)
 }

@@ -7,8 +7,10 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   local pack, unpack_struct, band, NEVER = struct.pack, struct.unpack, bit.band, math.huge
   local ALLOWED, REPLAYED, DUPLICATE, DENIED, STALE, TORN, LATER = 0, 1, 2, 3, 4, 5, 6
   local MAX_AHEAD_MS, ENTRY_BYTES, FLAG = 300000, 20, '\0'
+  -- The most entries of a user: where there are more, the oldest go.
+  local max_entries = head[6]
   -- Work of one call, in steps of some 0.2 us, after which the rest is put off. A call's first send cannot be, whatever
-  -- it takes; half of this may then come on top, so that a long history is not read anew for each of its sends.
+  -- it takes; as much may then come on top, so that a long history is not read anew for each of its sends.
   local MAX_WORK = 2000
   local KIND_OVERFLOW, CAMPAIGN_OVERFLOW = 65535, 16777215
   -- What is read of an entry, each from its place in it (from 1) on, and what is skipped up to the next, as a number
@@ -47,12 +49,15 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   end
 
   local work, budget, replied = 0, MAX_WORK, 0
-  -- The user at hand: history, what the call has added behind it, how many entries both have, and whether each costs 1.
-  local history, added, count, ones = '', '', 0, true
+  -- The user at hand: history, what the call has added behind it, how many entries both have, how many of the oldest are
+  -- not written back, and whether each costs 1.
+  local history, added, count, gone, ones = '', '', 0, 0, true
   -- Of its entries: times, each read when it is asked for; kinds and campaigns, those of the history read when a filter
   -- or a campaign first asks; the sum of the costs up to each; the same sums over what a filter or campaign counts, and
   -- whether a filter has met a kind that the caller does not know.
   local times, kinds, campaigns, totals, partial, stale = {}, {}, {}, {}, {}, false
+  -- Where the block of the user's key begins.
+  local block
 
   local read_time = { __index = function(list, i)
     local time = unpack_struct('>I5', history, (i - 1) * ENTRY_BYTES + 1)
@@ -98,7 +103,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
   end
 
   local function load_history(packed, all_ones)
-    history, added, count, ones = packed, '', #packed / ENTRY_BYTES, all_ones
+    history, added, count, gone, ones = packed, '', #packed / ENTRY_BYTES, 0, all_ones
     times, kinds, campaigns, totals, partial = setmetatable({}, read_time), {}, {}, count_up, {}
     if not all_ones then
       read_costs()
@@ -267,13 +272,13 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     local way, id, rest = abs(sends[s + 1]), sends[s + 2], sends[s + 3]
     local kind, campaign, cost = unpack_struct('>I2I3B', rest, 4)
     local newest = count
-    while newest > 0 and times[newest] > horizon do
+    while newest > gone and times[newest] > horizon do
       newest = newest - 1
     end
     work = work + count - newest
-    local at = newest > 0 and times[newest] > now and times[newest] or now
+    local at = newest > gone and times[newest] > now and times[newest] or now
     local ahead = newest < count and 16 or 0
-    local from = first_at_least(times, at + 1 - retention, 1, count)
+    local from = first_at_least(times, at + 1 - retention, gone + 1, count)
 
     local code, replayed_at = seen(id, sub(rest, 1, 3), from)
     if code == REPLAYED then
@@ -284,30 +289,34 @@ local function make_general(now, packed_now, retention, head, sends, replies)
     if not code then
       code, cap, used, blocking = judge(sets[head[way + 1]], cost, campaign, at, from)
     end
-    if code ~= ALLOWED or ahead > 0 or at > now then
-      reply(s / 3, code + ahead + (blocking and 32 or 0), cap, used, at, blocking or 0)
+    local recorded = not stale and (code == ALLOWED or head[way + 2] == 1)
+    -- The first entry that stays when this one is recorded.
+    local kept = recorded and max(from, count + 2 - max_entries) or from
+    local dropped = kept > from and 64 or 0
+    if code ~= ALLOWED or ahead > 0 or at > now or dropped > 0 then
+      reply(s / 3, code + ahead + dropped + (blocking and 32 or 0), cap, used, at, blocking or 0)
     end
-    if stale or (code ~= ALLOWED and head[way + 2] ~= 1) then
+    if not recorded then
       return false, false
     end
 
-    -- A user's first send in a block of `retention` renews the key's time to live; it then outlasts the block.
-    local renew = newest < from or times[newest] < at - at % retention
+    local renew = newest < from or times[newest] < block
     local entry = (at == now and packed_now or pack('>I5', at)) .. id .. rest
-    work = work + floor(count / 32)
-    if from == 1 and newest == count then
+    if newest == count then
       if ones and cost ~= 1 then
         read_costs()
       end
-      count = count + 1
+      -- What is too old goes, and of the rest the oldest where there are too many.
+      count, gone = count + 1, kept - 1
       added, times[count], kinds[count], campaigns[count] = added .. entry, at, kind, campaign
       if not ones then
         totals[count] = totals[count - 1] + cost
       end
     else
-      -- What is too old goes, and what is far ahead of the clock stays behind the new entry.
+      -- What is far ahead of the clock stays behind the new entry.
       local cut, whole = newest * ENTRY_BYTES, history .. added
-      load_history(sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1), ones and cost == 1)
+      local packed = sub(whole, (from - 1) * ENTRY_BYTES + 1, cut) .. entry .. sub(whole, cut + 1)
+      load_history(sub(packed, -max_entries * ENTRY_BYTES), ones and cost == 1)
     end
     return true, renew
   end
@@ -320,8 +329,8 @@ local function make_general(now, packed_now, retention, head, sends, replies)
 
   -- Decides the sends of one user from `s` on. Returns the history to write, if any, renewal, and where numbers of the
   -- reply and the user's sends end.
-  return function(packed, s, replied_before)
-    replied = replied_before
+  return function(packed, s, replied_before, block_of_key)
+    replied, block = replied_before, block_of_key
     local upto = s + 3
     while sends[upto - 2] < 0 do
       upto = upto + 3
@@ -350,7 +359,7 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       end
       local changed, renewed = decide(s)
       if first then
-        budget, first = max(MAX_WORK, work + MAX_WORK / 2), false
+        budget, first = max(MAX_WORK, 2 * work), false
       end
       dirty, renew = dirty or changed, renew or renewed
       s = s + 3
@@ -360,6 +369,8 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       refuse(STALE, begun, upto)
       return nil, false, replied, upto
     end
-    return dirty and history .. added .. (totals[count] == count and '' or FLAG), renew, replied, upto
+    local kept = gone == 0 and history or sub(history, gone * ENTRY_BYTES + 1)
+    local plain = totals[count] - totals[gone] == count - gone
+    return dirty and kept .. added .. (plain and '' or FLAG), renew, replied, upto
   end
 end

@@ -6,8 +6,9 @@ local general
 local s, written = 0, 0
 -- How many users are in the hashes before, and whether each hash's time to live is renewed.
 local before, renewals = 0, { nil, nil, nil, nil, nil, nil, nil, nil }
-for k = 1, #users_of do
-  local users = users_of[k]
+for k = 1, hashes do
+  -- Where the key's block of `retention` begins; each key has its own, so that not all are swept at once.
+  local users, block = users_of[2 * k - 1], now - (now + users_of[2 * k] * retention / 256) % retention
   local histories = call('HMGET', KEYS[before_keys + k], unpack(fields, before + 1, before + users))
   local renew = false
   for u = 1, users do
@@ -31,8 +32,6 @@ for k = 1, #users_of do
           -- What is too old is to be cut.
           if (bytes == 20 and newest or unpack_struct('>I5', history)) <= too_old then
             newest = nil
-          elseif newest < block then
-            renew = true
           end
         end
         if newest and newest <= now and not find(history, id, 1, true) then
@@ -62,6 +61,7 @@ for k = 1, #users_of do
             end
           end
           if done and (not denied or head[way + 2] == 1) then
+            renew = renew or newest < block
             history, newest, dirty = history .. packed_now .. id .. sends[s + 3], now, true
           end
         end
@@ -71,7 +71,7 @@ for k = 1, #users_of do
       else
         general = general or make_general(now, packed_now, retention, head, sends, replies)
         local packed, renewed
-        packed, renewed, replied, s = general(history or '', s, replied)
+        packed, renewed, replied, s = general(history or '', s, replied, block)
         history, dirty, renew, more = packed or history, dirty or packed, renew or renewed, false
       end
     until not more
@@ -80,19 +80,57 @@ for k = 1, #users_of do
       written = written + 2
     end
   end
-  before, users_of[k], renewals[k] = before + users, written, renew
+  before, users_of[k], renewals[k] = before + users, written, renew and block
 end
 assert(s == #sends and before == #fields, 'there are more sends or users than their counts say')
 
-local begin = 0
-for k = 1, #users_of do
+-- Deletes the users of a key whose newest entry is too old: they may never come back, and others renew the key. Returns how
+-- many users it had.
+local function sweep(key)
+  local users = call('HLEN', key)
+  if users > MAX_SWEPT then
+    return users
+  end
+  local all, dead, count = call('HGETALL', key), {}, 0
+  for n = 2, #all, 2 do
+    local bytes = #all[n]
+    local newest = bytes % 20 < 2 and bytes - bytes % 20 - 19
+    if newest and newest > 0 and unpack_struct('>I5', all[n], newest) <= too_old then
+      count = count + 1
+      dead[count] = all[n - 1]
+    end
+  end
+  if count > 0 then
+    call('HDEL', key, unpack(dead))
+  end
+  return users
+end
+
+local begin, due, dues = 0, nil, 0
+for k = 1, hashes do
   local last = users_of[k]
   if last > begin then
-    call('HSET', KEYS[before_keys + k], unpack(sends, begin + 1, last))
-    if renewals[k] then
-      call('PEXPIRE', KEYS[before_keys + k], time_to_live)
+    local key, block = KEYS[before_keys + k], renewals[k]
+    call('HSET', key, unpack(sends, begin + 1, last))
+    if block then
+      local mark = call('HGET', key, MARK)
+      local marked_at = mark and unpack_struct('>I5', mark)
+      if not marked_at or marked_at < block or marked_at > now + 300000 then
+        call('PEXPIRE', key, time_to_live)
+        due, dues = due or {}, dues + 1
+        due[dues] = key
+      end
     end
     begin = last
+  end
+end
+-- From another one on each time, so that none is always behind the bound.
+local looked = 0
+for n = 1, dues do
+  if looked < LOOKED_AT then
+    local key = due[(now + n) % dues + 1]
+    looked = looked + sweep(key)
+    call('HSET', key, MARK, packed_now)
   end
 end
 return struct.pack('>I2' .. string.rep('I4I4I5I5', replied / 4), s / 3, unpack(replies, 1, replied))

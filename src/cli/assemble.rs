@@ -8,6 +8,7 @@ use crate::{
     config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
     domain::{
         fields::{Field, FieldMap},
+        history::HistoryBounds,
         memory::{self, LaneMemory, ReadsRefunds},
     },
     edge::{
@@ -63,7 +64,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
 /// How topics are made.
 #[must_use]
 pub fn new_topics(settings: &Settings) -> NewTopics {
-    NewTopics { partitions: settings.kafka.create_partitions, retention_ms: history_ms(&settings.redis) }
+    NewTopics { partitions: settings.kafka.create_partitions, retention_ms: bounds(&settings.redis).retention_ms }
 }
 
 /// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
@@ -102,7 +103,8 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     options.prefix.clone_from(&settings.prefix);
     options.shards = settings.shards;
     options.users = settings.users;
-    options.history_ms = history_ms(settings);
+    options.history_ms = bounds(settings).retention_ms;
+    options.max_entries = settings.max_entries;
     options.tuning = if settings.tune { Tuning::Set } else { Tuning::Advise };
     options.eviction = if settings.allow_eviction { Eviction::Allow } else { Eviction::Refuse };
     options.wait_replicas = settings.wait_replicas;
@@ -141,10 +143,11 @@ pub fn http(settings: &HttpSettings) -> HttpOptions {
     }
 }
 
-/// How long sends are remembered, in milliseconds.
+/// How much of a user is remembered.
 #[must_use]
-pub fn history_ms(settings: &RedisSettings) -> i64 {
-    i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX)
+pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
+    let retention_ms = i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX);
+    HistoryBounds { retention_ms, max_entries: settings.max_entries }
 }
 
 /// The object that a source names.

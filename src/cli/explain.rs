@@ -120,7 +120,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, ComparedClock<SystemClock>>> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy, assemble::history_ms(&settings.redis));
+    let policy = PolicySource::new(policy, assemble::bounds(&settings.redis));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     let desk = Desk {
@@ -140,7 +140,9 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let clock = match clocks::compared(&options).await {
         Ok(clock) => clock,
         Err(denied @ StoreError::Fatal(_)) => return Err(denied).context("clocks cannot be compared"),
-        Err(StoreError::Temporary(_) | StoreError::LostHistory { .. }) => ComparedClock::new(SystemClock),
+        Err(StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }) => {
+            ComparedClock::new(SystemClock)
+        }
     };
     Ok(Inquiry::new(&desk, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
 }

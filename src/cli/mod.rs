@@ -6,6 +6,7 @@ mod clocks;
 pub mod demo;
 pub mod exit;
 pub mod explain;
+pub mod forget;
 pub mod logging;
 pub mod output;
 pub mod plan;

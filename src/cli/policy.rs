@@ -14,6 +14,7 @@ use crate::{
     domain::{
         class::Filter,
         decide::Scope,
+        history::{HistoryBounds, MAX_ENTRIES},
         policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
     },
     edge::policy_file::parse_policy,
@@ -48,6 +49,9 @@ pub struct PolicyCheckArgs {
     /// How far back the history reaches (redis.history): no window may be longer
     #[arg(long, value_name = "TIME", default_value = "8d", value_parser = humantime::parse_duration)]
     history: Duration,
+    /// The most sends of a user that the history holds (redis.max_entries): no limit may be higher
+    #[arg(long, value_name = "N", default_value_t = MAX_ENTRIES)]
+    max_entries: u32,
     /// In which form to print
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
@@ -86,8 +90,9 @@ fn read(args: &PolicyCheckArgs) -> Result<Policy, InvalidPolicy> {
     let format = Format::of_name(&name)
         .ok_or_else(|| unreadable("is neither a .toml nor a .json file: its ending says how it is read".into()))?;
     let text = read_file(&args.file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    let history_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
-    Ok(parse_policy(&name, &text, format, history_ms)?)
+    let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
+    let bounds = HistoryBounds { retention_ms, max_entries: args.max_entries };
+    Ok(parse_policy(&name, &text, format, bounds)?)
 }
 
 fn problems(error: &InvalidPolicy) -> Vec<Value> {

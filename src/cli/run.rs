@@ -99,9 +99,9 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
 
-    let history_ms = assemble::history_ms(&settings.redis);
+    let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy_object, history_ms).map_err(|error| Misconfigured(error.to_string()))?;
+    let policy = PolicySource::new(policy_object, bounds).map_err(|error| Misconfigured(error.to_string()))?;
     let policy: Arc<Refreshed<Policy>> = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();

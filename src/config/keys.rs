@@ -116,6 +116,13 @@ pub const SETTINGS: &[Setting] = &[
         Is("8d"),
         "How far back the history of sends reaches: no window of the policy may be longer. 1m to 3660d.",
     ),
+    setting(
+        "redis.max_entries",
+        Whole,
+        Is("10000"),
+        "The most sends that the history of one user holds: weir drops the oldest beyond. No limit of the policy may be \
+         higher. 200 to 50000.",
+    ),
     setting("redis.prefix", Text, Is("weir"), "What every key begins with: letters, digits, `_`, `-`, `.`."),
     setting(
         "redis.shards",

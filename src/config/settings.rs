@@ -79,6 +79,8 @@ pub struct RedisSettings {
     pub tls: RedisTls,
     /// How far back the history reaches.
     pub history: Duration,
+    /// The most entries of a user's history.
+    pub max_entries: u32,
     /// What every key begins with.
     pub prefix: String,
     /// Shards of a keyspace that is made.

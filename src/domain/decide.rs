@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     class::{Campaign, Kind},
-    history::Entry,
+    history::{Entry, HistoryBounds},
     shard::{IdHash, OriginMark},
     time::Time,
     window::Window,
@@ -108,11 +108,17 @@ pub struct Answer {
 
 /// Decides one send of a user and records it where it should be.
 ///
-/// `history` is the user's, ascending by time; entries that are `retention_ms` old or older are as good as
-/// gone, and a write cuts them off. `now` is the batch's clock.
-pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, retention_ms: i64) -> Answer {
+/// `history` is the user's, ascending by time; entries that are `bounds.retention_ms` old or older are as good as
+/// gone, and a write cuts them off, and the oldest of the rest where there are more than `bounds.max_entries`. `now` is the
+/// batch's clock.
+///
+/// A cap on everything forgets nothing by the latter, as long as its limit is not above that number: an entry costs 1 at the
+/// least, so where entries of its window were dropped, those that are left cost as much as its limit or more, and it denies
+/// as it would have. A cap with a filter or `each` may forget entries that were dropped, and so may the search for duplicates
+/// and replays.
+pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bounds: HistoryBounds) -> Answer {
     let (at, ahead) = judged_at(history, now);
-    let alive = alive(history, at, retention_ms);
+    let alive = alive(history, at, bounds.retention_ms);
 
     let same_id = || alive.iter().filter(|entry| entry.id == send.id);
     if let Some(entry) = same_id().find(|entry| entry.origin == send.origin) {
@@ -124,7 +130,7 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, re
         (Verdict::Replayed | Verdict::Duplicate | Verdict::Denied { .. }, Record::IfAllowed) => false,
     };
     if record {
-        write(history, send, at, kept_from(at, retention_ms));
+        write(history, send, at, bounds);
     }
     Answer { verdict, at, ahead }
 }
@@ -208,10 +214,18 @@ fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> Verdict {
     worst.map_or(Verdict::Allowed, |(_, verdict)| verdict)
 }
 
-/// Writes a send at its time, behind the entries that are not later, and cuts off what is too old.
-fn write(history: &mut Vec<Entry>, send: &Send, at: Time, kept_from: Time) {
+/// Writes a send at its time, behind the entries that are not later, and cuts off what is too old, and too many.
+fn write(history: &mut Vec<Entry>, send: &Send, at: Time, bounds: HistoryBounds) {
+    let kept_from = kept_from(at, bounds.retention_ms);
     history.retain(|entry| entry.at >= kept_from);
     let Send { id, origin, kind, campaign, cost, record: _ } = *send;
     let place = history.partition_point(|entry| entry.at <= at);
     history.insert(place, Entry { at, id, origin, kind, campaign, cost });
+    drop_oldest(history, bounds.max_entries);
+}
+
+/// Drops the oldest entries of a history that has more than so many.
+pub fn drop_oldest(history: &mut Vec<Entry>, max_entries: u32) {
+    let too_many = history.len().saturating_sub(usize::try_from(max_entries).unwrap_or(usize::MAX));
+    history.drain(..too_many);
 }

@@ -176,7 +176,7 @@ pub fn would(history: &NamedHistory, ask: &Ask<'_>, caps: &[CapQuery], now: Time
         scope: query.scope,
     };
     let caps: Vec<decide::Cap> = caps.iter().map(cap).collect();
-    decide(&mut history.entries.clone(), &send, &caps, now, history.retention_ms)
+    decide(&mut history.entries.clone(), &send, &caps, now, history.retention_ms.into())
 }
 
 #[cfg(test)]

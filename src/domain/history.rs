@@ -19,6 +19,25 @@ pub const EPOCH_MS: i64 = 1_577_836_800_000;
 /// The highest time an entry can hold, in milliseconds since [`EPOCH_MS`].
 pub const MAX_ENTRY_MS: i64 = (1 << 40) - 1;
 
+/// The most entries of a user's history, where `redis.max_entries` is not set.
+pub const MAX_ENTRIES: u32 = 10_000;
+
+/// How much of a user is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryBounds {
+    /// How long, in milliseconds.
+    pub retention_ms: i64,
+    /// The most entries: beyond, the oldest are dropped.
+    pub max_entries: u32,
+}
+
+impl From<i64> for HistoryBounds {
+    /// So many milliseconds, and the default number of entries.
+    fn from(retention_ms: i64) -> Self {
+        Self { retention_ms, max_entries: MAX_ENTRIES }
+    }
+}
+
 /// One send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {

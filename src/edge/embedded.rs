@@ -9,8 +9,8 @@ use crate::{
     domain::{
         admit::{AdmitBatch, Ask, CapQuery},
         class::{Campaign, ClassNames, Kind, KindTable, table_name},
-        decide::{Answer, Cap, Send, decide},
-        history::Entry,
+        decide::{Answer, Cap, Send, decide, drop_oldest},
+        history::{Entry, HistoryBounds},
         named_history::NamedHistory,
         owed::OwedSend,
         shard::{IdHash, OriginMark, UserHash},
@@ -23,7 +23,7 @@ use crate::{
 /// user is next written to.
 #[derive(Debug, Clone)]
 pub struct EmbeddedStore {
-    retention_ms: i64,
+    bounds: HistoryBounds,
     shared: Arc<RwLock<Shared>>,
 }
 
@@ -52,10 +52,10 @@ pub struct PastSend<'a> {
 }
 
 impl EmbeddedStore {
-    /// An empty store that remembers sends for so many milliseconds.
+    /// An empty store that remembers so much of a user.
     #[must_use]
-    pub fn new(retention_ms: i64) -> Self {
-        Self { retention_ms, shared: Arc::default() }
+    pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
+        Self { bounds: bounds.into(), shared: Arc::default() }
     }
 
     /// A user's history, ascending.
@@ -82,6 +82,7 @@ impl EmbeddedStore {
         let history = shared.histories.entry(user).or_default();
         let place = history.partition_point(|entry| entry.at <= at);
         history.insert(place, Entry { at, id, origin, kind, campaign, cost });
+        drop_oldest(history, self.bounds.max_entries);
     }
 
     fn decide_all(&self, batch: &AdmitBatch<'_>, now: impl Fn(usize) -> Time, answers: &mut [Option<Answer>]) {
@@ -92,7 +93,7 @@ impl EmbeddedStore {
         for (place, send) in sends {
             let ask = &batch.asks[place];
             let history = shared.histories.entry(ask.user).or_default();
-            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], now(place), self.retention_ms));
+            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], now(place), self.bounds));
         }
     }
 }
@@ -151,7 +152,12 @@ impl Shared {
 impl Histories for EmbeddedStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
         let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(shared.named(user, self.retention_ms))
+        Ok(shared.named(user, self.bounds.retention_ms))
+    }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(shared.histories.remove(&user).map_or(0, |history| history.len() as u64))
     }
 }
 

@@ -5,7 +5,7 @@ mod view;
 
 use std::sync::Arc;
 
-pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, SendView, UserView};
+pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
 
 use super::{
     desk::{Decoded, Desk, Draft, Sitting},
@@ -109,6 +109,14 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
         let sitting = self.desk.sit(self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
         Ok(self.with_clock(user_view(user_id, &sitting, &history, None)))
+    }
+
+    /// Deletes what the store knows of a user. One round trip; safe to repeat.
+    ///
+    /// # Errors
+    /// It may still be there, or its shard has lost its history: a rebuild would bring it back.
+    pub async fn forget(&mut self, user_id: &str) -> Result<Forgotten, StoreError> {
+        Ok(Forgotten::new(user_id, self.store.forget(UserHash::of(user_id)).await?))
     }
 
     /// What would become of an intent if it came now; nothing is written. One round trip.

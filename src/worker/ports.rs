@@ -49,6 +49,9 @@ pub enum StoreError {
     /// It may answer later: the connection is away, a slot moves, memory is full. Ask again, with backoff.
     #[error("{0}")]
     Temporary(String),
+    /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
+    #[error("{0}")]
+    TooSlow(String),
     /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
     #[error("shards {} have lost their history: {message}", in_short(.shards))]
     LostHistory {
@@ -122,13 +125,20 @@ pub trait Store: Send {
     fn record(&mut self, sends: &[OwedSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Where histories are, to be read: writes nothing.
+/// Where histories are, to be read and to be forgotten.
 pub trait Histories: Send {
     /// The history of a user, with the names that its numbers stand for; empty for one who was never written to.
     ///
     /// # Errors
     /// It cannot be read now, or is lost.
     fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
+
+    /// Deletes the history of a user, and gives how many entries it had. A send that is decided afterwards begins a new one.
+    /// Safe to call again after an error.
+    ///
+    /// # Errors
+    /// It may still be there.
+    fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// Where the keyspace keeps of which partitions a group has committed an offset: so that a group whose offsets Kafka has

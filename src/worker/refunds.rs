@@ -255,7 +255,7 @@ where
                     return Ok(());
                 }
                 Err(StoreError::Fatal(message)) => return Err(End::Fatal(message)),
-                Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => {
+                Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("refunds are not all taken: {error}; trying again");
                     self.status.set_trouble(Some(error.to_string()));
                     if self.serve_group().await?.is_some() {

@@ -12,7 +12,7 @@ use weir::{
     },
     metrics::Metrics,
     worker::{
-        inquiry::{Decision, InquiryError, Posted, UserView},
+        inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
         ports::StoreError,
         refresh::Refreshed,
         vitals::{Nodes, Vitals},
@@ -47,6 +47,10 @@ pub struct Never;
 impl Inquiries for Never {
     fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
         assert_ne!(user_id, "panic");
+        Box::pin(std::future::pending())
+    }
+
+    fn forget<'a>(&'a self, _: &'a str) -> Answer<'a, Forgotten, StoreError> {
         Box::pin(std::future::pending())
     }
 

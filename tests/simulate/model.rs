@@ -130,7 +130,7 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
             record: Record::IfAllowed,
         };
         let history = histories.entry(intent.user_id.to_string()).or_insert_with(Vec::new);
-        became.push(match decide(history, &send, &caps, now, HISTORY_MS).verdict {
+        became.push(match decide(history, &send, &caps, now, HISTORY_MS.into()).verdict {
             Verdict::Allowed | Verdict::Replayed => (None, None),
             Verdict::Duplicate => (Some("duplicate"), None),
             Verdict::Denied { cap, blocking, .. } => {

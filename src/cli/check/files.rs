@@ -59,7 +59,7 @@ pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Repor
         return None;
     }
     let object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let read = match PolicySource::new(object, assemble::history_ms(&settings.redis)) {
+    let read = match PolicySource::new(object, assemble::bounds(&settings.redis)) {
         Ok(mut source) => source.load().await,
         Err(error) => Err(error),
     };

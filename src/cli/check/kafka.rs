@@ -165,7 +165,7 @@ fn retention(
     found: &BTreeMap<String, TopicSettings>,
     report: &mut Report,
 ) {
-    let history_ms = assemble::history_ms(&settings.redis);
+    let history_ms = assemble::bounds(&settings.redis).retention_ms;
     for topic in topic_settings::rebuilt_from(options) {
         let Some(of_topic) = found.get(topic) else { continue };
         for short in of_topic.short_retention(history_ms) {

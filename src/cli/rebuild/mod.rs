@@ -181,7 +181,9 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     let begun = begun.when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_)))).await;
     begun.map_err(|error| match error {
         RebuildError::Store(StoreError::Fatal(message)) => Misconfigured(message).into(),
-        RebuildError::Store(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => error.into(),
+        RebuildError::Store(
+            error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }),
+        ) => error.into(),
         RebuildError::TakenOver => error.into(),
     })
 }

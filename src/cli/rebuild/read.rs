@@ -153,7 +153,7 @@ impl Reader {
             match self.runtime.block_on(self.restorer.insert(sends, now)) {
                 Ok(restored) => return Ok(restored),
                 Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason)) => {
+                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
                     tracing::warn!("sends are not all put back: {reason}; trying again");
                     self.runtime.block_on(tokio::time::sleep(pause));
                 }
@@ -184,7 +184,7 @@ impl Reader {
                     return Ok(report);
                 }
                 Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason)) => {
+                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
                     tracing::warn!("refunds are not all taken: {reason}; trying again");
                     self.runtime.block_on(tokio::time::sleep(pause));
                 }

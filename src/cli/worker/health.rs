@@ -157,6 +157,7 @@ impl WorkerHealth {
         bring(&self.metrics.redis_round_trips, stats.round_trips());
         bring(&self.metrics.redis_calls, stats.calls());
         bring(&self.metrics.redis_decisions, stats.items());
+        bring(&self.metrics.history_dropped, stats.dropped());
         for cause in RetryCause::ALL {
             let label = ReasonLabel { reason: cause.label() };
             bring(&self.metrics.redis_retries.get_or_create(&label), stats.troubles(cause));

@@ -17,6 +17,7 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
     let password = secret(layers, "redis.password", "redis.password_file", folder);
     let tls = tls(layers, folder);
     let history = layers.get("redis.history", |node| between(node, MINUTE, 3_660 * DAY));
+    let max_entries = layers.get("redis.max_entries", |node| whole(node, 200..=50_000_u32));
     let prefix = layers.get("redis.prefix", prefix);
     let shards = layers.get("redis.shards", |node| whole(node, 1..=16_384_u16));
     let users = layers.get("redis.users", |node| whole(node, 1..=10_000_000_000_u64));
@@ -34,6 +35,7 @@ pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettin
         password,
         tls,
         history: history?,
+        max_entries: max_entries?,
         prefix: prefix?,
         shards: shards?,
         users: users?,

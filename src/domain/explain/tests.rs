@@ -109,7 +109,7 @@ impl Case {
             cost,
             record: Record::IfAllowed,
         };
-        decide(&mut self.entries.clone(), &send, &set, clock, self.retention_ms())
+        decide(&mut self.entries.clone(), &send, &set, clock, self.retention_ms().into())
     }
 
     /// How many of the classes a worker with this clock would let through.

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::worker::{
-    inquiry::{Decision, Inquiry, InquiryError, Posted, UserView},
+    inquiry::{Decision, Forgotten, Inquiry, InquiryError, Posted, UserView},
     ports::{Clock, Histories, Store, StoreError},
 };
 
@@ -29,6 +29,8 @@ pub type Answer<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + '
 pub trait Inquiries: Send + Sync + 'static {
     /// What a user was sent, and what each cap stands at.
     fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError>;
+    /// Deletes what the store knows of a user.
+    fn forget<'a>(&'a self, user_id: &'a str) -> Answer<'a, Forgotten, StoreError>;
     /// What becomes of an intent.
     fn decide<'a>(&'a self, intent: Posted<'a>, mode: Mode) -> Answer<'a, Decision, InquiryError>;
 }
@@ -87,6 +89,10 @@ where
 {
     fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
         Box::pin(async move { self.borrow().await?.inquiry().user(user_id).await })
+    }
+
+    fn forget<'a>(&'a self, user_id: &'a str) -> Answer<'a, Forgotten, StoreError> {
+        Box::pin(async move { self.borrow().await?.inquiry().forget(user_id).await })
     }
 
     fn decide<'a>(&'a self, intent: Posted<'a>, mode: Mode) -> Answer<'a, Decision, InquiryError> {

@@ -74,7 +74,7 @@ impl Problem {
     pub(super) fn of_store(error: &StoreError) -> Self {
         let unavailable = |reason, message: String| Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message);
         match error {
-            StoreError::Temporary(message) => {
+            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
                 unavailable("store_away", format!("Redis does not answer: {message}. Ask again"))
                     .retry_after(AWAY_RETRY_S)
             }

@@ -36,7 +36,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()
-        .routes(routes!(users::user))
+        .routes(routes!(users::user, users::forget))
         .routes(routes!(segments::member))
         .routes(routes!(segments::members))
         .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));

@@ -6,7 +6,10 @@ use super::{
     Api,
     problem::{Always, Guarded, Problem},
 };
-use crate::{domain::intent::MAX_ID_BYTES, worker::inquiry::UserView};
+use crate::{
+    domain::intent::MAX_ID_BYTES,
+    worker::inquiry::{Forgotten, UserView},
+};
 use axum::{
     Json,
     extract::{
@@ -31,6 +34,24 @@ pub(super) async fn user(
     check_user_id(&user_id)?;
     let look_up = async { api.inquiries.user(&user_id).await.map_err(|error| Problem::of_store(&error)) };
     api.lookups.get(user_id.clone(), look_up).await.map(Json)
+}
+
+/// Delete what weir knows of a user
+///
+/// Kafka keeps the user's records until retention deletes them; until then weir rebuild brings the sends back.
+#[utoipa::path(delete, path = "/v1/users/{id}", tag = "users", operation_id = "forget",
+    params(("id" = String, Path, description = "The user id", min_length = 1, max_length = 256, example = "42")),
+    security(("token" = []), ()),
+    responses((status = 200, description = "Also for a user who was never sent anything", body = Forgotten), Guarded, Always),
+)]
+pub(super) async fn forget(
+    State(api): State<Arc<Api>>,
+    path: Result<Path<String>, PathRejection>,
+    query: Result<Query<NoParameters>, QueryRejection>,
+) -> Result<Json<Forgotten>, Problem> {
+    let (Path(user_id), Query(NoParameters {})) = (path?, query?);
+    check_user_id(&user_id)?;
+    api.inquiries.forget(&user_id).await.map(Json).map_err(|error| Problem::of_store(&error))
 }
 
 /// The parameters of what has none: one that is given was meant for something else, and is told.

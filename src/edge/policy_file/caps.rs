@@ -12,6 +12,7 @@ use crate::{
         admit::MAX_CAPS,
         class::{Filter, MAX_NAME_BYTES},
         decide::Scope,
+        history::HistoryBounds,
         policy::{Cap, CapWindow, Caps, Period},
     },
 };
@@ -19,10 +20,10 @@ use crate::{
 const PERIODS: [(&str, Period); 3] = [("day", Period::Day), ("week", Period::Week), ("month", Period::Month)];
 
 /// The caps of a segment or of the default; `None` where something is wrong, which is noted.
-pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Option<Caps> {
+pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Caps> {
     let mut table = Table::of(document, node, path)?;
     let caps = match table.node("caps") {
-        Some(node) => caps(document, node, &table.path("caps"), history_ms),
+        Some(node) => caps(document, node, &table.path("caps"), bounds),
         None => {
             table.note(
                 "needs `caps`: a list of caps, or caps = \"unlimited\" where nothing is to be counted against its users",
@@ -34,7 +35,7 @@ pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, histo
     caps
 }
 
-fn caps(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Option<Caps> {
+fn caps(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Caps> {
     let wrong = |reason: String| {
         document.note(&node.origin, format!("{path} {reason}"));
         None
@@ -53,7 +54,7 @@ fn caps(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Op
     if items.len() > MAX_CAPS {
         return wrong(format!("must not have more than {MAX_CAPS} caps; it has {}", items.len()));
     }
-    let cap = |(index, item)| cap(document, item, &format!("{path}[{index}]"), history_ms);
+    let cap = |(index, item)| cap(document, item, &format!("{path}[{index}]"), bounds);
     let caps: Vec<Option<Cap>> = items.iter().enumerate().map(cap).collect();
     let mut names = BTreeSet::new();
     for (cap, item) in caps.iter().zip(items) {
@@ -67,11 +68,11 @@ fn caps(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Op
     caps.into_iter().collect::<Option<_>>().map(Caps::Limited)
 }
 
-fn cap(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Option<Cap> {
+fn cap(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Cap> {
     let mut table = Table::of(document, node, path)?;
     let name = table.required("name", value::text);
-    let limit = table.required("limit", |node| value::whole(node, 0..=u32::MAX));
-    let window = window(&mut table, history_ms);
+    let limit = table.required("limit", |node| limit(node, bounds.max_entries));
+    let window = window(&mut table, bounds);
     let filter = filter(&mut table);
     let each = table.optional("each", |node| value::one_of(node, &[("campaign", Scope::SameCampaign)]));
     table.finish(elsewhere);
@@ -84,7 +85,19 @@ fn cap(document: &Document<'_>, node: &Node, path: &str, history_ms: i64) -> Opt
     })
 }
 
-fn window(table: &mut Table<'_>, history_ms: i64) -> Option<CapWindow> {
+/// A limit; one above the entries that a history may have would never be reached.
+fn limit(node: &Node, max_entries: u32) -> Parsed<u32> {
+    let limit = value::whole(node, 0..=u32::MAX)?;
+    if limit > max_entries {
+        return Err(format!(
+            "is {limit}, but redis.max_entries keeps the newest {max_entries} sends of a user: choose a lower one, or raise \
+             redis.max_entries"
+        ));
+    }
+    Ok(limit)
+}
+
+fn window(table: &mut Table<'_>, bounds: HistoryBounds) -> Option<CapWindow> {
     let (window, per) = (table.node("window"), table.node("per"));
     let (key, node) = match (window, per) {
         (Some(node), None) => ("window", node),
@@ -104,11 +117,11 @@ fn window(table: &mut Table<'_>, history_ms: i64) -> Option<CapWindow> {
         CapWindow::Per(table.optional("per", |node| value::one_of(node, &PERIODS))?)
     };
     let longest_ms = window.longest_ms();
-    if longest_ms > history_ms {
+    if longest_ms > bounds.retention_ms {
         let reason = format!(
             "looks back up to {}, but redis.history keeps {}: choose a shorter one, or raise redis.history",
             in_words(longest_ms),
-            in_words(history_ms)
+            in_words(bounds.retention_ms)
         );
         table.note_at(&node.origin, key, &reason);
     }

@@ -11,6 +11,7 @@ use crate::{
         value::{self, Parsed},
     },
     domain::{
+        history::HistoryBounds,
         policy::{Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
         zone::Zone,
     },
@@ -30,14 +31,14 @@ pub(super) fn elsewhere(key: &str) -> Option<String> {
 }
 
 /// Checks the whole policy; `None` where something is wrong, which is noted.
-pub(super) fn policy(document: &Document<'_>, root: &Node, history_ms: i64) -> Option<Policy> {
+pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: HistoryBounds) -> Option<Policy> {
     let mut table = Table::of(document, root, "")?;
     table.node("$schema");
     let version = table.required("version", value::text).map(str::to_owned);
     let timezone = table.optional("timezone", zone).unwrap_or_else(Zone::utc);
     let segments =
-        table.node("segments").map_or_else(|| Some(BTreeMap::new()), |node| segments(document, node, history_ms));
-    let default = default(&mut table, history_ms);
+        table.node("segments").map_or_else(|| Some(BTreeMap::new()), |node| segments(document, node, bounds));
+    let default = default(&mut table, bounds);
     let bypass = table.node("bypass").map_or_else(Vec::new, |node| bypass(document, node));
     let on_unavailable = table.node("on_unavailable").map_or_else(Vec::new, |node| on_unavailable(document, node));
     let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node));
@@ -57,7 +58,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, history_ms: i64) -> O
     })
 }
 
-fn segments(document: &Document<'_>, node: &Node, history_ms: i64) -> Option<BTreeMap<String, Arc<Caps>>> {
+fn segments(document: &Document<'_>, node: &Node, bounds: HistoryBounds) -> Option<BTreeMap<String, Arc<Caps>>> {
     let table = Table::of(document, node, "segments")?;
     let mut segments = BTreeMap::new();
     for entry in table.entries() {
@@ -65,19 +66,19 @@ fn segments(document: &Document<'_>, node: &Node, history_ms: i64) -> Option<BTr
         if let Err(reason) = value::text(&name) {
             document.note(&entry.origin, format!("the segment's name {:?} {reason}", entry.key));
         }
-        if let Some(caps) = caps::of_segment(document, &entry.node, &table.path(&entry.key), history_ms) {
+        if let Some(caps) = caps::of_segment(document, &entry.node, &table.path(&entry.key), bounds) {
             segments.insert(entry.key.clone(), Arc::new(caps));
         }
     }
     Some(segments)
 }
 
-fn default(table: &mut Table<'_>, history_ms: i64) -> Option<Arc<Caps>> {
+fn default(table: &mut Table<'_>, bounds: HistoryBounds) -> Option<Arc<Caps>> {
     let Some(node) = table.node("default") else {
         table.note("needs `[default]`: the caps of users who are in no segment");
         return None;
     };
-    caps::of_segment(table.document(), node, "default", history_ms).map(Arc::new)
+    caps::of_segment(table.document(), node, "default", bounds).map(Arc::new)
 }
 
 fn zone(node: &Node) -> Parsed<Zone> {

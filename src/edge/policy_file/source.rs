@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::parse_policy;
 use crate::{
     document::{Format, MAX_DOCUMENT_BYTES, Problems},
-    domain::policy::Policy,
+    domain::{history::HistoryBounds, policy::Policy},
     edge::object_store::{Fetched, ObjectError, StoredObject, Version},
     worker::refresh::Source,
 };
@@ -32,19 +32,20 @@ pub struct PolicySource {
     object: StoredObject,
     name: String,
     format: Format,
-    history_ms: i64,
+    bounds: HistoryBounds,
     last: Option<Version>,
 }
 
 impl PolicySource {
-    /// The policy in this object. `history_ms` is how long sends are remembered: no window may be longer.
+    /// The policy in this object. `bounds` is how much of a user is remembered: no window may be longer, and no limit
+    /// higher.
     ///
     /// # Errors
     /// Its name ends neither in `.toml` nor in `.json`.
-    pub fn new(object: StoredObject, history_ms: i64) -> Result<Self, PolicySourceError> {
+    pub fn new(object: StoredObject, bounds: impl Into<HistoryBounds>) -> Result<Self, PolicySourceError> {
         let name = object.location().to_string();
         let format = Format::of_name(&name).ok_or_else(|| PolicySourceError::Ending(name.clone()))?;
-        Ok(Self { object, name, format, history_ms, last: None })
+        Ok(Self { object, name, format, bounds: bounds.into(), last: None })
     }
 }
 
@@ -72,7 +73,7 @@ impl Source for PolicySource {
             Fetched::Object { bytes, version } => (bytes, version),
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| PolicySourceError::NotUtf8(self.name.clone()))?;
-        let policy = parse_policy(&self.name, text, self.format, self.history_ms)?;
+        let policy = parse_policy(&self.name, text, self.format, self.bounds)?;
         self.last = version;
         Ok(Some(Arc::new(policy)))
     }

@@ -35,6 +35,20 @@ pub(super) async fn named_history(
     Ok(NamedHistory { entries, kinds, campaigns, retention_ms: keyspace.meta().history_ms })
 }
 
+/// Deletes the history of a user, and gives how many entries it had. One round trip.
+pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<u64, StoreError> {
+    let place = keyspace.meta().layout.place(user);
+    let keys = vec![keyspace.epoch_key(place.shard), keyspace.bucket_key(place.shard, place.bucket)];
+    let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
+    let request = Request::Call { script: Script::Forget, keys, args, latest: None };
+    let reply = cluster.ask(keyspace.slot(place.shard), request).await;
+    let count = reply.and_then(|value| match value {
+        redis::Value::Int(count) => Ok(count.unsigned_abs()),
+        _ => Err(Trouble::torn(&cluster.options().nodes[0], "the number of entries")),
+    });
+    count.map_err(|trouble| failed(trouble, place.shard))
+}
+
 fn failed(trouble: Trouble, shard: u16) -> StoreError {
     match trouble {
         Trouble::LostHistory { message } => lost_history(vec![shard], &message),

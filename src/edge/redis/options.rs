@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     address::NodeAddr,
+    keyspace::Meta,
     network::{Network, Tcp},
 };
+use crate::domain::history::{HistoryBounds, MAX_ENTRIES};
 
 /// Longest prefix of the keys, in bytes.
 pub const MAX_PREFIX_BYTES: usize = 64;
@@ -78,6 +80,8 @@ pub struct RedisOptions {
     pub users: u64,
     /// How long sends are remembered, in milliseconds.
     pub history_ms: i64,
+    /// The most entries of a user's history.
+    pub max_entries: u32,
     /// See [`Tuning`].
     pub tuning: Tuning,
     /// See [`Eviction`].
@@ -92,6 +96,8 @@ pub struct RedisOptions {
     pub connect_timeout: Duration,
     /// How often a batch is tried before the error is reported, at least 1.
     pub tries: usize,
+    /// How long one batch may take while it is being answered; no setting.
+    pub admit_time: Duration,
     /// How nodes are reached: [`Tcp`], but in the simulation.
     pub network: Arc<dyn Network>,
 }
@@ -176,6 +182,7 @@ impl RedisOptions {
             shards: 128,
             users: 1_000_000,
             history_ms: 8 * 24 * 3600 * 1000,
+            max_entries: MAX_ENTRIES,
             tuning: Tuning::Advise,
             eviction: Eviction::Refuse,
             absent: Absent::Refuse,
@@ -183,8 +190,14 @@ impl RedisOptions {
             response_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(1),
             tries: 8,
+            admit_time: Duration::from_secs(5),
             network: Arc::new(Tcp),
         })
+    }
+
+    /// How much of a user is remembered in a keyspace.
+    pub(super) fn bounds(&self, meta: &Meta) -> HistoryBounds {
+        HistoryBounds { retention_ms: meta.history_ms, max_entries: self.max_entries }
     }
 
     /// Checks a prefix.

@@ -12,7 +12,7 @@ use crate::domain::{
     admit::Ask,
     class::ClassNumbers,
     decide::MAX_AHEAD_MS,
-    history::{EPOCH_MS, MAX_ENTRY_MS},
+    history::{EPOCH_MS, HistoryBounds, MAX_ENTRY_MS},
     shard::Field,
     time::Time,
 };
@@ -56,8 +56,8 @@ pub(super) fn put_field(out: &mut Vec<u8>, field: Field) {
 pub(super) struct Terms {
     /// The batch's clock.
     pub(super) now: Time,
-    /// How long sends are remembered, in milliseconds.
-    pub(super) retention_ms: i64,
+    /// How much of a user is remembered.
+    pub(super) bounds: HistoryBounds,
     /// Whether a user is written again whose send is a replay.
     pub(super) touch: bool,
 }
@@ -68,10 +68,11 @@ impl Terms {
         let mut out = Vec::with_capacity(128);
         put_integer(&mut out, now.cast_signed());
         put_string(&mut out, |out| out.extend_from_slice(&now.to_be_bytes()[3..]));
-        put_integer(&mut out, self.retention_ms);
+        put_integer(&mut out, self.bounds.retention_ms);
         put_integer(&mut out, self.touch.into());
-        let time_to_live = self.retention_ms.saturating_mul(2).saturating_add(DAY_MS);
+        let time_to_live = self.bounds.retention_ms.saturating_mul(2).saturating_add(DAY_MS);
         put_string(&mut out, |out| out.extend_from_slice(itoa::Buffer::new().format(time_to_live).as_bytes()));
+        put_integer(&mut out, self.bounds.max_entries.into());
         out
     }
 }
@@ -103,6 +104,8 @@ pub(super) fn pack_call(
             }
         }
         put_count(&mut users_of, users);
+        // Neighbouring keys, which a call has together, begin their blocks at different times.
+        users_of.push(u8::try_from(bucket[0].place.bucket % 256).unwrap_or_default());
     }
     let (terms, sets) = ways.pack();
     [terms, sets, fields, packed, users_of]

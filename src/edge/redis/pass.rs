@@ -61,6 +61,8 @@ pub(super) struct Pass<'a> {
     stale: bool,
     /// When it began, or answers came last, as [`super::network::Network::passed`] counts.
     answered_at: Duration,
+    /// It was answered for too long.
+    slow: bool,
     /// The trouble that stood in the way last.
     last: Option<String>,
 }
@@ -107,6 +109,7 @@ impl<'a> Pass<'a> {
             reloads: 0,
             stale: false,
             answered_at: now,
+            slow: false,
             last: None,
         }
     }
@@ -135,7 +138,7 @@ impl<'a> Pass<'a> {
     /// Rounds, until nothing is open or what is open is not to be had now.
     pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
         let mut backoff = cluster.backoff();
-        let mut learnt = false;
+        let (mut learnt, began) = (false, cluster.options().network.passed());
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
         while !self.pending.is_empty() {
             if self.is_too_old(cluster) {
@@ -176,6 +179,12 @@ impl<'a> Pass<'a> {
             }
             let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
             if self.pending.is_empty() {
+                break;
+            }
+            // Rounds without an answer end by themselves.
+            let took = cluster.options().network.passed().saturating_sub(began);
+            if self.pending.len() < open && took > cluster.options().admit_time {
+                self.slow = true;
                 break;
             }
             let pace = if all_rest { Some(Pace::AfterWait) } else { pace.map(|_| Pace::AtOnce) };
@@ -257,7 +266,7 @@ impl<'a> Pass<'a> {
         };
         let terms = Terms {
             now: self.batch.now,
-            retention_ms: self.keyspace.meta().history_ms,
+            bounds: cluster.options().bounds(self.keyspace.meta()),
             touch: cluster.options().wait_replicas > 0,
         };
         let mut args = vec![epoch.as_bytes().to_vec()];
@@ -312,9 +321,12 @@ impl<'a> Pass<'a> {
         for (send, outcome) in call.sends.iter().zip(outcomes) {
             let next_user = std::mem::replace(&mut before, send.place) != send.place;
             match outcome {
-                Outcome::Answered(answer) => {
+                Outcome::Answered { answer, dropped } => {
                     if answer.ahead {
                         cluster.stats().ahead_seen();
+                    }
+                    if dropped {
+                        cluster.stats().entries_dropped();
                     }
                     self.answers[send.ask] = Some(answer);
                 }
@@ -377,6 +389,13 @@ impl<'a> Pass<'a> {
             && missing.iter().all(|ask| self.lost.contains_key(&shard(*ask)))
         {
             return Err(lost_history(self.lost.keys().copied().collect(), found));
+        }
+        if self.slow {
+            return Err(StoreError::TooSlow(format!(
+                "Redis has answered {} of {} sends of a batch so far: some users have very long histories",
+                self.answers.len() - missing.len(),
+                self.answers.len()
+            )));
         }
         let why = self.last.unwrap_or_else(|| "no reply".to_owned());
         Err(StoreError::Temporary(format!("{} of {} sends have no answer: {why}", missing.len(), self.answers.len())))

@@ -205,4 +205,8 @@ impl Histories for PooledStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
         self.0.borrow(user).await?.store().history_of(user).await
     }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        self.0.borrow(user).await?.store().forget(user).await
+    }
 }

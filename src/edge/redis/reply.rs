@@ -15,7 +15,12 @@ const RECORD_BYTES: usize = 18;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is decided.
-    Answered(Answer),
+    Answered {
+        /// How.
+        answer: Answer,
+        /// Whether it was recorded in place of the user's oldest entries, which were too many.
+        dropped: bool,
+    },
     /// The user's history names a kind that the caller did not know; nothing was written for the user.
     StaleKinds,
     /// The user's history is not whole entries; nothing was written for the user.
@@ -34,7 +39,7 @@ pub(super) fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Vec<Out
     }
     let at = Time::default().plus(EPOCH_MS + i64::try_from(now).ok()?);
     let allowed = Answer { verdict: Verdict::Allowed, at, ahead: false };
-    let mut outcomes = vec![Outcome::Answered(allowed); sends];
+    let mut outcomes = vec![Outcome::Answered { answer: allowed, dropped: false }; sends];
     let mut next = 0;
     for record in records {
         let (place, record) = record.split_first_chunk::<COUNT_BYTES>()?;
@@ -52,10 +57,13 @@ fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
     let number = |range: std::ops::Range<usize>| record[range].iter().fold(0_i64, |n, &b| n << 8 | i64::from(b));
     let time = |range| Time::default().plus(EPOCH_MS + number(range));
     let flags = record[0] >> 4;
-    if flags > 3 {
+    if flags > 7 {
         return None;
     }
-    let answer = |verdict| Outcome::Answered(Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 });
+    let answer = |verdict| Outcome::Answered {
+        answer: Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 },
+        dropped: flags & 4 == 4,
+    };
     Some(match record[0] & 0x0F {
         0 => answer(Verdict::Allowed),
         1 => answer(Verdict::Replayed),
@@ -90,7 +98,8 @@ mod tests {
     fn sends_that_a_reply_does_not_speak_of_were_let_through_at_the_clock() {
         let outcomes = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
         let at = Time::default().plus(EPOCH_MS + 7);
-        let allowed = Outcome::Answered(Answer { verdict: Verdict::Allowed, at, ahead: false });
+        let answer = Answer { verdict: Verdict::Allowed, at, ahead: false };
+        let allowed = Outcome::Answered { answer, dropped: false };
         assert_eq!(outcomes, [allowed, Outcome::PutOff, allowed]);
     }
 
@@ -108,7 +117,7 @@ mod tests {
         ] {
             assert_eq!(read_reply(&wrong, sends, 0), None, "{wrong:?}");
         }
-        for code in [7, 15, 0x40, 0xFF] {
+        for code in [7, 15, 0x80, 0xFF] {
             assert_eq!(read_reply(&reply(1, &[(0, code)]), 1, 0), None, "{code}");
         }
     }

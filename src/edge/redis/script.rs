@@ -17,10 +17,12 @@ pub(super) enum Script {
     Rebuild,
     /// `lua/guarded.lua`
     Guarded,
+    /// `lua/forget.lua`
+    Forget,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 7;
+pub(super) const SCRIPTS: usize = 8;
 
 impl Script {
     /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
@@ -37,6 +39,7 @@ impl Script {
             Self::History => include_str!("../../../lua/history.lua"),
             Self::Refund => include_str!("../../../lua/refund.lua"),
             Self::Rebuild => include_str!("../../../lua/rebuild.lua"),
+            Self::Forget => include_str!("../../../lua/forget.lua"),
             Self::Guarded => include_str!("../../../lua/guarded.lua"),
         }
     }
@@ -44,7 +47,9 @@ impl Script {
     /// Whether it may write, so that its replies count only once the replicas have what was written.
     pub(super) fn writes(self) -> bool {
         match self {
-            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded => true,
+            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
+                true
+            }
             Self::History => false,
         }
     }
@@ -54,7 +59,8 @@ impl Script {
     pub(super) fn has_latest(self) -> bool {
         match self {
             Self::Admit => true,
-            Self::Intern | Self::Create | Self::History | Self::Refund | Self::Rebuild | Self::Guarded => false,
+            Self::Intern | Self::Create | Self::History | Self::Refund => false,
+            Self::Rebuild | Self::Guarded | Self::Forget => false,
         }
     }
 

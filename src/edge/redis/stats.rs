@@ -110,6 +110,7 @@ pub struct RedisStats {
     map_refreshes: AtomicU64,
     script_loads: AtomicU64,
     ahead: AtomicU64,
+    dropped: AtomicU64,
     most_items: AtomicU64,
     slowest_micros: AtomicU64,
     round_trip_micros: AtomicU64,
@@ -164,6 +165,12 @@ impl RedisStats {
         self.ahead.load(Relaxed)
     }
 
+    /// Sends that were recorded in place of their user's oldest entries, which were too many.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
     /// The most sends in one call so far.
     #[must_use]
     pub fn most_items(&self) -> u64 {
@@ -210,6 +217,10 @@ impl RedisStats {
 
     pub(super) fn script_load(&self) {
         self.script_loads.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn entries_dropped(&self) {
+        self.dropped.fetch_add(1, Relaxed);
     }
 
     pub(super) fn ahead_seen(&self) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     cluster::Cluster,
     health::ShardLook,
-    history::named_history,
+    history::{forget, named_history},
     keyspace::Keyspace,
     names::Names,
     options::RedisOptions,
@@ -175,6 +175,10 @@ impl Histories for RedisStore {
             }
         }
         found
+    }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        forget(user, &mut self.cluster, &self.keyspace).await
     }
 }
 

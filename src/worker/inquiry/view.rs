@@ -17,6 +17,24 @@ use crate::domain::{
     verdict::{self, CapSpan, Cause, DenyingCap, SuppressReason, Suppressed},
 };
 
+/// What was deleted of a user. Records in Kafka stay until retention deletes them; until then weir rebuild brings the sends of
+/// the approved topic back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Forgotten {
+    /// The user, as asked for.
+    pub user_id: String,
+    /// How many sends were in the history.
+    pub deleted: u64,
+}
+
+impl Forgotten {
+    /// So many sends of this user were deleted.
+    #[must_use]
+    pub fn new(user_id: &str, deleted: u64) -> Self {
+        Self { user_id: user_id.to_owned(), deleted }
+    }
+}
+
 /// A user: segment, history, caps, and when the next send is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UserView {

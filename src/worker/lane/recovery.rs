@@ -176,7 +176,7 @@ where
                     outcome = self.store.record(&sends, now) => match outcome {
                         Ok(()) => turn.owed.recorded(shard, sends.len(), &self.metrics),
                         Err(StoreError::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                        Err(StoreError::Temporary(_)) => _ = turn.away.not_answered(shard, began, Why::Silent),
+                        Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => _ = turn.away.not_answered(shard, began, Why::Silent),
                         Err(StoreError::LostHistory { .. }) => _ = turn.away.not_answered(shard, began, Why::Lost),
                     },
                     () = self.clock.sleep(left) => {}

@@ -330,6 +330,19 @@ impl Store for FakeStore {
     never_given_up!();
 }
 
+/// Answers at most so many asks of a batch before it has taken too long.
+struct SlowStore(usize);
+
+impl Store for SlowStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let most = answers.len().min(self.0);
+        fill(&mut answers[..most], batch.now);
+        if most < batch.asks.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
+    }
+
+    never_given_up!();
+}
+
 fn fill(answers: &mut [Option<Answer>], at: Time) {
     answers.fill(Some(Answer { verdict: Verdict::Allowed, at, ahead: false }));
 }
@@ -422,6 +435,16 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
 
 fn each_once(world: &World) {
     assert_eq!(world.visible, (0..RECORDS).collect::<Vec<_>>(), "each record's output is visible once, in order");
+}
+
+#[test]
+fn a_batch_that_the_store_needs_too_long_for_is_decided_in_smaller_ones() {
+    for most in [1, 2, 5] {
+        let (end, world) = run_with(SlowStore(most), World::default());
+        end.unwrap();
+        each_once(&world);
+        assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
+    }
 }
 
 #[test]

@@ -224,10 +224,19 @@ where
             places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
             outcome
         };
-        note_answers(turn, question, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
+        if !matches!(outcome, Err(StoreError::TooSlow(_))) {
+            note_answers(turn, question, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
+        }
         match outcome {
             Ok(()) => Ok(None),
             Err(StoreError::Fatal(message)) => Err(Interruption::Fatal(message)),
+            // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
+            Err(StoreError::TooSlow(message)) => {
+                let records = turn.limit.too_slow(places.len());
+                self.metrics.batches_halved.inc();
+                tracing::warn!(records, "{message}; at most so many records at a time from now on");
+                Err(Interruption::Rewind(message))
+            }
             Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => Ok(Some(error)),
         }
     }
@@ -318,7 +327,7 @@ where
                     continue;
                 }
                 Err(StoreError::LostHistory { .. }) => Why::Lost,
-                Err(StoreError::Temporary(_)) => Why::Silent,
+                Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => Why::Silent,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
             };
             turn.away.not_answered(shard, began, why);

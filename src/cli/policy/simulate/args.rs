@@ -20,6 +20,7 @@ use crate::{
     config::Settings,
     domain::{
         fields::FieldMap,
+        history::{HistoryBounds, MAX_ENTRIES},
         policy::Policy,
         segment::{SegmentSet, UserIdKind, UserIds},
         simulation::Source,
@@ -131,7 +132,7 @@ pub(super) struct Plan {
     pub(super) policies: Vec<Arc<Policy>>,
     /// The policies' names, as they were asked for.
     pub(super) names: Vec<String>,
-    pub(super) history_ms: i64,
+    pub(super) bounds: HistoryBounds,
 }
 
 fn invalid(message: String) -> anyhow::Error {
@@ -157,7 +158,9 @@ impl SimulateArgs {
             return Err(invalid("--intents and --approved are both standard input: give one as a file".to_owned()));
         }
         let history = self.history.unwrap_or_else(|| settings.map_or(HISTORY, |settings| settings.redis.history));
-        let history_ms = i64::try_from(history.as_millis()).unwrap_or(i64::MAX);
+        let retention_ms = i64::try_from(history.as_millis()).unwrap_or(i64::MAX);
+        let max_entries = settings.map_or(MAX_ENTRIES, |settings| settings.redis.max_entries);
+        let bounds = HistoryBounds { retention_ms, max_entries };
         let between = Between { from: self.from.map(Moment::time), to: self.to.map(Moment::time) };
         if let (Some(from), Some(to)) = (between.from, between.to)
             && from >= to
@@ -167,11 +170,11 @@ impl SimulateArgs {
         let names: Vec<String> = [Some(&self.policy), self.against.as_ref()].into_iter().flatten().cloned().collect();
         let mut policies = Vec::with_capacity(names.len());
         for name in &names {
-            policies.push(self.policy(name, settings, history_ms).await?);
+            policies.push(self.policy(name, settings, bounds).await?);
         }
         let fields = settings.map_or_else(|| Ok(Arc::default()), assemble::fields)?;
         let segments = self.segments(settings).await?;
-        Ok(Plan { intents, approved, between, fields, segments, policies, names, history_ms })
+        Ok(Plan { intents, approved, between, fields, segments, policies, names, bounds })
     }
 
     async fn object(&self, option: &str, text: &str, settings: Option<&Settings>) -> anyhow::Result<StoredObject> {
@@ -179,10 +182,15 @@ impl SimulateArgs {
         Ok(StoredObject::connect(&location, &self.s3.over(settings.map(|settings| &settings.s3))).await)
     }
 
-    async fn policy(&self, name: &str, settings: Option<&Settings>, history_ms: i64) -> anyhow::Result<Arc<Policy>> {
+    async fn policy(
+        &self,
+        name: &str,
+        settings: Option<&Settings>,
+        bounds: HistoryBounds,
+    ) -> anyhow::Result<Arc<Policy>> {
         let object = self.object("--policy", name, settings).await?;
         let unreadable = |error: String| InvalidPolicy::Unreadable(error);
-        let mut source = PolicySource::new(object, history_ms).map_err(|error| unreadable(error.to_string()))?;
+        let mut source = PolicySource::new(object, bounds).map_err(|error| unreadable(error.to_string()))?;
         let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
         Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
     }

@@ -68,7 +68,7 @@ impl Replay {
                 policy: Refreshed::new(Arc::clone(policy)),
                 limits: Arc::default(),
             },
-            store: EmbeddedStore::new(plan.history_ms),
+            store: EmbeddedStore::new(plan.bounds),
             metrics: Metrics::default(),
         };
         let names = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();

@@ -119,7 +119,7 @@ struct Way {
 }
 
 /// Where the first way is, from 1.
-const FIRST_PLACE: i64 = 6;
+const FIRST_PLACE: i64 = 7;
 /// Numbers of a way before those of its caps.
 const WAY_NUMBERS: i64 = 4;
 /// What a limit of so many sends is in bytes of a history.

@@ -118,7 +118,9 @@ impl Lock<'_> {
         match self.take(cluster).await {
             Ok(()) => {}
             Err(StoreError::Temporary(_)) => return Ok(false),
-            Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error),
+            Err(error @ (StoreError::TooSlow(_) | StoreError::LostHistory { .. } | StoreError::Fatal(_))) => {
+                return Err(error);
+            }
         }
         let mut command = cmd("HGET");
         command.arg(self.keyspace.rebuild_key()).arg("run");

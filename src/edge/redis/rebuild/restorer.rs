@@ -132,7 +132,8 @@ pub(in crate::edge::redis) async fn put_in(
     // By user and within a user by time, which leads the bytes.
     entries.sort_unstable();
     let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
-    let args = [script_time(too_old).to_string(), ttl_ms.to_string()];
+    let max_entries = cluster.options().max_entries;
+    let args = [script_time(too_old).to_string(), ttl_ms.to_string(), max_entries.to_string()];
     let mut calls = Sequences::<()>::new();
     for (shard, piece) in pieces(&entries) {
         calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
@@ -179,7 +180,7 @@ fn pieces(entries: &[Placed]) -> Vec<(u16, &[Placed])> {
     pieces
 }
 
-fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[Placed]) -> Request {
+fn request(keyspace: &Keyspace, mark: &str, args: &[String; 3], piece: &[Placed]) -> Request {
     let shard = piece.first().map_or(0, |(place, _)| place.shard);
     let mut keys = vec![keyspace.epoch_key(shard)];
     let mut items = Vec::with_capacity(piece.len() * 32);
@@ -196,6 +197,7 @@ fn request(keyspace: &Keyspace, mark: &str, args: &[String; 2], piece: &[Placed]
             user.iter().for_each(|(_, entry)| items.extend_from_slice(entry));
         }
     }
-    let args = vec![mark.as_bytes().to_vec(), args[0].clone().into_bytes(), args[1].clone().into_bytes(), items];
+    let args = std::iter::once(mark.as_bytes().to_vec()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
+    let args = args.chain([items]).collect();
     Request::Call { script: Script::Rebuild, keys, args, latest: None }
 }
