@@ -62,7 +62,7 @@ fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_an
     let scene = scene("not-writable");
     let small = |name: &str, user| {
         let id = format!("{name}-behind");
-        Record::new(user, intent(&id, format!("{user}").parse().unwrap(), 0))
+        Record::new(user, intent(&id, user.to_string().parse().unwrap(), 0))
     };
     // Compressed it is a few kilobytes.
     let of_zstd = Record::new("5001", intent("zstd", 5001, 9 * MIB)).header("case", "zstd");

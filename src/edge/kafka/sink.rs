@@ -36,7 +36,7 @@ const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.
 pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
 enum Command {
-    Commit(KafkaJob),
+    Commit(Box<KafkaJob>),
     Recover,
 }
 
@@ -93,7 +93,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
     fn submit(&mut self, job: KafkaJob) {
         self.task = Task::Commit(Instant::now());
         if let Some(committer) = &self.committer
-            && committer.commands.send(Command::Commit(job)).is_err()
+            && committer.commands.send(Command::Commit(Box::new(job))).is_err()
         {
             self.committer = None;
         }

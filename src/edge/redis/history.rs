@@ -42,10 +42,8 @@ pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Key
     let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
     let request = Request::Call { script: Script::Forget, keys, args, latest: None };
     let reply = cluster.ask(keyspace.slot(place.shard), request).await;
-    let count = reply.and_then(|value| match value {
-        redis::Value::Int(count) => Ok(count.unsigned_abs()),
-        _ => Err(Trouble::torn(&cluster.options().nodes[0], "the number of entries")),
-    });
+    let torn = |_| Trouble::torn(&cluster.options().nodes[0], "the number of entries");
+    let count = reply.and_then(|value| redis::from_redis_value(value).map_err(torn));
     count.map_err(|trouble| failed(trouble, place.shard))
 }
 
