@@ -60,9 +60,9 @@ fn approved(scene: &Scene) -> Vec<String> {
 #[test]
 fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_and_counts_for_nobody() {
     let scene = scene("not-writable");
-    let small = |name: &str, user| {
+    let small = |name: &str, user: &str| {
         let id = format!("{name}-behind");
-        Record::new(user, intent(&id, user.to_string().parse().unwrap(), 0))
+        Record::new(user, intent(&id, user.parse().unwrap(), 0))
     };
     // Compressed it is a few kilobytes.
     let of_zstd = Record::new("5001", intent("zstd", 5001, 9 * MIB)).header("case", "zstd");

@@ -40,7 +40,7 @@ enum Silent<'g> {
     /// The nodes of a cluster, which drop what they were asked meanwhile and given up.
     Paused(&'g RedisCluster),
     /// A server, which carries out what it was sent meanwhile when it wakes.
-    Frozen(RedisServer),
+    Frozen(Box<RedisServer>),
 }
 
 impl Silent<'_> {
@@ -74,7 +74,7 @@ pub fn paused(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let redis = RedisServer::start::<&str>(&[])?;
     let trial = on(ground, order, "frozen-past-expiry", vec![redis.url()])?;
-    stalls(trial, order, Silent::Frozen(redis))
+    stalls(trial, order, Silent::Frozen(Box::new(redis)))
 }
 
 /// Under load, intents are published that expire within the stall, and sends to users whose cap's window ends within it;
