@@ -284,14 +284,17 @@ impl Model {
     }
 }
 
+/// Two lanes' stores on one server and on a cluster, and their marks.
+type OfBounds = ([Vec<RedisStore>; 2], Marks);
+
 /// The stores on Redis, a keyspace for each retention, two lanes each.
 #[derive(Default)]
 struct Stores {
-    by_bounds: HashMap<(i64, u32), ([Vec<RedisStore>; 2], Marks)>,
+    by_bounds: HashMap<(i64, u32), OfBounds>,
 }
 
 impl Stores {
-    async fn of(&mut self, bounds: HistoryBounds) -> &mut ([Vec<RedisStore>; 2], Marks) {
+    async fn of(&mut self, bounds: HistoryBounds) -> &mut OfBounds {
         match self.by_bounds.entry((bounds.retention_ms, bounds.max_entries)) {
             hash_map::Entry::Occupied(stores) => stores.into_mut(),
             hash_map::Entry::Vacant(place) => {

@@ -60,7 +60,7 @@ unsafe extern "C" fn __wrap_inflate(stream: *mut Stream, flush: c_int) -> c_int 
         return outcome;
     }
     // SAFETY: not null, so a `z_stream`, which zlib has just written to.
-    if is_beyond(u64::from(unsafe { (*stream).total_out })) { DATA_ERROR } else { outcome }
+    if is_beyond(unsafe { (*stream).total_out }) { DATA_ERROR } else { outcome }
 }
 
 /// lz4's own: a new frame begins.
