@@ -38,7 +38,6 @@ fn drain(scene: &Scene) -> u64 {
     let mut worker = scene.worker_with("only", &settings);
     scene.drain(&mut worker);
     let peak_mib = peak(worker.pid()) / MIB;
-    eprintln!("peak: {peak_mib} MiB of {MEMORY_MIB}");
     peak_mib
 }
 
