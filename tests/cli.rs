@@ -32,12 +32,13 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 15] = [
+    let verbs: [&[&str]; 16] = [
         &[],
         &["demo"],
         &["run"],
         &["check"],
         &["explain"],
+        &["forget"],
         &["rebuild"],
         &["segments"],
         &["segments", "build"],
@@ -64,10 +65,11 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 10] = [
         &[],
         &["no-verb"],
         &["explain"],
+        &["forget"],
         &["run", "--no-flag"],
         &["check", "--output", "xml"],
         &["segments", "build", "--out", "x"],
@@ -79,7 +81,7 @@ fn wrong_usage_ends_with_2() {
         let (out, err) = says(args, folder.path(), 2);
         assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
     }
-    for verb in [&["run"][..], &["check"], &["explain", "42"]] {
+    for verb in [&["run"][..], &["check"], &["explain", "42"], &["forget", "42"]] {
         let (_, err) = says(&[verb, &["--config", "nowhere.toml"]].concat(), folder.path(), 2);
         is_a_paragraph(&err);
         assert!(err.contains("nowhere.toml"), "{err}");

@@ -133,6 +133,12 @@ fn each_rule_of_a_policy_is_kept() {
             IsBlind,
             "3:43: default.caps[0].window looks back up to 8d 1ms, but redis.history keeps 8d",
         ),
+        (
+            cap("window = \"1d\"").replace("limit = 1,", "limit = 10001,"),
+            IsBlind,
+            "3:31: default.caps[0].limit is 10001, but redis.max_entries keeps the newest 10000 sends of a user",
+        ),
+        (cap("window = \"1d\"").replace("limit = 1,", "limit = 10000,"), Sees, "valid"),
         (cap("window = \"1us\""), IsBlind, "whole milliseconds"),
         (cap("window = \"0ms\""), IsBlind, "longer than 0"),
         (cap("window = \"-1h\""), Sees, "length of time"),

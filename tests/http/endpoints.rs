@@ -1,11 +1,13 @@
 //! Every endpoint on a real worker: what it answers, and every way to ask it wrongly.
 
+use std::{path::Path, process::Command};
+
 use serde_json::{Value, json};
 use testkit::wait_until;
 
 use crate::{
     client::Client,
-    support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent},
+    support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir},
 };
 
 #[test]
@@ -17,6 +19,7 @@ fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
     segments(&client);
     pages(&client);
     users(&client, &scene);
+    forgotten(&client, &scene, worker.folder());
     mistakes(&client);
     documented(&client);
     let metrics = client.get("/metrics").body;
@@ -90,6 +93,30 @@ fn users(client: &Client, scene: &Scene) {
     assert_eq!(client.get("/v1/users/nobody%20here").json()["segment"], Value::Null);
 }
 
+/// A user is deleted over HTTP, and another by the command; what comes later begins a new history.
+fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
+    let sends = |user: u64| client.get(&format!("/v1/users/{user}")).json()["sends"].as_array().unwrap().len();
+    scene.publish([intent("f6", 6, json!({})), intent("f7", 7, json!({}))]);
+    wait_until(DEADLINE, "the sends show", || sends(6) == 1 && sends(7) == 1);
+    let delete = || client.send("DELETE", "/v1/users/6", &[], b"").json();
+    assert_eq!(delete(), json!({"user_id": "6", "deleted": 1}));
+    assert_eq!(delete(), json!({"user_id": "6", "deleted": 0}));
+    let forget = |args: &[&str]| {
+        let config = folder.join("weir.toml");
+        let output = Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said: Value = serde_json::from_str(&forget(&["--output", "json"])).unwrap();
+    assert_eq!(said, json!({"user_id": "7", "deleted": 1}));
+    let said = forget(&[]);
+    assert!(said.contains("Deleted 0 sends of user 7") && said.contains("weir rebuild"), "{said}");
+    assert_eq!((sends(6), sends(7)), (0, 0));
+    scene.publish([intent("f6", 6, json!({}))]);
+    wait_until(DEADLINE, "an id of before is no duplicate", || sends(6) == 1);
+    client.send("DELETE", &format!("/v1/users/{}", "x".repeat(257)), &[], b"").problem(400, "user_id");
+}
+
 fn mistakes(client: &Client) {
     let long = "x".repeat(257);
     let cases = [
@@ -116,7 +143,7 @@ fn mistakes(client: &Client) {
     }
     for (method, path, allow) in [
         ("POST", "/v1/segments", "GET,HEAD"),
-        ("DELETE", "/v1/users/5", "GET,HEAD"),
+        ("DELETE", "/v1/segments", "GET,HEAD"),
         ("GET", "/v1/decisions", "POST"),
         ("PUT", "/livez", "GET,HEAD"),
     ] {

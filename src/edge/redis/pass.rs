@@ -160,6 +160,8 @@ impl<'a> Pass<'a> {
             self.pending.retain(|send| self.answers[send.ask].is_none());
             if self.pending.len() < open {
                 self.answered_at = cluster.options().network.passed();
+                // Rounds without an answer end by themselves.
+                self.slow = self.answered_at.saturating_sub(began) > cluster.options().admit_time;
             }
             // Later rounds have few calls, of users whose own sends are too many for one.
             if !learnt && self.read.0 > 0 {
@@ -178,13 +180,7 @@ impl<'a> Pass<'a> {
                 };
             }
             let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
-            if self.pending.is_empty() {
-                break;
-            }
-            // Rounds without an answer end by themselves.
-            let took = cluster.options().network.passed().saturating_sub(began);
-            if self.pending.len() < open && took > cluster.options().admit_time {
-                self.slow = true;
+            if self.pending.is_empty() || self.slow {
                 break;
             }
             let pace = if all_rest { Some(Pace::AfterWait) } else { pace.map(|_| Pace::AtOnce) };
@@ -391,10 +387,9 @@ impl<'a> Pass<'a> {
             return Err(lost_history(self.lost.keys().copied().collect(), found));
         }
         if self.slow {
+            let done = self.answers.len() - missing.len();
             return Err(StoreError::TooSlow(format!(
-                "Redis has answered {} of {} sends of a batch so far: some users have very long histories",
-                self.answers.len() - missing.len(),
-                self.answers.len()
+                "Redis has answered {done} intents so far, of very long histories"
             )));
         }
         let why = self.last.unwrap_or_else(|| "no reply".to_owned());
