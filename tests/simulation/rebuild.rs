@@ -9,6 +9,7 @@ use weir::{
         approved::{self, ApprovedRecord, Sent},
         decode::Header,
         fields::FieldMap,
+        found_names::{Age, FoundNames},
         refund::{Refund, RefundReader},
         shard::OriginMark,
     },
@@ -112,13 +113,8 @@ impl Drop for UnderWay {
 }
 
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
-    let mut rebuild = match begin(world, process, &Scope::Lost).await {
-        Err(RebuildError::Store(StoreError::Fatal(message))) if message.contains("--all") => {
-            begin(world, process, &Scope::All).await
-        }
-        begun => begun,
-    }
-    .map_err(|error| error.to_string())?;
+    let scope = repair_names(world, process).await.map_err(|error| error.to_string())?;
+    let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
         return Ok(());
@@ -130,6 +126,45 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     }
     let lost = rebuild.finish().await.map_err(|error| error.to_string())?;
     if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?} were lost again")) }
+}
+
+/// Repairs the tables of names, where they are lost: `cli/rebuild/names.rs`. Gives what is to be restored then.
+async fn repair_names(world: &World, process: &Process) -> Result<Scope, RebuildError> {
+    let mut tries = 0;
+    let begun = loop {
+        tries += 1;
+        let name = |what| format!("{what}-names-{}-{tries}", process.number);
+        let birth = Birth { epoch: name("epoch"), now: process.clock.now() };
+        let (options, stats) = (world.keyspace.options(), &world.keyspace.stats);
+        match rebuild::begin_names(options, stats, &Scope::Lost, name("run"), birth).await {
+            Err(RebuildError::Store(StoreError::Temporary(_))) if tries < 30 => {
+                world.env.sleep(Duration::from_secs(1)).await;
+            }
+            // Nothing is left: all is made anew.
+            Err(RebuildError::Store(StoreError::Fatal(message))) if message.contains("--all") => {
+                return Ok(Scope::All);
+            }
+            begun => break begun?,
+        }
+    };
+    let Some(mut repair) = begun else { return Ok(Scope::Lost) };
+    repair.pause().await?;
+    let settle = process.clock.now().plus(i64::try_from(SETTLE.as_millis()).unwrap());
+    while process.clock.now() < settle {
+        match repair.renew().await {
+            Err(error @ RebuildError::TakenOver) => return Err(error),
+            Ok(()) | Err(RebuildError::Store(_)) => world.env.sleep(Duration::from_secs(1)).await,
+        }
+    }
+    let mut found = FoundNames::default();
+    for (_, sent) in approved(world, 0).0 {
+        let class = sent.class();
+        let names = [class.channel, class.category, class.campaign].map(|name| name.map(str::to_owned));
+        found.add(names, sent.numbers, Age::InHistory).expect("no number is given twice");
+    }
+    repair.finish(&found).await?;
+    world.env.note(|| format!("process {} repaired the names", process.number));
+    Ok(Scope::Lost)
 }
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {

@@ -42,7 +42,8 @@ use super::{
 /// After the last fault everything must be done within this.
 /// Numbers of processes from here on are those of operators.
 const OPERATORS: u64 = 1 << 32;
-const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
+// A rebuild of names and shards waits twice for what was decided before: a minute each, and as long again where a run is killed.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(240);
 pub const DRAIN: Duration = Duration::from_secs(20);
 
 /// And rebuilds, which wait for long, by this time.
