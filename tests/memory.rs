@@ -37,8 +37,7 @@ fn drain(scene: &Scene) -> u64 {
         [("WEIR__WORKER__MEMORY", memory.as_str()), ("WEIR__WORKER__LANES", "2"), ("WEIR__WORKER__BATCH", "10000")];
     let mut worker = scene.worker_with("only", &settings);
     scene.drain(&mut worker);
-    let peak_mib = peak(worker.pid()) / MIB;
-    peak_mib
+    peak(worker.pid()) / MIB
 }
 
 #[test]
