@@ -10,10 +10,7 @@ use rdkafka::{
 };
 
 use super::rights::Right;
-use crate::{
-    domain::{origin::TopicId, time::Time},
-    worker::record::Progress,
-};
+use crate::domain::{origin::TopicId, time::Time};
 
 /// The partitions of a topic; none where there is no such topic, and an error where it may not be seen. Waits so long for
 /// an answer.
@@ -101,13 +98,17 @@ fn list_offsets<C: ConsumerContext>(
     partitions.iter().map(|&partition| of(partition)).collect()
 }
 
-/// Offsets as they are committed: beside each, the topic's id, and what waits before it.
-pub(super) fn list(topic: &str, id: TopicId, offsets: &[Progress]) -> Result<TopicPartitionList, KafkaError> {
-    let mut list = TopicPartitionList::with_capacity(offsets.len());
-    for Progress { partition, next_offset, metadata } in offsets {
-        let mut element = list.add_partition(topic, *partition);
-        element.set_offset(Offset::Offset(*next_offset))?;
-        element.set_metadata(metadata_text(id, metadata.as_deref()));
+/// Offsets as they are committed: partition, offset, and what waits before it. The topic's id comes beside each.
+pub(super) fn list<'o>(
+    topic: &str,
+    id: TopicId,
+    offsets: impl Iterator<Item = (i32, i64, Option<&'o str>)>,
+) -> Result<TopicPartitionList, KafkaError> {
+    let mut list = TopicPartitionList::new();
+    for (partition, next_offset, metadata) in offsets {
+        let mut element = list.add_partition(topic, partition);
+        element.set_offset(Offset::Offset(next_offset))?;
+        element.set_metadata(metadata_text(id, metadata));
     }
     Ok(list)
 }

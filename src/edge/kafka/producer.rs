@@ -229,7 +229,8 @@ impl LaneProducer {
 
     /// How far a batch brings the group.
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
-        offsets::list(&self.options.intents, job.membership.topic, &job.progress)
+        let offsets = job.progress.iter().map(|done| (done.partition, done.next_offset, done.metadata.as_deref()));
+        offsets::list(&self.options.intents, job.membership.topic, offsets)
             .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))
     }
 

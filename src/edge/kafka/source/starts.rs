@@ -166,8 +166,9 @@ impl KafkaSource {
 
     /// Commits by the membership that the group has given with these partitions.
     fn commit(&self, topic: &Topic, starts: &[Progress]) -> Result<(), SourceError> {
-        let list =
-            offsets::list(&self.topic, topic.id, starts).map_err(|error| temporary("an offset was refused", &error))?;
+        let offsets = starts.iter().map(|start| (start.partition, start.next_offset, start.metadata.as_deref()));
+        let list = offsets::list(&self.topic, topic.id, offsets)
+            .map_err(|error| temporary("an offset was refused", &error))?;
         let client = self.consumer.client();
         let committed =
             Answers::new(client).map(|answers| answers.commit(client, (&list, self.generation), OFFSETS_TIMEOUT));

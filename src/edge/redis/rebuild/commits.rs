@@ -2,7 +2,7 @@
 
 use redis::cmd;
 
-use super::{Rebuild, ask_all};
+use super::{Command, Rebuild, RebuildError, ask_all};
 use crate::{
     domain::origin::Topic,
     edge::redis::{
@@ -12,8 +12,8 @@ use crate::{
     worker::ports::StoreError,
 };
 
-/// Fields of one HSET.
-const FIELDS_A_CALL: usize = 500;
+/// Fields of one write.
+const FIELDS_A_WRITE: usize = 500;
 
 impl Rebuild {
     /// Whether the table is lost.
@@ -33,27 +33,21 @@ impl Rebuild {
     /// weir commits the start of a partition before it reads it.
     ///
     /// # Errors
-    /// Redis does not answer.
-    pub async fn restore_commits(&mut self, group: &str, topic: &Topic, partitions: &[i32]) -> Result<(), StoreError> {
-        let table = self.keyspace.commits_key();
-        let mut gone = cmd("DEL");
-        gone.arg(table);
-        let mut commands = vec![gone];
-        for partitions in partitions.chunks(FIELDS_A_CALL) {
-            let mut noted = cmd("HSET");
-            noted.arg(table);
-            for partition in partitions {
-                noted.arg(field(group, topic, *partition)).arg(RESTORED);
-            }
-            commands.push(noted);
+    /// Redis does not answer, or another run has taken over.
+    pub async fn restore_commits(
+        &mut self,
+        group: &str,
+        topic: &Topic,
+        partitions: &[i32],
+    ) -> Result<(), RebuildError> {
+        let table = self.keyspace.commits_key().to_owned();
+        self.write(vec![Command::delete([table.clone()])]).await?;
+        for partitions in partitions.chunks(FIELDS_A_WRITE) {
+            let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED.to_owned()));
+            self.write(vec![Command::set_fields(table.clone(), noted)]).await?;
         }
         // Last: a table that is restored by halves is a lost one.
-        let mut whole = cmd("HSET");
-        whole.arg(table).arg("epoch").arg(self.keyspace.epoch());
-        commands.push(whole);
-        for command in commands {
-            ask_all(&mut self.cluster, vec![(self.keyspace.meta_slot(), Request::Plain(command))]).await?;
-        }
-        Ok(())
+        let epoch = [("epoch".to_owned(), self.keyspace.epoch().to_owned())];
+        self.write(vec![Command::set_fields(table, epoch)]).await
     }
 }
