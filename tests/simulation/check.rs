@@ -289,6 +289,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("restored", size(rebuilds.restored)),
         ("rebuilds", rebuilds.done),
         ("frozen_rebuilds", rebuilds.frozen),
+        ("names_repaired", rebuilds.names),
         ("wrong_clock", size(world.env.time().refused.load(Relaxed))),
     ] {
         tale.count(what, times);

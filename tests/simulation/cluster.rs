@@ -11,6 +11,7 @@ use super::{
     commands::{self, Change, Effects},
     env::Env,
     ledger::{Ledger, Writer},
+    sabotage::Sabotage,
     script::{self, Data, Item, error},
 };
 
@@ -151,7 +152,6 @@ impl Cluster {
         match args[0].to_ascii_uppercase().as_slice() {
             b"PING" => return Value::SimpleString("PONG".to_owned()),
             b"CLUSTER" => return self.cluster_slots(),
-            b"INFO" => return Value::BulkString(b"maxmemory_policy:noeviction\r\n".to_vec()),
             b"CONFIG" => {
                 return Value::Array(
                     [&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec())).into(),
@@ -168,7 +168,10 @@ impl Cluster {
             }
             _ => {}
         }
-        let mut effects = Effects::at(self.clock_ms(node));
+        // The planted bug waits for no replica, since it is told that there are none.
+        let replicas = usize::from(self.env.sabotage() != Sabotage::NumbersByLength);
+        let run_id = format!("{:x}{:08x}", node + 1, self.nodes[node].incarnation);
+        let mut effects = Effects::at(self.clock_ms(node), run_id, replicas);
         let name = args[0].to_ascii_uppercase();
         let script = name == b"EVALSHA";
         let keys = match name.as_slice() {
@@ -176,7 +179,7 @@ impl Cluster {
                 let count: usize = str::from_utf8(&args[2]).unwrap().parse().unwrap();
                 &args[3..3 + count]
             }
-            b"TIME" => return commands::simple(args, &mut Data::new(), &mut effects),
+            b"TIME" | b"INFO" => return commands::simple(args, &mut Data::new(), &mut effects),
             b"DEL" => &args[1..],
             _ => &args[1..2],
         };

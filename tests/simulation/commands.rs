@@ -19,14 +19,17 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub struct Effects {
     pub now_ms: i64,
+    /// What the node says of itself.
+    pub run_id: String,
+    pub replicas: usize,
     pub changes: Vec<Change>,
     /// Keys that are to expire after so many milliseconds, within the run.
     pub expiries: Vec<(Vec<u8>, u64)>,
 }
 
 impl Effects {
-    pub fn at(now_ms: i64) -> Self {
-        Self { now_ms, ..Self::default() }
+    pub fn at(now_ms: i64, run_id: String, replicas: usize) -> Self {
+        Self { now_ms, run_id, replicas, ..Self::default() }
     }
 
     fn expire(&mut self, key: &[u8], ms: &[u8]) {
@@ -69,10 +72,13 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
         let (seconds, ms) = (effects.now_ms.div_euclid(1000), effects.now_ms.rem_euclid(1000));
         return Value::Array(vec![bulk(seconds.to_string()), bulk((1000 * ms).to_string())]);
     }
+    if name == b"INFO" {
+        let Effects { run_id, replicas, .. } = effects;
+        return bulk(format!("run_id:{run_id}\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:{replicas}\r\n"));
+    }
     let Some(key) = args.get(1) else { return error("ERR wrong number of arguments") };
     match (name.as_slice(), data.get(key)) {
         (b"GET", Some(Item::Text(text))) => bulk(text.clone()),
-        (b"INFO", _) => bulk("# Replication\r\nconnected_slaves:1\r\n"),
         (b"GET" | b"HGET", None) => Value::Nil,
         (b"EXISTS", found) => number(usize::from(found.is_some())),
         (b"PEXPIRE", found) => {
@@ -82,8 +88,9 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
             number(usize::from(found.is_some()))
         }
         (b"HGET", Some(Item::Hash(hash))) => optional(hash.get(&args[2])),
+        (b"HEXISTS", Some(Item::Hash(hash))) => number(usize::from(hash.contains_key(&args[2]))),
         (b"HLEN", Some(Item::Hash(hash))) => number(hash.len()),
-        (b"HLEN", None) => number(0),
+        (b"HLEN" | b"HEXISTS", None) => number(0),
         (b"HMGET", Some(Item::Hash(hash))) => {
             Value::Array(args[2..].iter().map(|field| optional(hash.get(field))).collect())
         }

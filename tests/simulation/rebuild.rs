@@ -7,6 +7,7 @@ use tokio::task::spawn_local;
 use weir::{
     domain::{
         approved::{self, ApprovedRecord, Sent},
+        decision_header::DecisionHeader,
         decode::Header,
         fields::FieldMap,
         found_names::{Age, FoundNames},
@@ -15,7 +16,7 @@ use weir::{
     },
     edge::redis::{
         Birth,
-        rebuild::{self, Rebuild, RebuildError, Restorer, Scope, Send},
+        rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
     },
     worker::{
         lane::ANSWERS_HOLD,
@@ -83,6 +84,8 @@ pub struct Rebuilds {
     pub begun: u64,
     pub done: usize,
     pub frozen: usize,
+    /// Repairs of the tables of names.
+    pub names: usize,
     /// Sends that were put back.
     pub restored: u64,
     /// Runs that are not over.
@@ -113,7 +116,16 @@ impl Drop for UnderWay {
 }
 
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
-    let scope = repair_names(world, process).await.map_err(|error| error.to_string())?;
+    let scope = match repair_names(world, process, &Scope::Lost).await {
+        Ok(()) => Scope::Lost,
+        // Numbers were given twice, or nothing is left that says what the keyspace was.
+        Err(message) if message.contains("--all") || message.contains("gave numbers again") => {
+            world.env.note(|| format!("weir rebuild --all: {message}"));
+            repair_names(world, process, &Scope::All).await?;
+            Scope::All
+        }
+        Err(message) => return Err(message),
+    };
     let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
@@ -128,53 +140,23 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?} were lost again")) }
 }
 
-/// Repairs the tables of names, where they are lost: `cli/rebuild/names.rs`. Gives what is to be restored then.
-async fn repair_names(world: &World, process: &Process) -> Result<Scope, RebuildError> {
-    let mut tries = 0;
-    let begun = loop {
-        tries += 1;
-        let name = |what| format!("{what}-names-{}-{tries}", process.number);
-        let birth = Birth { epoch: name("epoch"), now: process.clock.now() };
-        let (options, stats) = (world.keyspace.options(), &world.keyspace.stats);
-        match rebuild::begin_names(options, stats, &Scope::Lost, name("run"), birth).await {
-            Err(RebuildError::Store(StoreError::Temporary(_))) if tries < 30 => {
-                world.env.sleep(Duration::from_secs(1)).await;
-            }
-            // Nothing is left: all is made anew.
-            Err(RebuildError::Store(StoreError::Fatal(message))) if message.contains("--all") => {
-                return Ok(Scope::All);
-            }
-            begun => break begun?,
-        }
-    };
-    let Some(mut repair) = begun else { return Ok(Scope::Lost) };
-    repair.pause().await?;
-    let settle = process.clock.now().plus(i64::try_from(SETTLE.as_millis()).unwrap());
-    while process.clock.now() < settle {
-        match repair.renew().await {
-            Err(error @ RebuildError::TakenOver) => return Err(error),
-            Ok(()) | Err(RebuildError::Store(_)) => world.env.sleep(Duration::from_secs(1)).await,
-        }
-    }
-    let mut found = FoundNames::default();
-    for (_, sent) in approved(world, 0).0 {
-        let class = sent.class();
-        let names = [class.channel, class.category, class.campaign].map(|name| name.map(str::to_owned));
-        found.add(names, sent.numbers, Age::InHistory).expect("no number is given twice");
-    }
-    repair.finish(&found).await?;
-    world.env.note(|| format!("process {} repaired the names", process.number));
-    Ok(Scope::Lost)
+async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
+    let begin = |run, birth| rebuild::begin(world.keyspace.options(), &world.keyspace.stats, scope, run, birth);
+    under_lock(world, process, begin).await
 }
 
-async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let (options, stats) = (world.keyspace.options(), &world.keyspace.stats);
+/// Does what takes the lock; waits for the lock of a run that was killed.
+async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
+    world: &World,
+    process: &Process,
+    begin: impl Fn(String, Birth) -> F,
+) -> Result<T, RebuildError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let name = |what| format!("{what}-{}-{tries}", process.number);
+        let name = |what| format!("{what}-{}-{tries}-{}", process.number, world.env.passed().as_micros());
         let birth = Birth { epoch: name("epoch"), now: process.clock.now() };
-        match rebuild::begin(options, stats, scope, name("run"), birth).await {
+        match begin(name("run"), birth).await {
             Err(RebuildError::Store(StoreError::Temporary(reason))) if tries < 30 => {
                 world.env.note(|| format!("weir rebuild waits: {reason}"));
                 world.env.sleep(Duration::from_secs(1)).await;
@@ -182,6 +164,54 @@ async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuil
             begun => return begun,
         }
     }
+}
+
+/// Repairs the tables of names from the headers of the approved topic, where they are lost.
+async fn repair_names(world: &World, process: &Process, scope: &Scope) -> Result<(), String> {
+    let begin = |run, birth| rebuild::begin_names(world.keyspace.options(), &world.keyspace.stats, scope, run, birth);
+    let begun = under_lock(world, process, begin).await.map_err(|error| error.to_string())?;
+    let Some(mut repair) = begun else { return Ok(()) };
+    world.env.note(|| format!("process {} repairs the names", process.number));
+    match read_names(world, &mut repair).await {
+        Ok(found) => {
+            repair.finish(&found).await.map_err(|error| error.to_string())?;
+            world.rebuilds.borrow_mut().names += 1;
+            Ok(())
+        }
+        Err(message) => {
+            repair.leave().await;
+            Err(message)
+        }
+    }
+}
+
+async fn read_names(world: &World, repair: &mut NamesRepair) -> Result<FoundNames, String> {
+    let mut found = FoundNames::default();
+    let end = names(world, 0, &mut found)?;
+    repair.pause().await.map_err(|error| error.to_string())?;
+    let settled = world.env.passed() + SETTLE;
+    while world.env.passed() < settled {
+        world.env.sleep(Duration::from_secs(1)).await;
+        if let Err(error) = repair.renew().await {
+            world.env.note(|| format!("the lock is not renewed: {error}"));
+        }
+    }
+    names(world, end, &mut found)?;
+    Ok(found)
+}
+
+/// Adds the names of what became visible from an offset on; gives the end.
+fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, String> {
+    let mut broker = world.broker.borrow_mut();
+    let (outs, end) = broker.stable(from);
+    for out in outs.into_iter().filter(|out| out.to == Destination::Approved) {
+        let headers = out.headers.iter();
+        let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
+        let decision = DecisionHeader::of(headers).expect("weir writes it").expect("weir reads what it writes");
+        let numbers = decision.numbers();
+        found.add(decision.into_class(), numbers, Age::InHistory).map_err(|conflict| conflict.to_string())?;
+    }
+    Ok(end)
 }
 
 /// From the marked shards to all that they have to hold.

@@ -153,6 +153,9 @@ async fn play(env: Env, made: Made) -> Outcome {
                 world.rebuilds.borrow(),
                 world.keyspace.is_whole()
             ));
+            for process in world.processes.borrow().iter().filter(|process| !process.is_dead()) {
+                world.broken.borrow_mut().push(format!("P: process {} owes to {:?}", process.number, process.owing));
+            }
             break;
         }
         env.sleep(Duration::from_millis(100)).await;
