@@ -288,6 +288,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("names_lost", cluster.names_lost),
         ("restored", size(rebuilds.restored)),
         ("rebuilds", rebuilds.done),
+        ("dropped", cluster.ledger.dropped.len()),
         ("frozen_rebuilds", rebuilds.frozen),
         ("names_repaired", rebuilds.names),
         ("wrong_clock", size(world.env.time().refused.load(Relaxed))),

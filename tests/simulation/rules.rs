@@ -17,6 +17,9 @@ use weir::{
 
 use super::env::Env;
 
+/// A bound on histories that is soon reached: one above the highest limit.
+const MOST: u32 = 6;
+
 pub const TOPIC: &str = "intents";
 /// More users than this are never asked for.
 pub const USERS: u64 = 28;
@@ -158,6 +161,8 @@ pub struct Setting {
     pub refunds: u32,
     /// Whether some users are written to much more than others.
     pub long: bool,
+    /// The most entries of a user.
+    pub max_entries: u32,
 }
 
 impl Setting {
@@ -172,6 +177,7 @@ impl Setting {
             most_cost: [1, 1, 3][env.index(3)],
             refunds: [0, 100, 300][env.index(3)],
             long: env.chance(250),
+            max_entries: [MOST, 10_000][env.index(2)],
         }
     }
 }

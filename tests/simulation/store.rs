@@ -130,6 +130,8 @@ impl Keyspace {
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
         options.wait_replicas = wait_replicas;
+        options.max_entries = setting.max_entries;
+        lock(&cluster).ledger.bound = usize::try_from(setting.max_entries).ok();
         if setting.unavailable_after.is_some() {
             // As `weir run` has it: what is given up in time is not asked for long.
             options.tries = TRIES_WITHOUT_PATIENCE;

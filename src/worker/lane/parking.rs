@@ -123,6 +123,11 @@ impl Parking {
         !self.steps(away, shards, now).is_empty()
     }
 
+    /// The lane has waited for shards for so long, reading nothing: that is no part of the way back.
+    pub(super) fn waited(&mut self, wait: Duration) {
+        self.went_back_at = self.went_back_at.map(|since| since + wait);
+    }
+
     /// Notes whether the lane is where it was before it went back.
     fn look_ahead(&mut self, now: Duration) {
         let there = self.parts.values().all(|part| part.position >= part.parked.next());

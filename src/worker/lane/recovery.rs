@@ -8,8 +8,9 @@ use crate::worker::{
     ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError},
 };
 
-/// What is kept of the time to end for leaving the group, at most.
-const LEAVING: Duration = Duration::from_secs(3);
+/// What is kept of the time to end, at most: for leaving the group, and for the committed offsets that the lane may be waiting
+/// for when it is told to stop (4 s).
+const LEAVING: Duration = Duration::from_secs(5);
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where

@@ -145,6 +145,7 @@ where
             let now = self.clock.passed();
             let news = |shard: &u16| !turn.away.is_watched(*shard) || turn.away.is_overdue(*shard, now);
             if now >= until && shards.iter().any(news) {
+                turn.parking.waited(now.saturating_sub(began));
                 return Ok(());
             }
         }
