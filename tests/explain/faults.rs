@@ -21,7 +21,7 @@ use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_
 const CAMPAIGNS: u32 = 5000;
 
 #[tokio::test]
-async fn a_history_of_5000_campaigns_is_named_in_two_round_trips() {
+async fn a_history_of_5000_campaigns_is_named_in_a_few_round_trips() {
     let options = options(Stack::shared().redis_cluster());
     let opened = opened(&options).await.unwrap();
     let names: Vec<String> = (0..CAMPAIGNS).map(|number| format!("campaign-{number}")).collect();
@@ -47,8 +47,8 @@ async fn a_history_of_5000_campaigns_is_named_in_two_round_trips() {
             assert_eq!((history.channel(entry.kind), history.category(entry.kind)), (Some("push"), None));
         }
     }
-    // The first time: history, kinds, campaigns, and the script on a node that was not asked yet.
-    assert!(trips[0] <= 4 && trips[1] == 1, "{trips:?}");
+    // The first time: history, kinds, campaigns, and for each of two scripts that it is loaded and called again.
+    assert!(trips[0] <= 6 && trips[1] == 1, "{trips:?}");
 }
 
 #[tokio::test]
