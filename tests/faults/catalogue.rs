@@ -190,6 +190,8 @@ pub const CASES: &[Case] = &[
     case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(2).in_ci(1),
     case("24b", "one hot shard: 10,000 intents in a batch, all of its users", inputs::one_shard).times(2),
     case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(2),
+    case("24d", "10,000 intents in a batch of one user without caps, whose history is full", inputs::full_history)
+        .times(3),
     case("25a", "the broker's disk is full", limits::disk_full).times(2),
     case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)

@@ -131,12 +131,17 @@ fn reasons(trial: &mut Trial) -> Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Common {
     User,
+    FullHistory,
     Shard,
     Campaign,
 }
 
 pub fn one_user(ground: &mut Ground, order: &Order) -> Result<Findings> {
     crowd(ground, order, Common::User)
+}
+
+pub fn full_history(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    crowd(ground, order, Common::FullHistory)
 }
 
 pub fn one_shard(ground: &mut Ground, order: &Order) -> Result<Findings> {
@@ -152,6 +157,8 @@ fn shape(sent: Sent, common: Common) -> Option<Sent> {
     match common {
         // Of a segment with a cap on all sends, so that its history stays short whatever comes.
         Common::User => Some(Sent { user: 77, category: Some("promo"), ..sent }),
+        // Of the segment without caps: every intent is recorded, and from the second batch on the history is full.
+        Common::FullHistory => Some(Sent { user: 3_500, category: Some("promo"), ..sent }),
         Common::Shard => (layout.place(UserHash::of(&sent.user.to_string())).shard == 7).then_some(sent),
         Common::Campaign => Some(Sent { campaign: Some("everything".to_owned()), ..sent }),
     }
