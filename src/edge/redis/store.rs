@@ -90,6 +90,24 @@ impl RedisStore {
         self.cluster.stats()
     }
 
+    /// Answers what is open under the epoch that is known.
+    async fn admit_under_epoch(
+        &mut self,
+        batch: &AdmitBatch<'_>,
+        answers: &mut [Option<Answer>],
+    ) -> Result<(), StoreError> {
+        let Self { cluster, keyspace, names, lost, call_size, .. } = self;
+        let now = cluster.options().network.passed();
+        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
+        pass.name(cluster, names).await;
+        pass.run(cluster, names).await;
+        lost.retain(|shard| !pass.was_answered(*shard));
+        lost.extend(pass.lost());
+        lost.sort_unstable();
+        lost.dedup();
+        pass.result()
+    }
+
     /// Where a rebuild has made the keyspace anew, it is this store's from now on; `true` then.
     async fn take_up_new_keyspace(&mut self) -> bool {
         if self.lost.is_empty() {
@@ -113,18 +131,10 @@ pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
 
 impl Store for RedisStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let now = cluster.options().network.passed();
-        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
-        pass.name(cluster, names).await;
-        pass.run(cluster, names).await;
-        lost.retain(|shard| !pass.was_answered(*shard));
-        lost.extend(pass.lost());
-        lost.sort_unstable();
-        lost.dedup();
-        let result = pass.result();
+        let result = self.admit_under_epoch(batch, answers).await;
+        // A keyspace under a new epoch has the histories that it had, or those that were restored: what is open is asked at once.
         if result.is_err() && self.take_up_new_keyspace().await {
-            return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+            return self.admit_under_epoch(batch, answers).await;
         }
         result
     }
