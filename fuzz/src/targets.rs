@@ -139,8 +139,8 @@ pub fn history(data: &[u8]) {
 pub fn reply(data: &[u8]) {
     let Some((sends, reply)) = data.split_first() else { return };
     let sends = usize::from(*sends);
-    if let Some(outcomes) = bounded(data, 8, || read_reply(reply, sends, 0)) {
-        assert_eq!(outcomes.len(), sends, "one outcome a send");
+    if let Some(reply) = bounded(data, 8, || read_reply(reply, sends, 0)) {
+        assert_eq!(reply.outcomes.len(), sends, "one outcome per send");
     }
 }
 

@@ -112,6 +112,10 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
 /// Packs a history.
 #[must_use]
 pub fn pack(entries: &[Entry]) -> Vec<u8> {
-    let costs = entries.iter().any(|entry| entry.cost != 1).then_some(OTHER_COSTS);
-    entries.iter().flat_map(Entry::to_bytes).chain(costs).collect()
+    let mut packed = Vec::with_capacity(entries.len() * ENTRY_BYTES + 1);
+    for entry in entries {
+        packed.extend_from_slice(&entry.to_bytes());
+    }
+    packed.extend(entries.iter().any(|entry| entry.cost != 1).then_some(OTHER_COSTS));
+    packed
 }

@@ -46,6 +46,7 @@ pub struct OwnedRecord {
     pub headers: Vec<Header>,
     partition: i32,
     offset: i64,
+    bytes_beside_value: usize,
 }
 
 impl Headers for OwnedRecord {
@@ -72,6 +73,11 @@ impl Records for Batch {
             timestamp: Time::from_millis(NOW_MS - 5),
             headers: record,
         }
+    }
+
+    /// Kafka's batches know it since they took the record from the client.
+    fn bytes_beside_value(&self, index: usize) -> usize {
+        self.0[index].bytes_beside_value
     }
 }
 
@@ -124,7 +130,14 @@ impl Shape {
             let (user, kind) = (numbers.u32(..USERS), numbers.usize(..KINDS.len()));
             let (value, headers) = self.record(number, user, KINDS[kind], numbers.usize(..self.campaigns));
             let offset = 1_000_000 + i64::try_from(number).unwrap();
-            OwnedRecord { value: value.into_bytes(), headers, partition: partition_of(number), offset }
+            let bytes_beside_value = headers.iter().map(|(name, value)| name.len() + value.len() + 10).sum();
+            OwnedRecord {
+                value: value.into_bytes(),
+                headers,
+                partition: partition_of(number),
+                offset,
+                bytes_beside_value,
+            }
         });
         Batch(records.collect())
     }

@@ -17,7 +17,7 @@ use super::{
     options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
-    reply::{Outcome, read_reply},
+    reply::{self, Outcome, read_reply},
     script::Script,
     stats::RetryCause,
     store::lost_history,
@@ -311,18 +311,16 @@ impl<'a> Pass<'a> {
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
         let Value::BulkString(bytes) = value else { return None };
-        let outcomes = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
+        let reply::Reply { outcomes, dropped } = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
+        cluster.stats().entries_dropped(dropped);
         self.answered.insert(call.sends[0].place.shard);
         let (mut before, mut missed_users) = (call.sends[0].place, false);
         for (send, outcome) in call.sends.iter().zip(outcomes) {
             let next_user = std::mem::replace(&mut before, send.place) != send.place;
             match outcome {
-                Outcome::Answered { answer, dropped } => {
+                Outcome::Answered(answer) => {
                     if answer.ahead {
                         cluster.stats().ahead_seen();
-                    }
-                    if dropped {
-                        cluster.stats().entries_dropped();
                     }
                     self.answers[send.ask] = Some(answer);
                 }

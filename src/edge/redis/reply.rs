@@ -10,17 +10,14 @@ use crate::domain::{
 const COUNT_BYTES: usize = 2;
 /// Bytes of one send that the reply speaks of: its place, and what became of it.
 const RECORD_BYTES: usize = 18;
+/// The flag of a send that was recorded in place of older ones.
+const DROPPED: u8 = 0x40;
 
 /// What the script made of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is decided.
-    Answered {
-        /// How.
-        answer: Answer,
-        /// Whether it was recorded in place of the user's oldest entries, which were too many.
-        dropped: bool,
-    },
+    Answered(Answer),
     /// The user's history names a kind that the caller did not know; nothing was written for the user.
     StaleKinds,
     /// The user's history is not whole entries; nothing was written for the user.
@@ -29,9 +26,18 @@ pub(super) enum Outcome {
     PutOff,
 }
 
+/// A reply.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// One for each send.
+    pub(super) outcomes: Vec<Outcome>,
+    /// How many sends were recorded in place of their user's oldest entries, which were too many.
+    pub(super) dropped: u64,
+}
+
 /// Reads a reply for so many sends, asked for at `now` as the script knows it (ms since [`EPOCH_MS`]). Sends that it does
-/// not speak of were let through. `None` where it is not a reply to them.
-pub(super) fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Vec<Outcome>> {
+/// not mention were approved. `None` where it is not a reply to them.
+pub(super) fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Reply> {
     let (count, rest) = reply.split_first_chunk::<COUNT_BYTES>()?;
     let (records, rest) = rest.as_chunks::<RECORD_BYTES>();
     if !rest.is_empty() || usize::from(u16::from_be_bytes(*count)) != sends {
@@ -39,18 +45,19 @@ pub(super) fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Vec<Out
     }
     let at = Time::default().plus(EPOCH_MS + i64::try_from(now).ok()?);
     let allowed = Answer { verdict: Verdict::Allowed, at, ahead: false };
-    let mut outcomes = vec![Outcome::Answered { answer: allowed, dropped: false }; sends];
-    let mut next = 0;
+    let mut outcomes = vec![Outcome::Answered(allowed); sends];
+    let (mut next, mut dropped) = (0, 0);
     for record in records {
         let (place, record) = record.split_first_chunk::<COUNT_BYTES>()?;
         let place = usize::from(u16::from_be_bytes(*place));
         if place < next {
             return None;
         }
+        dropped += u64::from(record[0] & DROPPED != 0);
         *outcomes.get_mut(place)? = read_record(record.first_chunk()?)?;
         next = place + 1;
     }
-    Some(outcomes)
+    Some(Reply { outcomes, dropped })
 }
 
 fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
@@ -60,10 +67,7 @@ fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
     if flags > 7 {
         return None;
     }
-    let answer = |verdict| Outcome::Answered {
-        answer: Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 },
-        dropped: flags & 4 == 4,
-    };
+    let answer = |verdict| Outcome::Answered(Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 });
     Some(match record[0] & 0x0F {
         0 => answer(Verdict::Allowed),
         1 => answer(Verdict::Replayed),
@@ -96,11 +100,11 @@ mod tests {
 
     #[test]
     fn sends_that_a_reply_does_not_speak_of_were_let_through_at_the_clock() {
-        let outcomes = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
+        let Reply { outcomes, dropped } = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
         let at = Time::default().plus(EPOCH_MS + 7);
-        let answer = Answer { verdict: Verdict::Allowed, at, ahead: false };
-        let allowed = Outcome::Answered { answer, dropped: false };
-        assert_eq!(outcomes, [allowed, Outcome::PutOff, allowed]);
+        let allowed = Outcome::Answered(Answer { verdict: Verdict::Allowed, at, ahead: false });
+        assert_eq!((outcomes, dropped), (vec![allowed, Outcome::PutOff, allowed], 0));
+        assert_eq!(read_reply(&reply(3, &[(1, 0x40), (2, 0)]), 3, 7).unwrap().dropped, 1);
     }
 
     #[test]
@@ -115,10 +119,10 @@ mod tests {
             (reply(2, &[(1, 1)])[..19].to_vec(), 2),
             (Vec::new(), 0),
         ] {
-            assert_eq!(read_reply(&wrong, sends, 0), None, "{wrong:?}");
+            assert!(read_reply(&wrong, sends, 0).is_none(), "{wrong:?}");
         }
         for code in [7, 15, 0x80, 0xFF] {
-            assert_eq!(read_reply(&reply(1, &[(0, code)]), 1, 0), None, "{code}");
+            assert!(read_reply(&reply(1, &[(0, code)]), 1, 0).is_none(), "{code}");
         }
     }
 }

@@ -219,8 +219,8 @@ impl RedisStats {
         self.script_loads.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn entries_dropped(&self) {
-        self.dropped.fetch_add(1, Relaxed);
+    pub(super) fn entries_dropped(&self, times: u64) {
+        self.dropped.fetch_add(times, Relaxed);
     }
 
     pub(super) fn ahead_seen(&self) {
