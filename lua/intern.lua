@@ -5,7 +5,8 @@
 -- name. On another server than the one that gave the last number (a failover, a restart) it skips some more: numbers that were
 -- given and lost there may be in histories. Past the limit all new names share limit + 1, which is not stored.
 --
--- Every call writes, so that a WAIT behind it covers what others wrote, too.
+-- A call with names writes, also where all have numbers, so that a WAIT behind it covers what others wrote. One without names only
+-- compares and lists: it writes nothing.
 --
 -- KEYS  [1]     the table, a hash: name -> number; "epoch": the keyspace's epoch; "next": the next number; "run": the run id of
 --               the server that gave the last one
@@ -18,8 +19,9 @@
 --       [6]     list names from the number behind this one on, decimal; -1: none
 --       [7..]   names, each with a first byte that no table's own field begins with ("[" or "=")
 -- Reply: the next number; a list of integers, one for each name, in their order; a list of names (nil: a number without one), 500 at
---        most; how many replicas the server has (0 where the user may not ask). A next number of 0: the caller's number has another name or none. Then the table has lost writes: its epoch is
---        changed, so that nobody uses it before it is repaired.
+--        most; how many replicas the server has (0 where the user may not ask, or no names are given). A next number of 0: the
+--        caller's number has another name or none. Then the table has lost writes: its epoch is changed, so that nobody uses it
+--        before it is repaired.
 -- Error: LOSTHISTORY, nothing written, when the table is gone or of another keyspace.
 --
 -- Example: EVALSHA <sha> 2 weir:{weir}:kinds weir:{weir}:kind-names <epoch> 65534 16 0 "" 0 ["push","promo"]
@@ -81,12 +83,16 @@ end
 if size > 0 then
   redis.call('HSET', KEYS[2], unpack(backwards))
 end
-new[2], new[4] = next, given or run or ''
-redis.call('HSET', KEYS[1], unpack(new))
+local replicas = 0
+if #names > 0 then
+  new[2], new[4] = next, given or run or ''
+  redis.call('HSET', KEYS[1], unpack(new))
+  replicas = tonumber(ask('replication', 'connected_slaves:(%d+)') or 0)
+end
 
 local list = {}
 for number = listed + 1, listed >= 0 and math.min(next - 1, listed + MAX_LISTED) or -1 do
   list[#list + 1] = number
 end
 local found = #list > 0 and redis.call('HMGET', KEYS[2], unpack(list)) or {}
-return { next, numbers, found, tonumber(ask('replication', 'connected_slaves:(%d+)') or 0) }
+return { next, numbers, found, replicas }

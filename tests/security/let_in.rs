@@ -94,7 +94,10 @@ fn who_is_not_let_in_is_told_what_to_look_at() {
             threads.spawn(move || {
                 let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, *value)).collect();
                 let (exit, said) = check(scene, &env, &[]);
-                assert_eq!(exit, Exit::Code(2), "{env:?}: {said}");
+                // What a server refuses is 1. What a file or an object is not read for, so that no worker starts, is 2.
+                let at_a_server = ["WEIR__KAFKA__", "WEIR__REDIS__", "WEIR__S3__ENDPOINT"];
+                let refused = at_a_server.iter().any(|name| env[0].0.starts_with(name));
+                assert_eq!(exit, Exit::Code(if refused { 1 } else { 2 }), "{env:?}: {said}");
                 for word in *expected {
                     assert!(said.contains(word), "{env:?} should say {word:?}: {said}");
                 }

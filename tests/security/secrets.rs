@@ -46,24 +46,25 @@ fn a_worker_that_works_and_logs_everything_shows_none() {
 fn a_worker_in_trouble_shows_none() {
     let scene = scene("trouble");
     let url = format!("rediss://somebody:{WRONG}@127.0.0.1:{}", STAGE.redis.port());
-    let cases: &[(&str, &[(&str, &str)])] = &[
-        ("a wrong password at Kafka", &[("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", WRONG)]),
-        ("a wrong password at Redis", &[("WEIR__REDIS__PASSWORD", WRONG)]),
-        ("a password in the URL", &[("WEIR__REDIS__NODES", &url), ("WEIR__REDIS__PASSWORD", WRONG)]),
-        ("a URL that is none", &[("WEIR__REDIS__NODES", "http://MARKED-user:MARKED-url@127.0.0.1")]),
-        ("a wrong secret at S3", &[("AWS_SECRET_ACCESS_KEY", WRONG)]),
-        ("a mistyped property", &[("WEIR__KAFKA__PROPERTIES__SASL_PASWORD", WRONG)]),
-        ("a value that no property takes", &[("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", WRONG)]),
-        ("a token with a control character", &[("WEIR__HTTP__TOKEN", "MARKED-\u{7}")]),
-        ("Kafka away", &[("WEIR__KAFKA__BROKERS", "127.0.0.1:1")]),
+    // With the exit code of a check: 1 where a server refuses, 2 where something is written incorrectly.
+    let cases: &[(&str, u8, &[(&str, &str)])] = &[
+        ("a wrong password at Kafka", 1, &[("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", WRONG)]),
+        ("a wrong password at Redis", 1, &[("WEIR__REDIS__PASSWORD", WRONG)]),
+        ("a password in the URL", 1, &[("WEIR__REDIS__NODES", &url), ("WEIR__REDIS__PASSWORD", WRONG)]),
+        ("a URL that is none", 2, &[("WEIR__REDIS__NODES", "http://MARKED-user:MARKED-url@127.0.0.1")]),
+        ("a wrong secret at S3", 2, &[("AWS_SECRET_ACCESS_KEY", WRONG)]),
+        ("a mistyped property", 2, &[("WEIR__KAFKA__PROPERTIES__SASL_PASWORD", WRONG)]),
+        ("a value that no property takes", 2, &[("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", WRONG)]),
+        ("a token with a control character", 2, &[("WEIR__HTTP__TOKEN", "MARKED-\u{7}")]),
+        ("Kafka away", 1, &[("WEIR__KAFKA__BROKERS", "127.0.0.1:1")]),
     ];
     std::thread::scope(|threads| {
-        for (what, env) in cases {
+        for (what, code, env) in cases {
             let scene = &scene;
             threads.spawn(move || {
                 for form in ["text", "json"] {
                     let (exit, said) = check(scene, env, &["--output", form]);
-                    assert_eq!(exit, Exit::Code(2), "{what}: {said}");
+                    assert_eq!(exit, Exit::Code((*code).into()), "{what}: {said}");
                     clean(what, &said);
                 }
                 let mut worker = scene.worker_with("trouble", env);

@@ -43,7 +43,7 @@ pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Rep
     let inventory = match blocking(&options, topics::look).await {
         Ok(inventory) => inventory,
         Err(error) => {
-            report.add(Finding::Error, "kafka", error.to_string());
+            report.add(finding(&error), "kafka", error.to_string());
             return HasDecided::Unknown;
         }
     };
@@ -64,6 +64,22 @@ async fn blocking<T: Send + 'static>(
 ) -> anyhow::Result<T> {
     let options = Arc::clone(options);
     Ok(tokio::task::spawn_blocking(move || ask(&options)).await??)
+}
+
+/// A client that cannot be made has properties that librdkafka refuses: that is written incorrectly. The rest is Kafka's answer.
+fn finding(error: &anyhow::Error) -> Finding {
+    match error.downcast_ref() {
+        Some(TopicError::Client(_)) => Finding::Invalid,
+        Some(
+            TopicError::Unreachable { .. }
+            | TopicError::NotLetIn { .. }
+            | TopicError::NotAllowed { .. }
+            | TopicError::Missing { .. }
+            | TopicError::NotMade { .. }
+            | TopicError::NoTransaction { .. },
+        )
+        | None => Finding::Error,
+    }
 }
 
 /// Reports which topics are there, and gives those that are there in the end.
