@@ -46,8 +46,9 @@ fn a_worker_that_works_and_logs_everything_shows_none() {
 fn a_worker_in_trouble_shows_none() {
     let scene = scene("trouble");
     let url = format!("rediss://somebody:{WRONG}@127.0.0.1:{}", STAGE.redis.port());
-    // With the exit code of a check: 1 where a server refuses, 2 where something is written incorrectly.
-    let cases: &[(&str, u8, &[(&str, &str)])] = &[
+    /// What is wrong, the exit code of a check (1: a server refuses, 2: something is written incorrectly), and the settings.
+    type Case<'c> = (&'c str, u8, &'c [(&'c str, &'c str)]);
+    let cases: &[Case<'_>] = &[
         ("a wrong password at Kafka", 1, &[("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", WRONG)]),
         ("a wrong password at Redis", 1, &[("WEIR__REDIS__PASSWORD", WRONG)]),
         ("a password in the URL", 1, &[("WEIR__REDIS__NODES", &url), ("WEIR__REDIS__PASSWORD", WRONG)]),
