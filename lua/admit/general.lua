@@ -369,8 +369,12 @@ local function make_general(now, packed_now, retention, head, sends, replies)
       refuse(STALE, begun, upto)
       return nil, false, replied, upto
     end
-    local kept = gone == 0 and history or sub(history, gone * ENTRY_BYTES + 1)
     local plain = totals[count] - totals[gone] == count - gone
-    return dirty and kept .. added .. (plain and '' or FLAG), renew, replied, upto
+    local whole = dirty and history .. added .. (plain and '' or FLAG)
+    if whole and gone > 0 then
+      -- Of what the call has added, too, where that alone is more than there may be.
+      whole = sub(whole, gone * ENTRY_BYTES + 1)
+    end
+    return whole, renew, replied, upto
   end
 end

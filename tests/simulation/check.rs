@@ -183,7 +183,9 @@ impl<'w> Judge<'w> {
     fn shut(&mut self, out: &Out, ask: &Ask, why: Shut) -> bool {
         let of = (field_of(&ask.user), IdHash::of(&ask.id));
         let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
-        for at in self.kept.get(&of).into_iter().flatten() {
+        // A history that is unavailable for so long that others are decided without it cannot be looked at.
+        let gives_up = self.world.setting.unavailable_after.is_some() && matches!(ask.kind, Kind::Push | Kind::Email);
+        for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
             if once && !known.restored && known.since < out.fetched {
                 self.broken.push(format!("replay: {ask:?} was held back as {why:?}, and is in its history since {at}"));
@@ -210,7 +212,7 @@ impl<'w> Judge<'w> {
 
     fn was_recorded(&self, ask: &Ask) -> bool {
         let (field, id) = (field_of(&ask.user), IdHash::of(&ask.id));
-        self.of_user(&field).any(|((.., known), _)| *known == id)
+        self.ledger.full.contains(&field) || self.of_user(&field).any(|((.., known), _)| *known == id)
     }
 
     fn of_user<'s>(&'s self, field: &'s [u8]) -> impl Iterator<Item = (&'s Mark, u8)> {

@@ -11,6 +11,7 @@ use super::{
     commands::{self, Change, Effects},
     env::Env,
     ledger::{Ledger, Writer},
+    rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, error},
 };
@@ -159,6 +160,9 @@ impl Cluster {
             }
             b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
                 let mut source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                if self.ledger.bound == Some(MOST as usize) {
+                    source = script::bounded(&source);
+                }
                 if self.env.is_impatient() {
                     source = script::impatient(&source);
                 }

@@ -61,6 +61,8 @@ pub struct Ledger {
     pub taken_back: BTreeSet<Mark>,
     /// The most entries of a user, where there is a bound.
     pub bound: Option<usize>,
+    /// Users whose history was full: what is put back there may be too old for it.
+    pub full: BTreeSet<Vec<u8>>,
     /// The longest history that was seen.
     pub longest: usize,
     pub broken: BTreeSet<String>,
@@ -102,8 +104,12 @@ impl Ledger {
         let same = if new.len() >= whole && new[..whole] == old[..whole] { whole } else { 0 };
         let count = entries(field, new).count();
         self.longest = self.longest.max(count);
+        if self.bound.is_some_and(|bound| count >= bound) {
+            self.full.insert(field.clone());
+        }
         if let Some(bound) = self.bound.filter(|bound| count > *bound) {
-            self.broken.insert(format!("bound: the history of {} has more than {bound} entries", text(field)));
+            self.broken
+                .insert(format!("bound: the history of {} has {count} entries of {bound}: {writer:?}", text(field)));
         }
         let before: BTreeSet<Mark> = entries(field, &old[same..]).map(|entry| marked(field, entry).0).collect();
         let mut after = BTreeSet::new();

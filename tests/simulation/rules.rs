@@ -18,7 +18,7 @@ use weir::{
 use super::env::Env;
 
 /// A bound on histories that is soon reached: one above the highest limit.
-const MOST: u32 = 6;
+pub const MOST: u32 = 6;
 
 pub const TOPIC: &str = "intents";
 /// More users than this are never asked for.

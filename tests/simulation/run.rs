@@ -30,7 +30,7 @@ use super::{
     rebuild::{self, Rebuilds},
     refunds::{self, Refunded},
     rules::{self, Setting},
-    sabotage::{Sabotage, counted},
+    sabotage::Sabotage,
     sink::SimSink,
     source::SimSource,
     store::{self, Keyspace, Made},
@@ -42,8 +42,7 @@ use super::{
 /// After the last fault everything must be done within this.
 /// Numbers of processes from here on are those of operators.
 const OPERATORS: u64 = 1 << 32;
-// A rebuild of names and shards waits twice for what was decided before: a minute each, and as long again where a run is killed.
-const RECOVERED_WITHIN: Duration = Duration::from_secs(240);
+const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
 pub const DRAIN: Duration = Duration::from_secs(20);
 
 /// And rebuilds, which wait for long, by this time.
@@ -163,7 +162,6 @@ async fn play(env: Env, made: Made) -> Outcome {
     let recovered_in = env.passed() - calm_at;
     let mut broken = world.broken.take();
     let tale = check::check(&world, &asks, &mut broken);
-    let broken = counted(env.sabotage(), broken);
     Outcome { broken, trace: env.take_trace(), recovered_in, tale }
 }
 

@@ -113,33 +113,3 @@ fn every_planted_bug_is_found() {
         println!("{sabotage:?}: seed {seed}: {}", run(seed, sabotage, Tracing::Off).broken[0]);
     }
 }
-
-#[test]
-#[ignore = "a survey"]
-fn survey() {
-    let from = number("WEIR_SIM_FROM").unwrap_or(0);
-    let all = number("WEIR_SIM_SEEDS").unwrap_or(100);
-    let began = Instant::now();
-    let mut tale = Tale::default();
-    let mut seen: std::collections::BTreeMap<String, (u64, u64, String)> = Default::default();
-    for seed in from..from + all {
-        let one = Instant::now();
-        let Ok(outcome) = std::panic::catch_unwind(|| run(seed, Sabotage::None, Tracing::Off)) else {
-            println!("PANIC {seed}");
-            continue;
-        };
-        if one.elapsed() > Duration::from_secs(2) {
-            println!("slow {seed} {:?}", one.elapsed());
-        }
-        tale.add(&outcome.tale);
-        for text in outcome.broken {
-            let key: String = text.chars().filter(|c| !c.is_ascii_digit()).take(24).collect();
-            let of = seen.entry(key).or_insert((seed, 0, text));
-            of.1 += 1;
-        }
-    }
-    for (key, (seed, times, text)) in seen {
-        println!("{times:>5} x {key:?}, first {seed}: {}", &text[..text.len().min(500)]);
-    }
-    println!("{tale:?} {:?}\n{:.1?}", tale.unreached(), began.elapsed());
-}
