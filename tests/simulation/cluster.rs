@@ -210,7 +210,8 @@ impl Cluster {
     }
 
     fn note_expiries(&mut self, effects: &Effects) {
-        for change in &effects.changes {
+        // A replica that takes over without a deletion still has the key, and when it expires.
+        for change in effects.changes.iter().filter(|change| change.new.is_some()) {
             self.expiries.remove(&change.key);
         }
         let now = self.env.passed();
@@ -228,6 +229,7 @@ impl Cluster {
             }
             for group in &mut self.groups {
                 group.replica_data.remove(&key);
+                group.log.iter_mut().filter(|(_, written, _)| *written == key).for_each(|(.., item)| *item = None);
             }
         }
     }
