@@ -209,6 +209,14 @@ pub const CASES: &[Case] = &[
     case("28", "no output can be written: 9 MiB in zstd, 1 MiB less a little, 500 MiB in gzip", inputs::not_writable)
         .times(2)
         .in_ci(1),
+    case(
+        "29",
+        "FLUSHALL on the node that has the tables of names, and its replica; `weir rebuild`",
+        lost::names_flushed,
+    )
+    .times(2)
+    .in_ci(1)
+    .within_s(60),
     case("30a", "the committed offsets are deleted, as after a week without members", offsets::lost).within_s(60),
     case("30b", "the intents are deleted, recreated and published again while no worker runs", |g, o| {
         offsets::recreated(g, o, offsets::Meanwhile::Stopped)

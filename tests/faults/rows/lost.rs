@@ -1,4 +1,4 @@
-//! Shards that lose their history, and `weir rebuild`. Rows 18 and 32.
+//! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29 and 32.
 
 use std::{
     process::Command,
@@ -23,18 +23,39 @@ use crate::{
 
 /// Everything on a node and its replica is deleted.
 pub fn flushed_all(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    lost(ground, order, |cluster, node| cluster.node(node).query::<()>(&["FLUSHALL"]))
+    lost(ground, order, Tables::Kept, flush)
+}
+
+/// The same of the node that has the tables of names, which every shard's histories depend on.
+pub fn names_flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    lost(ground, order, Tables::Lost, flush)
+}
+
+fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {
+    cluster.node(node).query::<()>(&["FLUSHALL"])
 }
 
 /// A node that keeps nothing on disk is killed and is back, empty, before its replica is promoted.
 pub fn restarted_empty(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    lost(ground, order, |cluster, node| {
+    lost(ground, order, Tables::Kept, |cluster, node| {
         cluster.kill(node);
         cluster.restart(node)
     })
 }
 
-fn lost(ground: &mut Ground, order: &Order, lose: fn(&mut RedisCluster, usize) -> Result<()>) -> Result<Findings> {
+/// What becomes of the keyspace's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    Kept,
+    Lost,
+}
+
+fn lost(
+    ground: &mut Ground,
+    order: &Order,
+    tables: Tables,
+    lose: fn(&mut RedisCluster, usize) -> Result<()>,
+) -> Result<Findings> {
     let mut trial = plain(ground, order, "lost")?;
     trial.load(0)?;
     let worker = trial.start("only", &[]);
@@ -43,11 +64,8 @@ fn lost(ground: &mut Ground, order: &Order, lose: fn(&mut RedisCluster, usize) -
         trial.decided(600)?;
         let cluster = ground.cluster()?;
         let mut nodes = cluster.primaries()?;
-        // The node of the keyspace's tables is another case: all is rebuilt then (tests/rebuild.rs).
-        let tables = format!("{}:*:meta", trial.scene.name);
-        nodes.retain(|node| {
-            cluster.node(*node).query::<Vec<String>>(&["KEYS", &tables]).is_ok_and(|keys| keys.is_empty())
-        });
+        let of_tables = table_node(cluster, &trial.scene.name)?;
+        nodes.retain(|node| (*node == of_tables) == (tables == Tables::Lost));
         lose(cluster, nodes[time % nodes.len()])?;
         trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
         let lost = metric(trial.worker(worker), "weir_shards_lost", "").unwrap_or(0.0);
