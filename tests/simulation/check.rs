@@ -236,7 +236,8 @@ impl<'w> Judge<'w> {
             .filter(|((_, sent, id), _)| *sent >= first && of_it(*id))
             .map(|(_, cost)| u32::from(cost))
             .sum();
-        used + u32::from(ask.cost) > limit.limit
+        // What a call adds to a full history it may drop again itself.
+        used + u32::from(ask.cost) > limit.limit || self.ledger.full.contains(&field)
     }
 }
 
