@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, options};
+use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
 use testkit::redis::RedisServer;
 use weir::{
     domain::{
@@ -51,8 +51,8 @@ fn ask(number: u32, user: u32) -> Ask<'static> {
 
 /// Calls a decision for users that are picked in this order.
 async fn measure(mut user: impl FnMut(u32) -> u32) -> BTreeMap<String, f64> {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = RedisOptions { shards: SHARDS, users: USERS.into(), ..options(&[server.url()]) };
+    let server = server();
+    let options = RedisOptions { shards: SHARDS, users: USERS.into(), ..own(&server) };
     let mut store = fresh_store(&options).await;
     let before = calls(&server);
     for first in (0..DECISIONS).step_by(BATCH as usize) {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, sent};
+use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, own, sent, server};
 use testkit::{
     proxy::{Mode, Proxy},
     redis::RedisServer,
@@ -22,14 +22,6 @@ use weir::{
     edge::redis::{RedisOptions, RedisStore, RetryCause},
     worker::ports::StoreError,
 };
-
-fn server() -> RedisServer {
-    RedisServer::start::<&str>(&[]).unwrap()
-}
-
-fn own(server: &RedisServer) -> RedisOptions {
-    options(&[server.url()])
-}
 
 /// The text of a temporary error.
 fn temporary(result: Result<(), StoreError>) -> String {

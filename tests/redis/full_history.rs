@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, store};
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, server, store,
+};
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir::{
     domain::{
@@ -42,8 +44,8 @@ fn in_scripts(server: &RedisServer) -> (f64, f64) {
 
 #[tokio::test]
 async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let mut store = fresh_store(&options(&[server.url()])).await;
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
     for round in 0..3 {
         let before = in_scripts(&server);
         let began = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{admit, ask, at, batch, cap, fresh_store, opened, options, store};
+use crate::redis_support::{admit, ask, at, batch, cap, fresh_store, opened, options, own, server, store};
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir::{
     domain::decide::Verdict,
@@ -15,10 +15,6 @@ use weir::{
 
 fn single() -> RedisOptions {
     options(&[Stack::shared().redis()])
-}
-
-fn server() -> RedisServer {
-    RedisServer::start::<&str>(&[]).unwrap()
 }
 
 /// The text of a fatal error.
@@ -53,7 +49,7 @@ async fn many_first_starts_at_once_agree_on_one_keyspace() {
 #[tokio::test]
 async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     let server = server();
-    let options = options(&[server.url()]);
+    let options = own(&server);
     let made = opened(&options).await.unwrap().keyspace;
     server.query::<()>(&["HSET", made.meta_key(), "state", "creating"]).unwrap();
     for shard in 5..16 {
@@ -74,7 +70,7 @@ async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
 #[tokio::test]
 async fn nothing_is_made_by_one_who_only_looks() {
     let server = server();
-    let options = Arc::new(options(&[server.url()]));
+    let options = Arc::new(own(&server));
     let birth = Birth { epoch: unique("epoch"), now: at(0) };
     let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, birth).await;
     assert!(fatal(looked).contains("weir check --create"));
@@ -84,7 +80,7 @@ async fn nothing_is_made_by_one_who_only_looks() {
 #[tokio::test]
 async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
     let server = server();
-    let options = options(&[server.url()]);
+    let options = own(&server);
     let keyspace = opened(&options).await.unwrap().keyspace;
 
     let more = RedisOptions { shards: 32, ..options.clone() };
@@ -110,7 +106,7 @@ async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
 #[tokio::test]
 async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
     let server = server();
-    let options = options(&[server.url()]);
+    let options = own(&server);
     let keyspace = opened(&options).await.unwrap().keyspace;
     server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
     server.query::<()>(&["SET", &keyspace.epoch_key(7), "of another keyspace"]).unwrap();
@@ -149,7 +145,7 @@ async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
 #[tokio::test]
 async fn a_server_that_evicts_is_refused_unless_allowed() {
     let server = RedisServer::start(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
-    let options = options(&[server.url()]);
+    let options = own(&server);
     let said = fatal(opened(&options).await);
     assert!(said.contains("allkeys-lru") && said.contains("noeviction") && said.contains("redis.allow_eviction"));
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "refused before anything was written");
@@ -161,7 +157,7 @@ async fn a_server_that_evicts_is_refused_unless_allowed() {
 #[tokio::test]
 async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how() {
     let server = server();
-    let options = options(&[server.url()]);
+    let options = own(&server);
     let warnings = opened(&options).await.unwrap().warnings;
     assert!(warnings.iter().any(|warning| warning.contains("hash-max-listpack-value 1024")), "{warnings:?}");
     let tuned = RedisOptions { tuning: Tuning::Set, ..options };
@@ -201,7 +197,7 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
         password: Some(Password("secret".to_owned())),
         tuning: Tuning::Set,
         wait_replicas: 0,
-        ..options(&[server.url()])
+        ..own(&server)
     };
     let opened_ = opened(&named).await.unwrap();
     assert_eq!(opened_.warnings, Vec::<String>::new());
@@ -236,7 +232,7 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
 #[tokio::test]
 async fn tls_works_with_the_ca_and_is_refused_without_it() {
     let server = RedisServer::start_tls::<&str>(&[]).unwrap();
-    let mut options = options(&[server.url()]);
+    let mut options = own(&server);
     assert!(options.tls.is_some(), "{}", server.url());
     let stranger = opened(&options).await;
     assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
@@ -250,7 +246,7 @@ async fn tls_works_with_the_ca_and_is_refused_without_it() {
 #[tokio::test]
 async fn nobody_there_is_temporary_and_takes_no_longer_than_its_bounds() {
     let mut server = server();
-    let mut options = options(&[server.url()]);
+    let mut options = own(&server);
     options.tries = 3;
     server.kill();
     let started = std::time::Instant::now();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, store};
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores,
+};
 use testkit::redis::{RedisCluster, RedisServer};
 use weir::{
     domain::{
@@ -13,14 +15,6 @@ use weir::{
     edge::redis::{RedisOptions, RedisStore, WhenMissing, open},
     worker::ports::{Store as _, StoreError},
 };
-
-fn server() -> RedisServer {
-    RedisServer::start::<&str>(&[]).unwrap()
-}
-
-fn own(server: &RedisServer) -> RedisOptions {
-    options(&[server.url()])
-}
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {
@@ -59,10 +53,9 @@ async fn a_number_that_no_replica_has_is_not_used_and_a_failover_gives_none_twic
     let mut cluster = RedisCluster::start(3, 1).unwrap();
     let options = options(&cluster.nodes());
     assert_eq!(options.wait_replicas, 0, "it holds whatever is set");
-    let opened = opened(&options).await.unwrap();
-    let (mut one, mut other) = (store(&options, &opened), store(&options, &opened));
+    let (mut one, mut other) = two_stores(&options).await;
     let spring = sends(&mut one, "spring", 1).await;
-    let owner = cluster.owner_of(opened.keyspace.meta_slot()).unwrap();
+    let owner = cluster.owner_of(one.keyspace().meta_slot()).unwrap();
     let replica = cluster.replicas_of(owner).unwrap()[0];
 
     // The replica hangs: what the primary numbers now is lost when it dies.
@@ -86,8 +79,7 @@ async fn a_number_that_no_replica_has_is_not_used_and_a_failover_gives_none_twic
 async fn a_server_that_lost_numbers_gives_none_of_them_again() {
     let server = server();
     let options = own(&server);
-    let opened = opened(&options).await.unwrap();
-    let (mut one, mut other) = (store(&options, &opened), store(&options, &opened));
+    let (mut one, mut other) = two_stores(&options).await;
     sends(&mut one, "spring", 1).await;
     let summer = sends(&mut one, "summer", 2).await;
     forget_newest(&server, &one, "summer", summer);
@@ -110,8 +102,7 @@ async fn a_number_with_a_name_is_skipped_whatever_the_counter_says() {
 async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_is_repaired() {
     let server = server();
     let options = own(&server);
-    let opened = opened(&options).await.unwrap();
-    let (mut one, mut other) = (store(&options, &opened), store(&options, &opened));
+    let (mut one, mut other) = two_stores(&options).await;
     sends(&mut one, "spring", 1).await;
     let summer = sends(&mut one, "summer", 2).await;
     forget_newest(&server, &one, "summer", summer);

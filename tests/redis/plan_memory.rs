@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::redis_support::{DAY_MS, at, cap, opened, store};
+use crate::redis_support::{DAY_MS, at, cap, opened, server, store};
 use testkit::redis::RedisServer;
 use weir::{
     cli::plan::measured,
@@ -46,7 +46,7 @@ async fn fill(store: &mut RedisStore, sends: u32) {
 
 /// Bytes of `used_memory` that a user of so many sends takes.
 async fn taken(sends: u32) -> f64 {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let redis = server();
     let mut options = RedisOptions::for_urls(&[redis.url()]).unwrap();
     // The shape of a large keyspace: 24 users a key, and names as long as they are there.
     (options.users, options.shards, options.tuning) = (u64::from(USERS), 64, Tuning::Set);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, store};
+use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, own, server, store};
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::sync::Notify;
@@ -123,8 +123,8 @@ fn everything(server: &RedisServer) -> BTreeMap<String, String> {
 
 /// Freezes a run right before its request `step`, lets another one finish, and wakes it. Gives whether there is such a step.
 async fn frozen_at(step: usize, scope: &Scope) -> bool {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = RedisOptions { shards: 2, users: 48, ..options(&[server.url()]) };
+    let server = server();
+    let options = RedisOptions { shards: 2, users: 48, ..own(&server) };
     let before = opened(&options).await.unwrap();
     let caps = [cap(2, DAY_MS)];
     let decided = |user: &str, number: u32, now: i64| {

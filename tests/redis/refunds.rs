@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, store};
-use testkit::{redis::RedisServer, stack::Stack, unique};
+use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
+use testkit::{stack::Stack, unique};
 use weir::{
     domain::{
         class::ClassNames,
@@ -108,8 +108,8 @@ async fn many_refunds_of_one_batch_are_taken_in_their_order() {
 
 #[tokio::test]
 async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = options(&[server.url()]);
+    let server = server();
+    let options = own(&server);
     let opened = opened(&options).await.unwrap();
     let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
     let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
@@ -178,7 +178,7 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
 
 #[tokio::test]
 async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let server = server();
     let docs = include_str!("../../docs/security.md");
     let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
     let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
@@ -188,7 +188,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
         prefix: "weir".to_owned(),
         username: Some("weir".to_owned()),
         password: Some(Password("secret".to_owned())),
-        ..options(&[server.url()])
+        ..own(&server)
     };
     let opened = opened(&named).await.unwrap();
     assert_eq!(verdict(&named, &opened, "u", 1, 0).await, Verdict::Allowed);
@@ -206,8 +206,8 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
 
 #[tokio::test]
 async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = options(&[server.url()]);
+    let server = server();
+    let options = own(&server);
     let keyspace = opened(&options).await.unwrap().keyspace;
     for shard in [2, 3] {
         server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
@@ -240,8 +240,8 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
 
 #[tokio::test]
 async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = options(&[server.url()]);
+    let server = server();
+    let options = own(&server);
     let before = opened(&options).await.unwrap();
     assert_eq!(verdict(&options, &before, "u", 1, 0).await, Verdict::Allowed);
     server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();

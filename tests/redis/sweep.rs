@@ -1,6 +1,6 @@
 //! Users who never return leave Redis, and a user who is to be forgotten leaves it at once.
 
-use crate::redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, store};
+use crate::redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, own, server, store, two_stores};
 use testkit::{redis::RedisServer, stack::Stack};
 use weir::{
     domain::{decide::Verdict, shard::UserHash},
@@ -20,9 +20,9 @@ fn users(server: &RedisServer, prefix: &str) -> usize {
 
 #[tokio::test]
 async fn users_who_never_return_are_deleted_within_about_a_retention_while_others_keep_their_keys() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let server = server();
     // Several keys in one shard: more than a call sweeps.
-    let options = RedisOptions { shards: 1, users: 400, ..options(&[server.url()]) };
+    let options = RedisOptions { shards: 1, users: 400, ..own(&server) };
     let opened = opened(&options).await.unwrap();
     assert!(opened.keyspace.meta().layout.buckets > 3);
     let mut store = store(&options, &opened);
@@ -50,8 +50,8 @@ async fn users_who_never_return_are_deleted_within_about_a_retention_while_other
 
 #[tokio::test]
 async fn a_key_outlives_its_newest_entry_whoever_renewed_it() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = RedisOptions { shards: 1, users: 50, ..options(&[server.url()]) };
+    let server = server();
+    let options = RedisOptions { shards: 1, users: 50, ..own(&server) };
     let opened = opened(&options).await.unwrap();
     let mut store = store(&options, &opened);
     let key = opened.keyspace.bucket_key(0, 0);
@@ -89,8 +89,7 @@ async fn a_forgotten_user_begins_an_empty_history_and_nobody_else_does() {
 #[tokio::test]
 async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
     let options = options(&[Stack::shared().redis()]);
-    let opened = opened(&options).await.unwrap();
-    let (mut deciding, mut forgetting) = (store(&options, &opened), store(&options, &opened));
+    let (mut deciding, mut forgetting) = two_stores(&options).await;
     for round in 0..30_u32 {
         let asks = batch(at(round.into()), &[], (0..20).map(|n| ask("u", round * 20 + n)).collect());
         let decided = async { admit_all(&mut deciding, &asks).await };
@@ -105,8 +104,8 @@ async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
 
 #[tokio::test]
 async fn a_user_of_a_lost_shard_is_not_said_to_be_forgotten() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let options = options(&[server.url()]);
+    let server = server();
+    let options = own(&server);
     let opened = opened(&options).await.unwrap();
     let shard = UserHash::of("u").shard(store(&options, &opened).shards());
     server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard)]).unwrap();

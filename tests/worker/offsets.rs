@@ -103,12 +103,18 @@ fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
     assert_all(&scene, &["c"], &["approved"]);
 }
 
-/// Deletes the intents and makes them anew; the offsets start again.
+/// Deletes the intents and recreates them; the offsets start again.
 fn recreate(scene: &Scene) {
     let topic = scene.topic("intents");
     scene.kafka.delete_topic(&topic).unwrap();
     let made = || scene.kafka.create_topic(&topic, scene.partitions).is_ok();
     wait_until(DEADLINE, "the topic is gone and there again", made);
+}
+
+/// The old ids were read in the topic before and in the recreated one, the new ids in the recreated one.
+fn assert_both_read(scene: &Scene) {
+    assert_all(scene, &OLD, &["approved", "duplicate"]);
+    assert_all(scene, &NEW, &["approved"]);
 }
 
 #[test]
@@ -119,8 +125,7 @@ fn in_a_recreated_topic_old_ids_are_duplicates_at_the_same_offsets_and_new_ones_
     recreate(&scene);
     publish(&scene, all_ids());
     decided(&scene);
-    assert_all(&scene, &OLD, &["approved", "duplicate"]);
-    assert_all(&scene, &NEW, &["approved"]);
+    assert_both_read(&scene);
 }
 
 /// As where a transaction of a worker ends after the topic was deleted.
@@ -139,8 +144,7 @@ fn a_committed_offset_that_survives_its_topic_is_not_taken_for_one_of_the_recrea
     drop(member);
     assert_eq!(scene.done(), 6);
     decided(&scene);
-    assert_all(&scene, &OLD, &["approved", "duplicate"]);
-    assert_all(&scene, &NEW, &["approved"]);
+    assert_both_read(&scene);
 }
 
 #[test]
@@ -154,8 +158,7 @@ fn a_topic_that_is_recreated_under_a_running_worker_is_noticed() {
     publish(&scene, all_ids());
     scene.drain(&mut worker);
     stopped(worker);
-    assert_all(&scene, &OLD, &["approved", "duplicate"]);
-    assert_all(&scene, &NEW, &["approved"]);
+    assert_both_read(&scene);
 }
 
 #[test]
@@ -187,13 +190,7 @@ fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     assert_all(&scene, &OLD, &["approved"]);
 }
 
-#[test]
-fn a_rebuild_restores_what_the_group_has_committed() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
-    publish(&scene, OLD);
-    decided(&scene);
-    redis.query::<()>(&["FLUSHALL"]).unwrap();
+fn rebuild(scene: &Scene) {
     std::fs::write(scene.path("weir.toml"), scene.config("rebuild")).unwrap();
     let rebuild = Command::new(weir())
         .args(["rebuild", "--all", "--settle", "0s", "--config"])
@@ -201,6 +198,16 @@ fn a_rebuild_restores_what_the_group_has_committed() {
         .output()
         .unwrap();
     assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
+}
+
+#[test]
+fn a_rebuild_restores_what_the_group_has_committed() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
+    publish(&scene, OLD);
+    decided(&scene);
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    rebuild(&scene);
     // Its offsets are there, so it goes on.
     publish(&scene, NEW);
     decided(&scene);
@@ -209,12 +216,7 @@ fn a_rebuild_restores_what_the_group_has_committed() {
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     scene.kafka.delete_group(&scene.name).unwrap();
-    let rebuild = Command::new(weir())
-        .args(["rebuild", "--all", "--settle", "0s", "--config"])
-        .arg(scene.path("weir.toml"))
-        .output()
-        .unwrap();
-    assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
+    rebuild(&scene);
     let said = refused(&scene);
     assert!(said.contains("noted by weir rebuild"), "{said}");
     assert_eq!(outcomes(&scene).len(), OLD.len() + NEW.len());
