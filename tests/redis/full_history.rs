@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, server, store,
+    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, store,
 };
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir::{

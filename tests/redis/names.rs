@@ -12,7 +12,7 @@ use weir::{
         class::{Campaign, ClassNames, Filter, Kind},
         decide::{Answer, Verdict},
     },
-    edge::redis::{RedisOptions, RedisStore, WhenMissing, open},
+    edge::redis::{RedisStore, WhenMissing, open},
     worker::ports::{Store as _, StoreError},
 };
 

@@ -100,7 +100,8 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
     (answers, result)
 }
 
-/// Asks until all is answered, as the worker does, for at most a minute.
+/// Asks until all is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
+/// has answered.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
     let mut answers = vec![None; batch.asks.len()];
     let mut said = None;
@@ -108,7 +109,7 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
         loop {
             match store.admit(batch, &mut answers).await {
                 Ok(()) => break,
-                Err(StoreError::Temporary(message)) => said = Some(message),
+                Err(StoreError::Temporary(message) | StoreError::TooSlow(message)) => said = Some(message),
                 Err(error) => panic!("{error}"),
             }
         }
