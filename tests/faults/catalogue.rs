@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::{
     ground::Ground,
     rows::{
-        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, offsets, process, script, sources, topics,
+        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script, sources,
+        topics,
     },
     trial::{Findings, Order},
 };
@@ -210,7 +211,15 @@ pub const CASES: &[Case] = &[
         .times(2)
         .in_ci(1),
     case(
-        "29",
+        "29a",
+        "primary of the name tables killed before it replicated new campaigns; others arrive at once",
+        names::promoted,
+    )
+    .times(2)
+    .in_ci(1)
+    .within_s(20),
+    case(
+        "29b",
         "FLUSHALL on the node that has the tables of names, and its replica; `weir rebuild`",
         lost::names_flushed,
     )

@@ -1,4 +1,4 @@
-//! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29 and 32.
+//! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
 use std::{
     process::Command,
@@ -138,7 +138,7 @@ pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// The node of a keyspace's tables.
-fn table_node(cluster: &RedisCluster, prefix: &str) -> Result<usize> {
+pub(super) fn table_node(cluster: &RedisCluster, prefix: &str) -> Result<usize> {
     let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", prefix])?.trim().parse()?;
     cluster.owner_of(slot)
 }

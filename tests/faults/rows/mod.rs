@@ -9,6 +9,7 @@ pub mod http;
 pub mod inputs;
 pub mod limits;
 pub mod lost;
+pub mod names;
 pub mod offsets;
 pub mod process;
 pub mod script;
