@@ -108,21 +108,23 @@ impl Outcome {
 
     fn row(&self) -> String {
         let Verdict { intents, lost, twice, exceeded, .. } = &self.verdict;
-        let yes = |count: usize| match (&self.failure, count) {
-            (Some(_), _) => "?".to_owned(),
-            (None, 0) => "yes".to_owned(),
-            (None, count) => format!("**{count}**"),
+        let broken: Vec<String> = [("N", lost.count), ("O", twice.count), ("C", exceeded.count)]
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("**{name} {count}**"))
+            .collect();
+        let kept = match &self.failure {
+            Some(_) => "?".to_owned(),
+            None if broken.is_empty() => "yes".to_owned(),
+            None => broken.join(", "),
         };
         let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
         format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} s | {} |",
+            "| {} | {} | {} | {} | {kept} | {} | {} s | {} |",
             self.case,
             self.what,
             self.times,
             intents,
-            yes(lost.count),
-            yes(twice.count),
-            yes(exceeded.count),
             self.back(),
             self.within_ms / 1000,
             notes.replace('|', "\\|").replace('\n', " ")
@@ -150,8 +152,8 @@ impl Report {
         let mut text = format!(
             "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
              Redis {redis}, weir's debug build.\n\n\
-             | # | fault | times | intents | N | O | C | P median / longest | promised | seen |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n"
+             | # | fault | times | intents | N, O, C | P median / longest | promised | seen |\n\
+             |---|---|---|---|---|---|---|---|\n"
         );
         for case in CASES {
             let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
