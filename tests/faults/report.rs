@@ -120,7 +120,7 @@ impl Outcome {
         };
         let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
         format!(
-            "| {} | {} | {} | {} | {kept} | {} | {} s | {} |",
+            "| {} | {} | {} | {} | {kept} | {} ({} s) | {} |",
             self.case,
             self.what,
             self.times,
@@ -152,8 +152,8 @@ impl Report {
         let mut text = format!(
             "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
              Redis {redis}, weir's debug build.\n\n\
-             | # | fault | times | intents | N, O, C | P median / longest | promised | seen |\n\
-             |---|---|---|---|---|---|---|---|\n"
+             | # | fault | times | intents | N, O, C | P: median / longest (promised) | seen |\n\
+             |---|---|---|---|---|---|---|\n"
         );
         for case in CASES {
             let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
