@@ -1,4 +1,4 @@
-//! What is printed, kept, and written to docs/reliability.md.
+//! The results: printed, kept as a file, and written to docs/reliability.md.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     trial::Findings,
 };
 
-/// The markers between which the table stands.
+/// The markers around the table.
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
 
@@ -23,7 +23,7 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     case: &'static str,
@@ -60,13 +60,13 @@ impl Outcome {
         }
     }
 
-    /// Whether all that was promised is so.
+    /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
         let in_time = self.back_ms.iter().all(|back| *back <= self.within_ms);
         self.failure.is_none() && self.verdict.keeps(self.promise) && in_time
     }
 
-    /// One line for a person, and the evidence where something does not hold.
+    /// One line for a person, and the evidence if a promise is broken.
     pub fn line(&self) -> String {
         let Verdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
         let mut text = format!(
@@ -93,7 +93,7 @@ impl Outcome {
         text
     }
 
-    /// Median and longest time until new intents passed.
+    /// Median and longest time until new intents were committed.
     fn back(&self) -> String {
         let mut sorted = self.back_ms.clone();
         sorted.sort_unstable();
@@ -137,7 +137,7 @@ impl Report {
         Self { machine: Machine::look(), outcomes: Vec::new() }
     }
 
-    /// Keeps what there is so far.
+    /// Saves the results so far.
     pub fn keep(&self, file: &Path) -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
     }
@@ -165,7 +165,7 @@ impl Report {
         text
     }
 
-    /// Puts the table into a page between its markers; rows of cases that did not run stay as they are.
+    /// Writes the table into a page between its markers; rows of cases that did not run stay.
     pub fn write(&self, page: &Path) -> Result<()> {
         let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         let marked = format!("{} has no {BEGIN} ... {END}", page.display());
