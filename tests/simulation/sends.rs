@@ -160,8 +160,9 @@ impl<'w> Judge<'w> {
                 let refunded = |sent: &&Sent<'_>| self.refunded_at(sent).is_some_and(|at| at <= last);
                 let used: u32 = counted().filter(|sent| !refunded(sent)).map(|sent| u32::from(sent.ask.cost)).sum();
                 if used > limit.limit && end.ask.kind != Kind::Alert {
-                    let tag = self.tag(limit);
-                    self.broken.push(format!("{tag}C: user {user} had {used} of {limit:?} until {}", end.at));
+                    let (tag, counted) = (self.tag(limit), counted().collect::<Vec<_>>());
+                    let end = end.at;
+                    self.broken.push(format!("{tag}C: user {user} had {used} of {limit:?} until {end}: {counted:?}"));
                 }
             }
         }
