@@ -1,6 +1,6 @@
 -- zset_baseline: the published way to cap sends in Redis, kept as what weir's admit script is measured against.
 --
--- One sorted set a user, one call a user. Not part of weir: only benches/system/zset.rs calls it.
+-- One sorted set per user, one call per user. Not part of weir: only benches/system/zset.rs calls it.
 --
 -- The rule: a send is let through when the user's sends in each window, and this one, do not exceed the window's
 -- limit; then it is recorded. The member is the intent's id and only the score is the time, so two sends of the same

@@ -55,7 +55,7 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
             Beside { of: name, measured: Ratio::of(&all(ours), &theirs).median }
         };
         vec![
-            to("of the loop of one record a call", |round| &round.one_by_one),
+            to("of the loop of one record per call", |round| &round.one_by_one),
             to("of the loop that writes the same bytes", |round| &round.same_bytes),
         ]
     };
@@ -65,8 +65,8 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
         Goal::of(1, "worker CPU per intent, of the bare loop's", Wanted::AtMost(1.8), cpu)
             .beside(beside(|round| round.weir.drained.cpu_us, |drained| drained.cpu_us)),
         Goal::of(1, "the same, of the loop that writes the same bytes", Wanted::AtMost(1.35), same_bytes),
-        Goal::of(2, "Redis CPU a decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
-        Goal::of(2, "bytes a user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
+        Goal::of(2, "Redis CPU per decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
+        Goal::of(2, "bytes per user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
         Goal::of(
             2,
             "the largest key, KiB",
@@ -76,7 +76,7 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
         Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.60), rate)
             .beside(beside(|round| round.weir.drained.intents_per_s, |drained| drained.intents_per_s)),
         // New classes and health checks take some of their own.
-        Goal::of(4, "round trips a node and batch", Wanted::AtMost(1.1), trips),
+        Goal::of(4, "round trips per node and batch", Wanted::AtMost(1.1), trips),
         p999.beside(in_drains(most(|round| round.scripts.p999_us))),
         longest.beside(in_drains(most(|round| round.scripts.slowest_us))),
     ]

@@ -4,8 +4,8 @@
 //! by a process of its own:
 //! * the bare loop: consume and produce in transactions and nothing else, once by runs of records, once record by record,
 //!   once with the bytes that weir writes ([`bare_loop`]);
-//! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
-//! * the unpipelined way: the same by an async client, one call an intent ([`async_client`]);
+//! * the published way: the bare loop with a sorted set per user in between ([`zset`]);
+//! * the unpipelined way: the same by an async client, one call per intent ([`async_client`]);
 //! * `weir run`, the release binary.
 //!
 //! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
@@ -53,7 +53,7 @@ use crate::{
     workload::{Partitioner, Workload},
 };
 
-/// What weir costs, beside a bare consume-produce loop and beside a sorted set a user
+/// What weir costs, beside a bare consume-produce loop and beside a sorted set per user
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench --", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -81,10 +81,10 @@ pub struct Settings {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself: one a core, as far as worker.memory has room
+    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself: one per core, as far as worker.memory has room
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=64))]
     lanes: u16,
-    /// Intents a batch and commit, at most
+    /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// Shards of the keyspace (redis.shards; weir's own default)

@@ -2,7 +2,7 @@
 //!
 //! Intents are published in slices while the worker drains, a bounded number of bytes ahead of it, and what is drained is
 //! deleted from the topics, so that the broker's disk does not fill. The worker reads from a backlog all the time: its
-//! queues are bounded far below what is ahead of it. Its memory is looked at ten times a second.
+//! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
 use std::{
     fmt,
@@ -59,7 +59,7 @@ pub struct Memory {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Intents a batch and commit, at most
+    /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// How the result is printed

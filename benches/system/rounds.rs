@@ -37,7 +37,7 @@ pub struct Round {
     pub weir: Capped,
     /// weir's script calls and keys.
     pub scripts: ScriptTimes,
-    /// weir's pipelines a batch and node.
+    /// weir's pipelines per batch and node.
     pub round_trips: f64,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
@@ -55,13 +55,13 @@ pub struct Capped {
 /// What draining the backlog took, from the first commit to the last.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Drained {
-    /// Intents a second.
+    /// Intents per second.
     pub intents_per_s: f64,
-    /// CPU of the process an intent, in microseconds.
+    /// CPU of the process per intent, in microseconds.
     pub cpu_us: f64,
-    /// CPU of the broker an intent, in microseconds.
+    /// CPU of the broker per intent, in microseconds.
     pub broker_cpu_us: f64,
-    /// Intents a commit, in the mean.
+    /// Intents per commit, in the mean.
     pub batch: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
@@ -70,13 +70,13 @@ pub struct Drained {
 /// What caps cost in Redis.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RedisCost {
-    /// CPU of the servers a decision, in microseconds.
+    /// CPU of the servers per decision, in microseconds.
     pub cpu_us: f64,
-    /// used_memory a user with an intent, in bytes.
+    /// used_memory per user with an intent, in bytes.
     pub user_bytes: f64,
-    /// used_memory_dataset a user with an intent, in bytes: without the table of keys.
+    /// used_memory_dataset per user with an intent, in bytes: without the table of keys.
     pub user_dataset_bytes: f64,
-    /// Script calls a decision.
+    /// Script calls per decision.
     pub script_calls: f64,
     /// Commands that scripts called, a decision.
     pub redis_calls: f64,

@@ -18,7 +18,7 @@ pub struct Segment {
     pub weekly: u32,
 }
 
-/// With five intents a user, picked evenly and all of one day, a quarter of them is suppressed.
+/// With five intents per user, picked evenly and all of one day, a quarter of them is suppressed.
 pub const SEGMENTS: [Segment; 4] = [
     Segment { name: "new", daily: 3, weekly: 10 },
     Segment { name: "active", daily: 4, weekly: 12 },
@@ -258,7 +258,7 @@ impl Intent {
     }
 }
 
-/// The policy: two sliding caps a segment.
+/// The policy: two sliding caps per segment.
 pub fn policy(kind: Caps) -> String {
     let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(kind, DEFAULT_CAPS));
     for Segment { name, daily, weekly } in &SEGMENTS {

@@ -1,4 +1,4 @@
-//! The published way: a sorted set a user, one EVALSHA a user, pipelined by 200 (`benches/zset_baseline.lua`).
+//! The published way: a sorted set per user, one EVALSHA per user, pipelined by 200 (`benches/zset_baseline.lua`).
 
 use std::ops::RangeInclusive;
 

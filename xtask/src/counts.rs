@@ -26,7 +26,7 @@ const COUNTED: &str = "pure_counts::counted";
 /// By how much a count may grow, in per cent.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instructions an operation, by case.
+/// Instructions per operation, by case.
 type Counts = BTreeMap<String, u64>;
 
 /// Arguments of `cargo xtask counts`.
@@ -104,7 +104,7 @@ fn out_file(program: &Path, case: &str) -> PathBuf {
 
 /// Prints all, and refuses what has grown.
 fn compare(counts: &Counts, baseline: &Counts) -> Result<()> {
-    eprintln!("{:<32} {:>10} {:>10} {:>8}", "instructions an operation", "before", "now", "change");
+    eprintln!("{:<32} {:>10} {:>10} {:>8}", "instructions per operation", "before", "now", "change");
     let mut grown = Vec::new();
     for (case, &now) in counts {
         let Some(&before) = baseline.get(case) else {

@@ -41,7 +41,7 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure what weir costs beside a bare consume-produce loop and a sorted set a user, on servers of its own
+    /// Measure what weir costs beside a bare consume-produce loop and a sorted set per user, on servers of its own
     #[command(disable_help_flag = true)]
     Bench {
         /// `--rounds`, `--intents`, `--output json`, ...: see `cargo xtask bench --help`

@@ -10,7 +10,7 @@ use crate::{
     workload::{Order, Workload},
 };
 
-/// Sends a user: of those who get any, unless the order says otherwise.
+/// Sends per user: of those who get any, unless the order says otherwise.
 const SENDS: u32 = 5;
 /// Users of the base case where every user has a history before.
 const BASE_USERS: u32 = 100_000;
