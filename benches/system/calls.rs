@@ -83,7 +83,7 @@ impl Case {
     }
 }
 
-/// What a case sends: so often, so many sends of each user.
+/// The sends of a case: how often, and how many per user.
 struct Plan {
     shards: u16,
     /// Users that the keyspace is made for.
@@ -102,7 +102,7 @@ fn sliding(limit: u32, length_ms: i64) -> CapQuery {
 #[derive(Debug, Serialize)]
 pub struct LongestCalls(Vec<CallTimes>);
 
-/// How long a case's calls took, those of the latter half of its rounds, when histories are long.
+/// The duration of a case's calls in the latter half of its rounds, when histories are long.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct CallTimes {
     case: Case,
@@ -128,7 +128,7 @@ impl LongestCalls {
     }
 }
 
-/// What is measured.
+/// The parameters.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Runs of each case; figures are their medians

@@ -18,7 +18,7 @@ use crate::{
     servers::Servers,
 };
 
-/// What is compared with this build.
+/// The other side of the comparison.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Compare {
     /// The other build's binary [default: this one]

@@ -1,4 +1,4 @@
-//! What HTTP costs the lanes, and how long its answers take while they work: `cargo xtask bench http`.
+//! The cost of HTTP for the lanes, and its latency while they work: `cargo xtask bench http`.
 //!
 //! The same backlog is drained twice per round, by `weir run` alone and with requests beside it. Requests are sent at a fixed
 //! rate over connections that are kept; each is timed from the moment at which it was to be sent, so that one that waits for
@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// What was asked, and how long the answers took.
+/// The requests, and how long their answers took.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Asked {
     /// Answers that were not 200.

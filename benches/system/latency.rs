@@ -171,7 +171,7 @@ impl Case {
     }
 }
 
-/// Drains the backlog, and then has a case like those to come, whose figures are thrown away.
+/// Drains the backlog, and then runs one case and discards its figures.
 fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
     eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
     let run = servers.run("warm")?;

@@ -47,7 +47,7 @@ pub struct Memory {
     /// Intents in all
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
     intents: u32,
-    /// Bytes of intents in all, in place of their number: 10GB, 500MB
+    /// Bytes of intents in all, instead of their number: 10GB, 500MB
     #[arg(long, value_parser = bytes, conflicts_with = "intents")]
     bytes: Option<u64>,
     /// Size of an intent when --bytes is given
@@ -217,7 +217,7 @@ fn committed(progress: &Progress, process: &mut Worker) -> Result<u32> {
     Ok(u32::try_from(progress.committed().unwrap_or_default())?)
 }
 
-/// Deletes what nobody will read again.
+/// Deletes records that nobody will read again.
 fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
     let client = servers.kafka.client();
     for (partition, offset) in (0..).zip(progress.offsets().context("no committed offsets")?) {

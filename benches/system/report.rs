@@ -1,4 +1,4 @@
-//! What is printed: medians of the rounds, and ratios within rounds.
+//! The printed report: medians of the rounds, and ratios within rounds.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// What a run has measured.
+/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// The rounds.

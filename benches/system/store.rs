@@ -1,7 +1,7 @@
-//! The store alone: what users of more and more sends take of Redis, and what deciding on them costs.
+//! The store alone: Redis's memory and CPU for users with more and more sends.
 //!
 //! Sends go through the worker's own store (`edge/redis`), in batches as a lane makes them, to the primaries that the
-//! rounds were drained against. All of them are let through, so that every user has as many sends as every other.
+//! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
 use std::{
     fmt,
@@ -48,7 +48,7 @@ pub const START_MS: i64 = 1_795_132_800_000;
 /// How long a batch may take in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the store takes.
+/// The store's memory and CPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreCost {
     /// Users with sends.

@@ -1,4 +1,4 @@
-//! The intents of a run: the same for the same seed, whoever caps them.
+//! The intents of a run: the same for the same seed.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use testkit::kafka::Record;
 use weir::domain::shard::UserHash;
 
-/// A segment, and what one of its users may be sent.
+/// A segment, and its users' limits.
 #[derive(Debug)]
 pub struct Segment {
     /// Its name.

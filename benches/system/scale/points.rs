@@ -95,7 +95,7 @@ impl Scale {
         }
     }
 
-    /// So many users, of whom as many as make five sends each are drawn, evenly spread over the ids.
+    /// So many users; those drawn, evenly spread over the ids, get five sends each.
     fn of_users(&self, users: u32) -> Setup {
         let intents = self.intents.min(users * SENDS).max(MIN_INTENTS);
         let active = (intents / SENDS).min(users);
