@@ -1,6 +1,6 @@
 //! The page at `/`, in a headless Chromium and over HTTP.
 //!
-//! `UPDATE=1 cargo xtask test -- --test page` takes the screenshots in docs/images anew.
+//! `UPDATE=1 cargo xtask test -- --test page` renews the screenshots in docs/images.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod browser;

@@ -42,7 +42,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     wait_ready(&worker);
     let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
-    wait_until(DEADLINE, "what is no refund is told", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.output("dead").len() == 1);
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 

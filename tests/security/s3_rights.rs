@@ -66,7 +66,7 @@ fn a_key_with_a_passphrase_lets_in_who_has_it() {
     let mut scene = STAGE.scene("passphrase", Door::Mutual("passphrase"));
     STAGE.grant("passphrase", &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka check", &scene)].concat());
     let key = STAGE.authority.client("passphrase").unwrap();
-    // The certificate was made anew with the key.
+    // The certificate was recreated with the key.
     STAGE.come_by(&mut scene, Door::Mutual("passphrase"));
     let location = key_of(&scene);
     let identity = testkit::tls::Identity { key: location.into(), ..key };

@@ -158,7 +158,7 @@ impl Stage {
         page::acl_lines(block, &names)
     }
 
-    /// Grants lines to a user, and waits until the broker goes by them.
+    /// Grants lines to a user, and waits until the broker applies them.
     pub fn grant(&self, user: &'static str, lines: &[String]) {
         self.kafka.admin().grant(user, &page::grants(lines)).unwrap();
         let mut words = lines.iter().flat_map(|line| line.split(' '));
@@ -171,7 +171,7 @@ impl Stage {
             .set("ssl.certificate.location", identity.certificate.display().to_string())
             .set("ssl.key.location", identity.key.display().to_string());
         let consumer: BaseConsumer = config.create().unwrap();
-        wait_until(DEADLINE, "the broker goes by the ACLs", || {
+        wait_until(DEADLINE, "the broker applies the ACLs", || {
             let metadata = consumer.fetch_metadata(Some(topic), DEADLINE).unwrap();
             metadata.topics()[0].error().is_none()
         });

@@ -1,4 +1,4 @@
-//! What a worker says over HTTP.
+//! A worker's HTTP answers.
 
 use std::collections::BTreeMap;
 

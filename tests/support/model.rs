@@ -104,7 +104,7 @@ impl Cap {
     }
 }
 
-/// What the model says: approved, or the denying cap with its use and the time at which it lets go.
+/// The model's verdict: approved, or the denying cap with its use and the time at which it frees.
 type Verdict<'n> = Option<(&'n str, u64, Option<i64>)>;
 
 fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict<'static> {
@@ -224,7 +224,7 @@ pub fn differences(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec
     wrong
 }
 
-/// Sends that went out though a cap was full, whatever the reason.
+/// Intents approved over a full cap, whatever the reason.
 pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<String> {
     let mut over = Vec::new();
     for user in users(sent, decisions) {
@@ -237,7 +237,7 @@ pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<St
     over
 }
 
-/// What weir says; an error where it held back for another reason than a cap.
+/// weir's decision; an error if it suppressed for another reason than a cap.
 fn told(decision: &Decision) -> Result<Verdict<'_>, &str> {
     let Some(envelope) = &decision.envelope else { return Ok(None) };
     if envelope["reason"] != "cap" {

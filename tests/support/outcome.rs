@@ -1,4 +1,4 @@
-//! What became of records that carry their case's name in a header.
+//! The outcome of records that carry their case's name in a header.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// The headers behind those that the record came with; fails when those are not in front, unchanged.
+    /// The headers after the record's own; fails if the record's own are not first and unchanged.
     #[track_caller]
     pub fn ours(&self) -> Vec<(String, String)> {
         let (theirs, ours) = self.record.headers.split_at(self.input.headers.len());
