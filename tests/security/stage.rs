@@ -24,11 +24,11 @@ pub const KAFKA_PASSWORD: &str = "MARKED-kafka-password";
 pub const REDIS_PASSWORD: &str = "MARKED-redis-password";
 pub const S3_SECRET: &str = "MARKED-s3-secret-key";
 pub const S3_KEY: &str = "WEIRWORKER";
-/// Who builds segments.
+/// The builder of segments.
 pub const S3_BUILDER: &str = "WEIRBUILDER";
 /// The SCRAM user.
 pub const USER: &str = "weir";
-/// Where in the bucket the worker may read.
+/// The worker's readable prefix in the bucket.
 pub const S3_PREFIX: &str = "weir/";
 
 /// The servers, started by the first test that asks; they end with the process.
