@@ -17,14 +17,12 @@ use rdkafka::{
 };
 use support::{DEADLINE, POLICY, Scene};
 use testkit::kafka::Record;
-use weir::{
-    cli::assemble,
-    edge::kafka::{client::KafkaOptions, source::KafkaSource},
-    worker::{
-        ports::{GroupEvent, Source, SourceError, where_committed},
-        record::Records,
-    },
+use weir::cli::assemble;
+use weir_core::{
+    ports::{GroupEvent, Source, SourceError, where_committed},
+    record::Records,
 };
+use weir_kafka::{client::KafkaOptions, source::KafkaSource};
 
 const PARTITIONS: i32 = 4;
 

@@ -6,11 +6,12 @@ mod redis_support;
 
 use redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, store};
 use testkit::{redis::RedisServer, stack::Stack};
-use weir::{
-    domain::{decide::Verdict, shard::UserHash},
-    edge::redis::RedisOptions,
-    worker::ports::{Histories, Store, StoreError},
+use weir_core::{
+    decide::Verdict,
+    ports::{Histories, Store, StoreError},
+    shard::UserHash,
 };
+use weir_redis::RedisOptions;
 
 /// How long sends are remembered here.
 const HISTORY_MS: i64 = 8 * DAY_MS;

@@ -14,6 +14,32 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    desk::Desk,
+    policy::Policy,
+    ports::{Clock as _, StoreError},
+    segment::SegmentSet,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    limits,
+    sink::KafkaSink,
+    source::KafkaSource,
+    topics::{self, TopicError},
+};
+use weir_redis::{
+    self, Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
+    RedisStore, WhenMissing,
+};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::{LaneError, LaneSettings},
+    owing::Owing,
+    refresh::{Refreshed, Source, keep_fresh},
+    refunds::Refunds,
+    status::{LaneStatus, StoreStatus},
+    supervise::LaneWork,
+};
 
 use super::{
     assemble::{self, Misconfigured, START_PATIENCE},
@@ -22,37 +48,12 @@ use super::{
 };
 use crate::{
     config::Settings,
-    domain::{policy::Policy, segment::SegmentSet},
-    edge::{
-        http::{self, InquiryPool},
-        kafka::{
-            client::KafkaOptions,
-            limits,
-            sink::KafkaSink,
-            source::KafkaSource,
-            topics::{self, TopicError},
-        },
-        policy_file::source::PolicySource,
-        redis::{
-            self, Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
-            RedisStore, WhenMissing,
-        },
-        segments::SegmentSource,
-    },
+    http::{self, InquiryPool},
+    inquiry::{Door, Inquiry},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        inquiry::{Door, Inquiry},
-        lane::{LaneError, LaneSettings},
-        owing::Owing,
-        ports::{Clock as _, StoreError},
-        refresh::{Refreshed, Source, keep_fresh},
-        refunds::Refunds,
-        status::{LaneStatus, StoreStatus},
-        supervise::LaneWork,
-        vitals::Nodes,
-    },
+    policy_source::PolicySource,
+    segments::SegmentSource,
+    vitals::Nodes,
 };
 
 /// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
@@ -142,8 +143,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let desk = Desk {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
-        segments,
-        policy,
+        segments: segments.value(),
+        policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
     };
     let refunds = refunds(
@@ -166,6 +167,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         refunds,
         stores: (0..lanes).map(|_| store()).collect(),
         desk,
+        segments,
+        policy,
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -354,7 +357,7 @@ async fn open_redis(
     when_missing: WhenMissing,
 ) -> anyhow::Result<Opened> {
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = (|| redis::open(options, stats, when_missing, birth.clone()))
+    let opened = (|| weir_redis::open(options, stats, when_missing, birth.clone()))
         .retry(patience())
         .when(|error| matches!(error, StoreError::Temporary(_)))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))

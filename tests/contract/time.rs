@@ -1,7 +1,8 @@
 //! Section 4, calendar windows, and section 3, what is held back before a cap is asked.
 
 use serde_json::{Value, json};
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     run::{DAY_MS, Earlier, HOUR_MS, RUN, Records},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir::edge::redis::RetryCause;
+use weir_redis::RetryCause;
 
 /// What a run, or many, came to.
 #[derive(Debug, Default, Clone)]
