@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 
 use clap::{Parser, Subcommand};
 use weir::cli;
+// Linked for the functions that the build script puts before librdkafka's decoders.
+use weir_inflate as _;
 use weir_kafka::native;
 
 /// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out

@@ -17,7 +17,7 @@ use weir_core::{
     intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
     ports::{Clock as _, StoreError},
 };
-use weir_redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     refresh::Source,

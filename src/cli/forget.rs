@@ -9,7 +9,7 @@ use weir_core::{
     ports::{Clock as _, Histories as _},
     shard::UserHash,
 };
-use weir_redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
 use weir_worker::clock::SystemClock;
 
 use super::{assemble, output::OutputForm, segments::InvalidInput};

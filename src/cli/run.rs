@@ -28,8 +28,8 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    self, Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
-    RedisStore, WhenMissing,
+    Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
+    WhenMissing,
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
@@ -97,17 +97,15 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// Reads and connects everything; changes nothing but what the settings allow to be made.
 async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
-    let stop = CancellationToken::new();
-    let metrics = Arc::new(Metrics::default());
+    let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
 
     let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy_object, bounds).map_err(|error| Misconfigured(error.to_string()))?;
-    let policy: Arc<Refreshed<Policy>> = fresh(policy, settings.policy.refresh, &stop).await?;
+    let policy = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let segments: Arc<Refreshed<SegmentSet>> =
-        fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
+    let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
     warn_of_names(&policy.current(), &segments.current());
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
@@ -127,7 +125,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
-    let redis_status = StoreStatus::default();
+    let (redis_status, nodes) = (StoreStatus::default(), Nodes::default());
     let pool = inquiry_pool(&redis_options, &stats, &opened, settings.http.concurrency);
     // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
     let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
@@ -137,7 +135,6 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         Arc::clone(&pool),
         stop.clone(),
     ));
-    let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
     let desk = Desk {

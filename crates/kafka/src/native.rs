@@ -8,8 +8,6 @@ pub mod allocator;
 pub mod answers;
 pub mod inflate;
 mod produce;
-#[cfg(target_os = "linux")]
-mod wrapped;
 
 use std::{
     ffi::{CStr, CString, c_int, c_void},

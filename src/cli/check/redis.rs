@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::ports::{Clock as _, StoreError, in_short};
-use weir_redis::{self, Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
+use weir_redis::{Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 use weir_worker::clock::SystemClock;
 
 use super::{

@@ -1,4 +1,4 @@
-//! What a record batch may inflate to. `wrapped.rs` keeps to it.
+//! What a record batch may inflate to. The crate in crates/kafka/inflate, which the binary alone links, keeps to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,14 +5,17 @@
 //! memory. The linker leads its calls of the two decoders' public functions here (`--wrap`, build.rs), which count what comes out
 //! and refuse beyond the bound; librdkafka then reports the batch as one that cannot be decompressed.
 //!
-//! Every program that links this crate is linked so: its own tests by its build script, and the package weir by the same one.
+//! A part of the Kafka edge that the binary `weir` alone links: other programs (tests, benches) are linked without `--wrap`, so
+//! the functions that these call are missing there.
+
+#![cfg(target_os = "linux")]
 
 use std::{
     cell::Cell,
     ffi::{c_int, c_uint, c_ulong, c_void},
 };
 
-use super::inflate::is_beyond;
+use weir_kafka::native::inflate::is_beyond;
 
 /// The begin of zlib's `z_stream`, up to what has come out of it so far.
 #[repr(C)]

@@ -1,15 +1,14 @@
-//! Leads librdkafka's calls of its decoders to src/native/wrapped.rs, which bounds what they inflate. Each package that links
-//! weir-kafka into a program has this build script.
+//! Leads librdkafka's calls of its decoders to crates/kafka/inflate, which bounds what they inflate.
 
 /// Public functions of zlib and lz4: their signatures are stable. `tests/large.rs` fails where one is not wrapped.
 const WRAPPED: [&str; 3] = ["inflate", "LZ4F_createDecompressionContext", "LZ4F_decompress"];
 
 fn main() {
-    println!("cargo:rerun-if-env-changed=CARGO_CFG_TARGET_OS");
+    println!("cargo:rerun-if-changed=build.rs");
     // Linkers elsewhere do not know `--wrap`; there the bound is missing.
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
         for function in WRAPPED {
-            println!("cargo:rustc-link-arg=-Wl,--wrap={function}");
+            println!("cargo:rustc-link-arg-bins=-Wl,--wrap={function}");
         }
     }
 }
