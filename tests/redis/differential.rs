@@ -20,19 +20,18 @@ use proptest::{
 };
 use serde::{Deserialize, Serialize};
 use testkit::{stack::Stack, unique};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask, CapQuery},
-        class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-        decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
-        history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
-        shard::{IdHash, Layout, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    edge::{embedded::EmbeddedStore, redis::RedisStore},
-    worker::ports::Store,
+use weir_core::{
+    admit::{AdmitBatch, Ask, CapQuery},
+    class::{Campaign, ClassNames, Filter, KindNames, KindTable},
+    decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
+    embedded::EmbeddedStore,
+    history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
+    ports::Store,
+    shard::{IdHash, Layout, OriginMark, UserHash},
+    time::Time,
+    window::Window,
 };
+use weir_redis::RedisStore;
 
 /// A bound that histories reach: the lowest that `redis.max_entries` may be.
 const FEW_ENTRIES: u32 = 200;
@@ -466,7 +465,7 @@ fn a_case() -> impl Strategy<Value = Case> {
     prop_oneof![
         2 => any.prop_flat_map(|sets| a_case_of(sets, 50, (4, MAX_ENTRIES))),
         3 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (4, MAX_ENTRIES))),
-        // Many users, of whom some do not come for long.
+        // Many users; some do not return for long.
         1 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (24, MAX_ENTRIES))),
         1 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
     ]

@@ -6,19 +6,17 @@ use crate::redis_support::{
     DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, store,
 };
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask},
-        class::ClassNames,
-        decide::{Record, Verdict},
-        history::MAX_ENTRIES,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    edge::redis::{
-        Birth, RedisStore,
-        rebuild::{Scope, Send, begin},
-    },
-    worker::ports::{Histories, StoreError},
+use weir_core::{
+    admit::{AdmitBatch, Ask},
+    class::ClassNames,
+    decide::{Record, Verdict},
+    history::MAX_ENTRIES,
+    ports::{Histories, StoreError},
+    shard::{IdHash, OriginMark, UserHash},
+};
+use weir_redis::{
+    Birth, RedisStore,
+    rebuild::{Scope, Send, begin},
 };
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
@@ -96,7 +94,7 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
     };
     let sends: Vec<Send<'_>> = (0..500).map(send).collect();
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 500);
-    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "those that were dropped stay so");
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "dropped entries stay dropped");
     rebuild.finish().await.unwrap();
     let history = store.history_of(UserHash::of("hot")).await.unwrap();
     assert_eq!(

@@ -6,15 +6,13 @@ use crate::redis_support::{
     DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
-use weir::{
-    domain::{
-        admit::{Ask, CapQuery},
-        class::{Campaign, ClassNames, Filter, Kind},
-        decide::{Answer, Verdict},
-    },
-    edge::redis::{RedisStore, WhenMissing, open},
-    worker::ports::{Store as _, StoreError},
+use weir_core::{
+    admit::{Ask, CapQuery},
+    class::{Campaign, ClassNames, Filter, Kind},
+    decide::{Answer, Verdict},
+    ports::{Store as _, StoreError},
 };
+use weir_redis::{RedisStore, WhenMissing, open};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {
@@ -127,7 +125,7 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
         &Arc::new(options.clone()),
         &Arc::default(),
         WhenMissing::Refuse,
-        weir::edge::redis::Birth { epoch: "x".to_owned(), now: at(0) },
+        weir_redis::Birth { epoch: "x".to_owned(), now: at(0) },
     )
     .await;
     assert!(again.is_ok(), "a worker may start meanwhile");
@@ -184,7 +182,7 @@ async fn a_kind_without_a_name_counts_against_every_filter() {
     let mut store = fresh_store(&own(&server)).await;
     admit_all(&mut store, &batch(at(0), &[], vec![on("push", 1)])).await;
     let [kinds, names] = [store.keyspace().kinds_key(), store.keyspace().kind_names_key()];
-    // The name is lost, as for a number that no approved record tells of.
+    // The name is lost, like that of a number on no approved record.
     server.query::<()>(&["HDEL", kinds, "[\"push\",null]"]).unwrap();
     server.query::<()>(&["HDEL", names, "1"]).unwrap();
     for next in ["257", "1"] {

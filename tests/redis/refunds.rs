@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
 use testkit::{stack::Stack, unique};
-use weir::{
-    domain::{
-        class::ClassNames,
-        decide::Verdict,
-        refund::{
-            Refund,
-            RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
-        },
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
+use weir_core::{
+    class::ClassNames,
+    decide::Verdict,
+    ports::{StoreError, TakeBack},
+    refund::{
+        Refund,
+        RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
     },
-    edge::redis::{
-        Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-        rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
-    },
-    worker::{ports::StoreError, refunds::TakeBack},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+};
+use weir_redis::{
+    Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
 };
 
 const CAP_MS: i64 = DAY_MS;
@@ -78,7 +76,7 @@ async fn a_refund_takes_one_send_back_and_never_a_later_one() {
         assert_eq!(take(&mut refunds, &all).await, [Early, TakenBack, Unknown, Unknown]);
         // It no longer counts, and its id may be sent again.
         assert_eq!(verdict(&options, &opened, "u", 1, 2000).await, Verdict::Allowed);
-        // What is read again takes nothing; neither does a late copy of the refund, which is older than the send.
+        // A refund read again has no effect; neither has a late copy of it, which is older than the send.
         assert_eq!(take(&mut refunds, &all).await, [Repeated; 4]);
         assert_eq!(take(&mut refunds, &[refund("u", 1, Some(at(1500)), 8)]).await, [Early]);
         assert!(matches!(verdict(&options, &opened, "u", 2, 2001).await, Verdict::Denied { .. }));

@@ -14,14 +14,12 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer},
 };
 use testkit::kafka::Record;
-use weir::{
-    cli::assemble,
-    edge::kafka::{client::KafkaOptions, source::KafkaSource},
-    worker::{
-        ports::{GroupEvent, Source, SourceError, where_committed},
-        record::Records,
-    },
+use weir::cli::assemble;
+use weir_core::{
+    ports::{GroupEvent, Source, SourceError, where_committed},
+    record::Records,
 };
+use weir_kafka::{client::KafkaOptions, source::KafkaSource};
 
 const PARTITIONS: i32 = 4;
 
@@ -65,8 +63,8 @@ fn commit_beginnings(scene: &Scene) {
     somebody.commit(&offsets, CommitMode::Sync).unwrap();
 }
 
-/// A member is given partitions and does not answer yet. The topic grows: its client joins anew at once, without taking the
-/// partitions back, and is given some of them again.
+/// A member gets partitions and does not answer yet. The topic grows: its client rejoins at once, without a revocation, and
+/// gets some of the partitions again.
 #[test]
 fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     let scene = Scene::new("late", PARTITIONS, POLICY);

@@ -6,18 +6,16 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir::{
+use weir_core::{
+    class::{Campaign, KindTable},
+    decide::{Cap, Record, Send, Verdict, decide},
+    decode::decode,
     document::Format,
-    domain::{
-        class::{Campaign, KindTable},
-        decide::{Cap, Record, Send, Verdict, decide},
-        decode::decode,
-        fields::FieldMap,
-        policy::{Gate, IntentFacts, Policy, PolicyEval},
-        shard::{IdHash, OriginMark},
-        time::Time,
-    },
-    edge::policy_file::parse_policy,
+    fields::FieldMap,
+    policy::{Gate, IntentFacts, Policy, PolicyEval},
+    policy_file::parse_policy,
+    shard::{IdHash, OriginMark},
+    time::Time,
 };
 
 use super::runs::{Folder, HOUR_MS, MONDAY_MS};
@@ -72,10 +70,10 @@ fn intents(seed: u64, count: u32) -> Vec<Value> {
     times.into_iter().enumerate().map(intent).collect()
 }
 
-/// What became of an intent: the reason, and the cap.
+/// The decision on an intent: the reason, and the cap.
 type Became = (Option<&'static str>, Option<String>);
 
-/// One intent after the other: the policy anew at each one's time, and the reference decision.
+/// One intent after the other: the policy at its time, and the reference decision.
 fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
     let (mut histories, mut campaigns) = (HashMap::new(), HashMap::new());
     let mut kinds = KindTable::default();
@@ -95,9 +93,9 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
         let cap_set = match eval.gate(&facts) {
             Gate::Suppress { reason, .. } => {
                 let reason = match reason {
-                    weir::domain::policy::GateReason::Expired => "expired",
-                    weir::domain::policy::GateReason::TooEarly => "too_early",
-                    weir::domain::policy::GateReason::QuietHours => "quiet_hours",
+                    weir_core::policy::GateReason::Expired => "expired",
+                    weir_core::policy::GateReason::TooEarly => "too_early",
+                    weir_core::policy::GateReason::QuietHours => "quiet_hours",
                 };
                 became.push((Some(reason), None));
                 continue;
