@@ -9,6 +9,7 @@ use redis::Value;
 
 use super::{
     address::NodeAddr,
+    backoff::Tries,
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     names::Names,
@@ -52,8 +53,8 @@ pub(super) struct Pass<'a> {
     moving: BTreeSet<u16>,
     /// Where keys of moving slots have gone.
     detours: BTreeMap<(u16, u32), NodeAddr>,
-    /// Shards to be left alone until the next wait is over.
-    resting: BTreeSet<u16>,
+    /// The tries of each shard.
+    tries: Tries<u16>,
     /// Shards without their history, and what was found.
     lost: BTreeMap<u16, String>,
     answered: BTreeSet<u16>,
@@ -88,6 +89,7 @@ impl<'a> Pass<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
+        tries: Tries<u16>,
         now: Duration,
     ) -> Self {
         let layout = keyspace.meta().layout;
@@ -103,7 +105,7 @@ impl<'a> Pass<'a> {
             pending,
             moving: BTreeSet::new(),
             detours: BTreeMap::new(),
-            resting: BTreeSet::new(),
+            tries,
             lost: BTreeMap::new(),
             answered: BTreeSet::new(),
             reloads: 0,
@@ -137,7 +139,6 @@ impl<'a> Pass<'a> {
 
     /// Rounds, until nothing is open or what is open is not to be had now.
     pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
-        let mut backoff = cluster.backoff();
         let (mut learnt, began) = (false, cluster.options().network.passed());
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
         while !self.pending.is_empty() {
@@ -147,14 +148,8 @@ impl<'a> Pass<'a> {
             self.check_moving(cluster).await;
             let calls = self.calls();
             let requests = calls.iter().map(|call| self.routed(call, &sets, cluster)).collect();
-            let mut pace = None;
             for (call, reply) in calls.iter().zip(cluster.round(requests).await) {
-                if let Some((shard, wanted)) = self.take(call, reply, cluster) {
-                    pace = pace.max(Some(wanted));
-                    if wanted == Pace::AfterWait {
-                        self.resting.insert(shard);
-                    }
-                }
+                self.take(call, reply, cluster);
             }
             let open = self.pending.len();
             self.pending.retain(|send| self.answers[send.ask].is_none());
@@ -179,18 +174,11 @@ impl<'a> Pass<'a> {
                     _ => CapSets::new(&self.batch.cap_sets, &names.kinds().clone().with_all_numbers()),
                 };
             }
-            let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
             if self.pending.is_empty() || self.slow {
                 break;
             }
-            let pace = if all_rest { Some(Pace::AfterWait) } else { pace.map(|_| Pace::AtOnce) };
-            if let Some(pace) = pace {
-                if !backoff.again(pace).await {
-                    break;
-                }
-                if pace == Pace::AfterWait {
-                    self.resting.clear();
-                }
+            if !self.tries.again(self.pending.iter().map(|send| &send.place.shard)).await {
+                break;
             }
         }
     }
@@ -205,7 +193,7 @@ impl<'a> Pass<'a> {
     /// In a slot that is moving, epoch and histories may be on different nodes for a while: the epoch is read
     /// by itself there, right before each round.
     async fn check_moving(&mut self, cluster: &mut Cluster) {
-        let active = |shard: &&u16| !self.resting.contains(*shard);
+        let active = |shard: &&u16| !self.tries.rests(shard);
         let shards: Vec<u16> = self.moving.iter().filter(active).copied().collect();
         let epochs = ask_epochs(cluster, self.keyspace, shards.iter().copied()).await;
         for (shard, epoch) in shards.into_iter().zip(epochs) {
@@ -214,7 +202,7 @@ impl<'a> Pass<'a> {
                 Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
                 Err(trouble) => {
                     self.last = Some(trouble.to_string());
-                    self.resting.insert(shard);
+                    self.tries.failed(shard, Pace::AfterWait);
                 }
             }
         }
@@ -231,8 +219,8 @@ impl<'a> Pass<'a> {
     }
 
     fn calls(&self) -> Vec<Call> {
-        let active = |send: &&Planned| !self.resting.contains(&send.place.shard);
-        let sends = if self.resting.is_empty() {
+        let active = |send: &&Planned| !self.tries.rests(&send.place.shard);
+        let sends = if self.tries.none_rests() {
             plan::calls(&self.pending, self.size)
         } else {
             plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>(), self.size)
@@ -278,12 +266,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Takes the reply to one call. Gives the shard and when to ask again, where it met trouble.
-    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) -> Option<(u16, Pace)> {
+    /// Takes the reply to one call.
+    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
         let trouble = match reply {
             Ok(value) => match self.read(call, &value, cluster) {
-                Some(()) => return None,
+                Some(()) => return,
                 None => Trouble::torn(&cluster.options().nodes[0], "another length or code"),
             },
             Err(trouble) => trouble,
@@ -295,7 +283,7 @@ impl<'a> Pass<'a> {
             (Trouble::Refused { .. }, _) => self.give_up(|place| place.shard == shard, trouble.to_string()),
             (Trouble::Ask { .. } | Trouble::Apart { .. }, CallKind::Whole) => {
                 self.moving.insert(shard);
-                return Some((shard, Pace::AtOnce));
+                return self.tries.failed(shard, Pace::AtOnce);
             }
             (Trouble::Ask { to, .. }, CallKind::OneKey) => {
                 self.detours.insert((shard, bucket), to.clone());
@@ -306,7 +294,10 @@ impl<'a> Pass<'a> {
             }
             (Trouble::NoScript { .. }, _) => {}
         }
-        (trouble.pace() != Pace::Never).then(|| (shard, trouble.pace()))
+        match trouble.pace() {
+            Pace::Never => {}
+            pace => self.tries.failed(shard, pace),
+        }
     }
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use self::guarded::{Command, Lock, first_found, found, guarded};
+use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
 pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,

@@ -124,7 +124,7 @@ pub(super) async fn take(
             calls.entry(shard).or_default().push_back((request, piece.iter().map(|(_, at)| *at).collect()));
         }
     }
-    sequence::run(cluster, keyspace, &mut calls, |places, value| {
+    sequence::run_shards(cluster, keyspace, calls, |places, value| {
         let Value::BulkString(bytes) = value else { return false };
         let read: Option<Vec<RefundOutcome>> = bytes.iter().map(|code| outcome(*code)).collect();
         let Some(read) = read.filter(|read| read.len() == places.len()) else { return false };

@@ -98,7 +98,7 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
         let now = cluster.options().network.passed();
-        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
+        let mut pass = Pass::new(batch, answers, keyspace, call_size, cluster.tries(), now);
         pass.name(cluster, names).await;
         pass.run(cluster, names).await;
         lost.retain(|shard| !pass.was_answered(*shard));

@@ -8,15 +8,15 @@ use std::{
 use redis::cmd;
 
 use super::{
-    Beginning, Command, Lock, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
-    names::tables_are_whole,
+    Beginning, Command, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    names::{empty_tables, meta_fields, tables_are_whole},
+    under_lock,
 };
 use crate::{
-    domain::{shard::Layout, time::Time},
+    domain::time::Time,
     edge::redis::{
         cluster::Cluster,
         keyspace::{Keyspace, Meta, State},
-        names::Table,
         node::Request,
         open::{Birth, compare, epochs, foreign, get, read_meta, startup},
         options::RedisOptions,
@@ -42,17 +42,8 @@ pub async fn begin(
     run: String,
     birth: Birth,
 ) -> Result<Rebuild, RebuildError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta::born(layout, options.history_ms, birth);
-    let ours = Keyspace::new(&options.prefix, ours);
-    let lock = Lock { keyspace: &ours, run: &run };
-    lock.take(&mut cluster).await?;
-    let begun = locked(cluster, (options, stats), scope, &run, ours.clone()).await;
-    if begun.is_err() {
-        lock.release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats))).await;
-    }
-    begun
+    under_lock((options, stats), &run, birth, |cluster, ours| locked(cluster, (options, stats), scope, &run, ours))
+        .await
 }
 
 /// The begin, under the lock.
@@ -243,15 +234,9 @@ impl Rebuild {
     /// The tables first, the meta key last: whoever finds it finds all.
     async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let mut commands = Vec::new();
-        for table in Table::ALL {
-            let [table, backwards] = table.keys(&keyspace).map(str::to_owned);
-            commands.push(Command::delete([table.clone(), backwards]));
-            commands.push(Command::set_fields(table, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
-        }
-        let meta = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let mut commands: Vec<Command> = empty_tables(&keyspace, keyspace.epoch()).collect();
         commands.push(Command::delete([keyspace.meta_key().to_owned()]));
-        commands.push(Command::set_fields(keyspace.meta_key().to_owned(), meta));
+        commands.push(meta_fields(&keyspace));
         self.write(commands).await
     }
 }

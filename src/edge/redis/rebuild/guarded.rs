@@ -1,15 +1,20 @@
 //! What a rebuild run writes outside histories: only where it still owns what it writes to (`lua/guarded.lua`).
 
+use std::sync::Arc;
+
 use redis::{Value, cmd};
 
 use super::{LOCK_MS, RebuildError};
 use crate::{
+    domain::shard::Layout,
     edge::redis::{
         cluster::Cluster,
-        keyspace::Keyspace,
+        keyspace::{Keyspace, Meta},
         node::Request,
-        open::{get, startup},
+        open::{Birth, get, startup},
+        options::RedisOptions,
         script::Script,
+        stats::RedisStats,
     },
     worker::ports::StoreError,
 };
@@ -68,6 +73,26 @@ pub(super) fn first_found(reply: Value) -> String {
 pub(super) struct Lock<'l> {
     pub(super) keyspace: &'l Keyspace,
     pub(super) run: &'l str,
+}
+
+/// Begins a run under the lock; `begin` gets the keyspace that these options would create. An error gives the lock back.
+pub(super) async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
+    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
+    run: &str,
+    birth: Birth,
+    begin: impl FnOnce(Cluster, Keyspace) -> F,
+) -> Result<T, RebuildError> {
+    let connect = || Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Keyspace::new(&options.prefix, Meta::born(layout, options.history_ms, birth));
+    let mut cluster = connect();
+    let lock = Lock { keyspace: &ours, run };
+    lock.take(&mut cluster).await?;
+    let begun = begin(cluster, ours.clone()).await;
+    if begun.is_err() {
+        lock.release(&mut connect()).await;
+    }
+    begun
 }
 
 impl Lock<'_> {

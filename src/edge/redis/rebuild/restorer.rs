@@ -139,7 +139,7 @@ pub(in crate::edge::redis) async fn put_in(
         calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
     }
     let mut added = 0;
-    let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
+    let ended = sequence::run_shards(cluster, keyspace, calls, |(), value| {
         let Value::Int(count) = value else { return false };
         added += u64::try_from(*count).unwrap_or_default();
         true
