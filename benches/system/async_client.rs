@@ -1,6 +1,6 @@
-//! The unpipelined way: redis-rs's async client, one EVALSHA a user as in [`crate::zset`], 64 of them in flight.
+//! The unpipelined way: redis-rs's async client, one EVALSHA per user as in [`crate::zset`], 64 of them in flight.
 //!
-//! One multiplexed connection a node, as the crate's own cluster client keeps, and the slot looked up here; that client
+//! One multiplexed connection per node, as the crate's own cluster client keeps, and the slot looked up here; that client
 //! would bring a feature of the crate into the product's build.
 
 use std::{ops::RangeInclusive, time::Duration};
@@ -8,10 +8,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use anyhow::{Context, Result, anyhow};
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use tokio::task::JoinSet;
-use weir::{
-    config::RedisSettings,
-    worker::record::{Destination, Records},
-};
+use weir::config::RedisSettings;
+use weir_core::record::{Destination, Records};
 
 use crate::zset::{Intent, call, load, slot_of, slots};
 

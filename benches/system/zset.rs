@@ -1,19 +1,17 @@
-//! The published way: a sorted set a user, one EVALSHA a user, pipelined by 200 (`benches/zset_baseline.lua`).
+//! The published way: a sorted set per user, one EVALSHA per user, pipelined by 200 (`benches/zset_baseline.lua`).
 
 use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, Connection, Pipeline};
 use serde::Deserialize;
-use weir::{
-    config::RedisSettings,
-    domain::shard::SLOTS,
-    worker::{
-        clock::SystemClock,
-        ports::Clock,
-        record::{Destination, Records},
-    },
+use weir::config::RedisSettings;
+use weir_core::{
+    ports::Clock,
+    record::{Destination, Records},
+    shard::SLOTS,
 };
+use weir_worker::clock::SystemClock;
 
 use crate::workload::segment_of;
 
@@ -22,7 +20,7 @@ const SCRIPT: &str = include_str!("../zset_baseline.lua");
 const PIPELINE: usize = 200;
 const DAY_MS: u32 = 86_400_000;
 
-/// What has to be known of an intent.
+/// The fields of an intent that the script needs.
 #[derive(Debug, Deserialize)]
 pub struct Intent<'i> {
     id: &'i str,
@@ -78,12 +76,12 @@ pub struct SortedSets {
     sha: String,
 }
 
-/// A primary, and the calls that wait to be sent to it.
+/// A primary, and its pending calls.
 struct Node {
     connection: Connection,
     slots: Vec<RangeInclusive<u16>>,
     waiting: Pipeline,
-    /// The places in the batch of the intents that wait.
+    /// The places in the batch of the pending intents.
     places: Vec<usize>,
 }
 
@@ -97,7 +95,7 @@ impl SortedSets {
         Ok(Self { nodes, sha })
     }
 
-    /// Caps a batch in its order; says where each intent goes.
+    /// Caps a batch in its order; returns each intent's destination.
     pub fn decide(&mut self, records: &impl Records) -> Result<Vec<Destination>> {
         let mut ways = vec![Destination::Suppressed; records.len()];
         for place in 0..records.len() {
@@ -126,7 +124,7 @@ impl Node {
         Ok(Self { connection, slots, waiting: Pipeline::new(), places: Vec::new() })
     }
 
-    /// Sends what waits, and notes what was let through.
+    /// Sends the pending calls, and notes the approved intents.
     fn send(&mut self, ways: &mut [Destination]) -> Result<()> {
         if self.places.is_empty() {
             return Ok(());

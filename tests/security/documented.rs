@@ -1,4 +1,4 @@
-//! The command lines of the page, as they stand there, given to Kafka's own tool and to a Redis.
+//! The command lines of the page, run unchanged by Kafka's own tool and a Redis.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -61,7 +61,7 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
     let mut options = redis_support::options(&[server.url()]);
     options.prefix = "weir".to_owned();
     options.username = Some("weir".to_owned());
-    options.password = Some(weir::edge::redis::Password("password".to_owned()));
+    options.password = Some(weir_redis::Password("password".to_owned()));
     let opened = redis_support::opened(&options).await.unwrap();
     let one = redis_support::batch(
         redis_support::at(0),
@@ -71,7 +71,7 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
     let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
     result.unwrap();
     assert!(answers[0].is_some());
-    // And nothing beyond: the password of the default user is not theirs, nor are other keys.
+    // And nothing more: neither the default user's password nor other keys.
     let users = server.cli(&["acl", "list"]).unwrap();
     assert!(users.contains("user weir on") && users.contains("user weir-explain on"), "{users}");
 }

@@ -1,13 +1,12 @@
-//! Refunds: some of what was approved comes back, and each process reads the topic with weir's own reader.
+//! Refunds: some approved intents are refunded, and each process reads the topic with weir's own reader.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use weir::{
-    metrics::Metrics,
-    worker::{lane::LaneError, record::Destination, refunds::Refunds},
-};
+use weir::metrics::Metrics;
+use weir_core::record::Destination;
+use weir_worker::{lane::LaneError, refunds::Refunds};
 
 use super::{
     process::Process,
@@ -23,7 +22,7 @@ pub const PARTITIONS: u64 = 2;
 /// When the send of an id to a user was first refunded.
 pub type Refunded = BTreeMap<(String, String), Duration>;
 
-/// Refunds some of what becomes visible, for as long as intents come.
+/// Refunds some of the visible approvals, for as long as intents arrive.
 pub async fn refund(world: Rc<World>) {
     let env = world.env.clone();
     let mut next = 0;

@@ -11,13 +11,12 @@ use std::{
     time::Duration,
 };
 
-use weir::{
-    domain::{
-        clocks::{Append, MAX_SKEW_MS, WrongClock},
-        time::Time,
-    },
-    worker::{clock::ComparedClock, ports::Clock},
+use weir_core::{
+    clocks::{Append, MAX_SKEW_MS, WrongClock},
+    ports::Clock,
+    time::Time,
 };
+use weir_worker::clock::ComparedClock;
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;
@@ -122,7 +121,7 @@ impl Clock for MachineClock {
 pub struct WorkerClock {
     pub machine: MachineClock,
     pub compared: ComparedClock<MachineClock>,
-    /// The planted bug of the clock at the start of an outage: it stands still from then on.
+    /// The planted bug of the clock at the start of an outage: the time at which it stopped.
     pub held: Arc<Mutex<Option<Time>>>,
 }
 

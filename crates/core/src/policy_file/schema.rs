@@ -1,0 +1,193 @@
+//! The JSON Schema of a policy, from types that have the shape of the file. Editors complete and check by it;
+//! weir itself goes by `check`, which says more. A test keeps the two to the same keys and verdicts.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, schema_for};
+
+/// The schema as it is checked in at `schemas/policy.schema.json`.
+#[must_use]
+pub fn schema_text() -> String {
+    let schema = schema_for!(PolicyFile);
+    format!("{:#}\n", schema.as_value())
+}
+
+/// A policy: each segment's caps, bypasses, and quiet hours.
+#[derive(JsonSchema)]
+#[schemars(title = "weir policy", deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct PolicyFile {
+    /// This schema, for editors.
+    #[schemars(rename = "$schema")]
+    schema: Option<String>,
+    /// The policy's version; every decision names it.
+    #[schemars(length(min = 1, max = 256))]
+    version: String,
+    /// IANA time zone for intents that name none, for calendar windows and quiet hours. Default: UTC.
+    timezone: Option<String>,
+    /// Each segment's caps, by the segment's name.
+    #[schemars(default)]
+    segments: BTreeMap<String, Segment>,
+    /// Users in no segment, or in one that is not named here.
+    default: Segment,
+    /// Intents that are never capped; the first matching rule decides whether they count.
+    #[schemars(default)]
+    bypass: Vec<BypassRule>,
+    /// Actions for intents whose history is unavailable for longer than redis.unavailable_after. The first matching rule
+    /// decides; intents without one wait.
+    #[schemars(default)]
+    on_unavailable: Vec<UnavailableRule>,
+    /// Hours without messages, by the user's clock.
+    quiet_hours: Option<QuietHours>,
+    /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
+    max_age: Option<Duration>,
+    /// true: decide and report, but approve every intent. Default: false.
+    #[schemars(default)]
+    shadow: bool,
+}
+
+/// One segment.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Segment {
+    caps: Caps,
+}
+
+/// The caps, which must all allow an intent; or "unlimited": nothing is counted against its users.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Caps {
+    Limited(#[schemars(length(min = 1, max = 255))] Vec<Cap>),
+    Unlimited(Unlimited),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Unlimited {
+    Unlimited,
+}
+
+/// One cap.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("oneOf" = [{"required": ["window"]}, {"required": ["per"]}]))]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Cap {
+    /// Its name, unique in the segment; decisions name the cap that denied.
+    #[schemars(length(min = 1, max = 256))]
+    name: String,
+    /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
+    limit: u32,
+    /// Sliding window: "24h". Not longer than redis.history.
+    window: Option<Duration>,
+    /// Calendar window in the user's time zone; weeks begin on Monday.
+    per: Option<Period>,
+    /// The cap applies only to intents of these channels, and only these count.
+    channel: Option<Names>,
+    /// The cap applies only to intents of these categories, and only these count.
+    category: Option<Names>,
+    /// "campaign": only approved intents of the same campaign count.
+    each: Option<Each>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Period {
+    Day,
+    Week,
+    Month,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Each {
+    Campaign,
+}
+
+/// A length of time above 0: "24h", "7d", "90m", "1h 30m".
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Duration(#[schemars(regex(pattern = r"^[0-9]+ ?[A-Za-z]+( ?[0-9]+ ?[A-Za-z]+)*$"))] String);
+
+/// A name or a list of names.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Names {
+    One(#[schemars(length(min = 1, max = 256))] String),
+    Several(#[schemars(length(min = 1))] Vec<String>),
+}
+
+/// Intents that are never capped. At least one of channel, category and campaign; an intent must fit all that are given.
+#[derive(JsonSchema)]
+#[schemars(
+    deny_unknown_fields,
+    extend("anyOf" = [{"required": ["channel"]}, {"required": ["category"]}, {"required": ["campaign"]}])
+)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct BypassRule {
+    /// The channels.
+    channel: Option<Names>,
+    /// The categories.
+    category: Option<Names>,
+    /// The campaigns.
+    campaign: Option<Names>,
+    /// true (default): recorded, and counts against later intents. false: not recorded, no duplicate check.
+    counts: Option<bool>,
+}
+
+/// The action for intents whose history is unavailable. An intent must fit all that is given; without channel and category, every intent does.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct UnavailableRule {
+    /// The channels.
+    channel: Option<Names>,
+    /// The categories.
+    category: Option<Names>,
+    /// wait: until the shard is available; intents of other shards continue. approve: approved without evaluating a cap, and
+    /// recorded once the shard is available. suppress: suppressed as unavailable.
+    action: UnavailableAction,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum UnavailableAction {
+    Wait,
+    Approve,
+    Suppress,
+}
+
+/// From one time of day until before another, over midnight if the second is earlier.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct QuietHours {
+    /// Their begin: "22:00".
+    from: TimeOfDay,
+    /// Their end: "08:00".
+    to: TimeOfDay,
+    /// The action for intents in quiet hours.
+    action: QuietAction,
+    /// Only for intents of these channels.
+    channel: Option<Names>,
+    /// Only for intents of these categories. A bypass does not exempt from quiet hours; this does.
+    category: Option<Names>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct TimeOfDay(#[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))] String);
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum QuietAction {
+    Suppress,
+}

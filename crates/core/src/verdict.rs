@@ -1,0 +1,181 @@
+//! What became of an intent, as the outside is told.
+
+use serde::Serialize;
+
+use super::{origin::Origin, time::Time};
+
+/// Why an intent is suppressed.
+///
+/// Later versions add `budget`, `pressure` and `capacity`: ignore unknown reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppressReason {
+    /// A cap of the user's segment denies it.
+    Cap,
+    /// This id was approved for this user before.
+    Duplicate,
+    /// It is past `expires_at`, or older than the policy's `max_age`.
+    Expired,
+    /// `not_before` is in the future, and there is no topic to defer it to.
+    TooEarly,
+    /// It is in quiet hours in the user's time zone.
+    QuietHours,
+    /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
+    Unavailable,
+}
+
+impl SuppressReason {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Cap, Self::Duplicate, Self::Expired, Self::TooEarly, Self::QuietHours, Self::Unavailable];
+
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cap => "cap",
+            Self::Duplicate => "duplicate",
+            Self::Expired => "expired",
+            Self::TooEarly => "too_early",
+            Self::QuietHours => "quiet_hours",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// What a cap looks back over, as a policy writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CapSpan<'a> {
+    /// A sliding window's length, such as `24h`.
+    Window(&'a str),
+    /// A calendar period: `day`, `week` or `month`.
+    Per(&'a str),
+}
+
+/// The cap that denied; if several did, the one that frees last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct DenyingCap<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// The largest sum of costs in its window.
+    pub limit: u32,
+    /// What it looks back over.
+    #[serde(flatten)]
+    pub span: CapSpan<'a>,
+    /// The sum of costs in the window already.
+    pub used: u32,
+}
+
+/// Why one intent is not sent, with what belongs to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause<'a> {
+    /// This cap denies it.
+    Cap(DenyingCap<'a>),
+    /// See [`SuppressReason::Duplicate`].
+    Duplicate,
+    /// See [`SuppressReason::Expired`].
+    Expired,
+    /// See [`SuppressReason::TooEarly`].
+    TooEarly,
+    /// See [`SuppressReason::QuietHours`].
+    QuietHours,
+    /// See [`SuppressReason::Unavailable`].
+    Unavailable,
+}
+
+/// That an intent is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Suppressed<'a> {
+    /// Why.
+    pub cause: Cause<'a>,
+    /// The first moment at which this cause would let the same intent through; `None` where there is none.
+    pub eligible_at: Option<Time>,
+}
+
+impl Suppressed<'_> {
+    /// Why, in one word.
+    #[must_use]
+    pub const fn reason(&self) -> SuppressReason {
+        match self.cause {
+            Cause::Cap(_) => SuppressReason::Cap,
+            Cause::Duplicate => SuppressReason::Duplicate,
+            Cause::Expired => SuppressReason::Expired,
+            Cause::TooEarly => SuppressReason::TooEarly,
+            Cause::QuietHours => SuppressReason::QuietHours,
+            Cause::Unavailable => SuppressReason::Unavailable,
+        }
+    }
+}
+
+/// Whether a send is in the user's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counts {
+    /// It is recorded, and counts against later sends.
+    Yes,
+    /// It was approved while its history was away: it counts from when it is recorded, once that is back.
+    Later,
+    /// It went by a bypass that does not count.
+    No,
+}
+
+/// What became of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It is sent.
+    Approved(Counts),
+    /// It is sent because the policy is in shadow mode; else it would not have been.
+    ShadowSuppressed(Suppressed<'a>, Counts),
+    /// It is not sent.
+    Suppressed(Suppressed<'a>),
+}
+
+impl<'a> Verdict<'a> {
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Approved(_) => "approved",
+            Self::ShadowSuppressed(..) => "shadow-suppressed",
+            Self::Suppressed(_) => "suppressed",
+        }
+    }
+
+    /// Why it is not sent, or would not have been.
+    #[must_use]
+    pub const fn suppressed(&self) -> Option<&Suppressed<'a>> {
+        match self {
+            Self::Approved(_) => None,
+            Self::ShadowSuppressed(suppressed, _) | Self::Suppressed(suppressed) => Some(suppressed),
+        }
+    }
+}
+
+/// A verdict with what it was based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// What became of the intent.
+    pub verdict: Verdict<'a>,
+    /// The user's segment; `None` in none.
+    pub segment: Option<&'a str>,
+    /// The time it was judged by.
+    pub decided_at: Time,
+    /// Which policy decided.
+    pub policy_version: &'a str,
+    /// By which segments.
+    pub segments_version: &'a str,
+    /// Where the intent first came from.
+    pub origin: Origin<'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_same_word_everywhere() {
+        for reason in SuppressReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What reviewers would repeat: how long a file may be, where `unsafe` is, what the pages name. The compiler checks who may import
+//! whom: see the crates.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Longest file, in lines; tests that live in a file of their own are not counted.
+const LONGEST_FILE: usize = 400;
+
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut waiting = vec![root.join(folder)];
+    let mut found = Vec::new();
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "lua") {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((path.strip_prefix(root).unwrap().to_owned(), text));
+        }
+    }
+    assert!(!found.is_empty(), "no sources under {folder}: the test looks in the wrong place");
+    found
+}
+
+/// The part of a file that is not its test module, where that is in the file itself.
+fn code(text: &str) -> &str {
+    const TESTS: &str = "\n#[cfg(test)]\nmod ";
+    let is_inside = |at: &usize| text[at + TESTS.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
+    text.match_indices(TESTS).map(|(at, _)| at).find(is_inside).map_or(text, |at| &text[..at])
+}
+
+fn is_test(path: &Path) -> bool {
+    path.file_stem().is_some_and(|name| name == "tests") || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+#[test]
+fn no_file_is_longer_than_one_can_read() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "crates", "lua", "testkit", "xtask"] {
+        for (path, text) in sources(folder) {
+            let lines = code(&text).lines().count();
+            if lines > LONGEST_FILE && !is_test(&path) {
+                wrong.push(format!("{} has {lines} lines, {LONGEST_FILE} at most", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_in_the_kafka_edge_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates =
+        ["src/lib.rs", "src/main.rs", "crates/core/src/lib.rs", "crates/redis/src/lib.rs", "crates/worker/src/lib.rs"];
+    for path in crates {
+        let text = fs::read_to_string(root.join(path)).unwrap();
+        assert!(text.contains("\n#![forbid(unsafe_code)]\n"), "{path} does not forbid unsafe code");
+    }
+    let mut wrong = Vec::new();
+    for (path, text) in sources("crates/kafka/src") {
+        let has = code(&text).lines().any(|line| line.split("//").next().unwrap_or("").contains("unsafe "));
+        if has && path != Path::new("crates/kafka/src/native.rs") && !path.starts_with("crates/kafka/src/native") {
+            wrong.push(path.display().to_string());
+        }
+    }
+    assert!(wrong.is_empty(), "unsafe outside of crates/kafka/src/native: {}", wrong.join(", "));
+}
+
+#[test]
+fn nothing_names_a_machine() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let mut wrong = Vec::new();
+    for (path, text) in ["src", "crates", "lua", "testkit", "xtask", "tests"].iter().flat_map(|folder| sources(folder))
+    {
+        if text.contains(root) || text.contains(concat!("/ro", "ot/")) {
+            wrong.push(path.display().to_string());
+        }
+    }
+    assert!(wrong.is_empty(), "an absolute path of a machine is in: {}", wrong.join(", "));
+}
+
+#[test]
+fn rules_are_cited_where_readers_find_them() {
+    // Others' words for it, and the words of a test of it.
+    let cites = ["the contract", "contract section", "(contract", "contract's", "contract.md"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let docs = docs.chain([root.join("README.md"), root.join("ARCHITECTURE.md")]).filter(|path| path.is_file());
+    let docs = docs.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+    let docs = docs.map(|path| (path.strip_prefix(root).unwrap().to_owned(), fs::read_to_string(&path).unwrap()));
+    let code = ["src", "crates", "tests", "testkit", "xtask"].iter().flat_map(|folder| sources(folder));
+    let mut wrong = Vec::new();
+    for (path, text) in docs.chain(code).filter(|(path, _)| *path != Path::new("tests/pure/tidy.rs")) {
+        let lines =
+            text.lines().enumerate().filter(|(_, line)| cites.iter().any(|cite| line.to_lowercase().contains(cite)));
+        wrong.extend(lines.map(|(number, line)| format!("{}:{}: {line}", path.display(), number + 1)));
+    }
+    assert!(wrong.is_empty(), "cite the project's own docs instead:\n{}", wrong.join("\n"));
+}
+
+/// Every file and folder of the repository that is ours, relative.
+fn everything() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut waiting, mut found) = (vec![root.to_owned()], Vec::new());
+    while let Some(folder) = waiting.pop() {
+        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            // What is built, installed or the version control's.
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            found.push(path.strip_prefix(root).unwrap().display().to_string());
+            if path.is_dir() {
+                waiting.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_architecture_names_what_is_there_and_nothing_else() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
+    let everything = everything();
+    let words: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let mut wrong = Vec::new();
+    for word in &words {
+        let path = word.trim_end_matches('/');
+        let is_path = word.contains('/') && !word.starts_with('/') && !word.contains("://")
+            || [".rs", ".lua", ".md", ".toml", ".yml"].iter().any(|ending| word.ends_with(ending));
+        let is_there = || everything.iter().any(|there| there == path || there.ends_with(&format!("/{path}")));
+        if is_path && !word.contains(' ') && !is_there() {
+            wrong.push(format!("names `{word}`, which is not there"));
+        }
+    }
+    for folder in everything.iter().filter(|path| !path.contains('/') && Path::new(path).extension().is_none()) {
+        let is_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).is_dir();
+        if is_folder
+            && !words.iter().any(|word| word.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
+        {
+            wrong.push(format!("omits the folder {folder}/"));
+        }
+    }
+    for room in ["src", "src/cli", "crates/core/src", "crates/kafka/src", "crates/redis/src", "crates/worker/src"] {
+        let modules = everything.iter().filter_map(|path| path.strip_prefix(&format!("{room}/")));
+        let modules = modules
+            .filter(|rest| !rest.contains('/') && rest.ends_with(".rs") && *rest != "mod.rs" && *rest != "lib.rs");
+        let modules: BTreeSet<&str> = modules.map(|rest| rest.trim_end_matches(".rs")).collect();
+        let named = |module: &str| {
+            words.iter().any(|word| {
+                *word == module || word.trim_end_matches('/').trim_end_matches(".rs").ends_with(&format!("/{module}"))
+            })
+        };
+        wrong.extend(modules.iter().filter(|module| !named(module)).map(|module| format!("omits {room}/{module}.rs")));
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md\n{}", wrong.join("\n"));
+}
