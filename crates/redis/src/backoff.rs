@@ -50,12 +50,15 @@ impl<K: Ord> Tries<K> {
         self.resting.is_empty()
     }
 
-    /// Notes that a call is to be sent again.
-    pub(super) fn failed(&mut self, key: K, pace: Pace) {
-        self.failed = true;
-        if pace == Pace::AfterWait {
-            self.resting.insert(key);
+    /// Notes that a call failed. `false`: it is not worth sending again.
+    pub(super) fn failed(&mut self, key: K, pace: Pace) -> bool {
+        match pace {
+            Pace::Never => return false,
+            Pace::AtOnce => {}
+            Pace::AfterWait => drop(self.resting.insert(key)),
         }
+        self.failed = true;
+        true
     }
 
     /// A call was answered where tries are counted between answers: all of them are left again.

@@ -123,8 +123,8 @@ impl Cluster {
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
-    /// Asks every primary the same, all at once, and gives those that did not answer. Each is asked again where its
-    /// connection was closed meanwhile.
+    /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
+    /// meanwhile gets it a second time.
     ///
     /// # Errors
     /// Nobody knows the primaries.
@@ -180,16 +180,16 @@ impl Cluster {
 
     fn nobody(&self, slot: u16) -> Trouble {
         let message = format!("slot {slot} has no owner: the cluster is not whole");
-        Trouble::Away { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+        Trouble::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
     }
 
-    /// Counts a trouble and takes from it what it says about the map.
+    /// Counts an error, and keeps what it says about the slot map.
     fn learn(&mut self, trouble: &Trouble) {
         self.stats.trouble(trouble.cause());
         self.doubt |= trouble.doubts_the_map();
         match trouble {
             Trouble::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
-            Trouble::Away { node, .. } => {
+            Trouble::Unavailable { node, .. } => {
                 self.silent.insert(node.clone());
             }
             Trouble::Ask { .. }
@@ -200,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// Reads the slot map from the first node that gives one: those that were primaries, then those named.
+    /// Reads the slot map from the first node that returns one: the last known primaries, then the configured nodes.
     pub(super) async fn refresh(&mut self) -> Result<(), Trouble> {
         let mut candidates = self.primaries();
         candidates.extend(self.options.nodes.iter().cloned());

@@ -54,7 +54,7 @@ fn failed(trouble: Trouble, shard: u16) -> StoreError {
         | Trouble::Ask { .. }
         | Trouble::Apart { .. }
         | Trouble::NoScript { .. }
-        | Trouble::Away { .. } => StoreError::Temporary(trouble.to_string()),
+        | Trouble::Unavailable { .. } => StoreError::Temporary(trouble.to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One batch on its way through Redis: what is still open, and what stands in its way.
+//! One batch on its way through Redis: its unanswered sends, and why they have no answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,9 +41,9 @@ pub(super) struct Pass<'a> {
     answers: &'a mut [Option<Answer>],
     keyspace: &'a Keyspace,
     size: &'a mut CallSize,
-    /// Calls that were answered, and those of them that did not get to all of their users.
+    /// Calls that were answered, and how many of them did not get to all of their users.
     read: (usize, usize),
-    /// By place in the batch; `None` where not asked for or not to be had.
+    /// By place in the batch; `None` where not asked for or unknown.
     numbers: Vec<Option<ClassNumbers>>,
     /// Sends without an answer that may still get one.
     pending: Vec<Planned>,
@@ -62,7 +62,7 @@ pub(super) struct Pass<'a> {
     answered_at: Duration,
     /// It was answered for too long.
     slow: bool,
-    /// The trouble that stood in the way last.
+    /// The last error.
     last: Option<String>,
 }
 
@@ -87,8 +87,7 @@ impl<'a> Pass<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
-        tries: Tries<u16>,
-        now: Duration,
+        cluster: &Cluster,
     ) -> Self {
         let layout = keyspace.meta().layout;
         let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
@@ -103,12 +102,12 @@ impl<'a> Pass<'a> {
             pending,
             moving: BTreeSet::new(),
             detours: BTreeMap::new(),
-            tries,
+            tries: cluster.tries(),
             lost: BTreeMap::new(),
             answered: BTreeSet::new(),
             reloads: 0,
             stale: false,
-            answered_at: now,
+            answered_at: cluster.options().network.passed(),
             slow: false,
             last: None,
         }
@@ -135,7 +134,7 @@ impl<'a> Pass<'a> {
         self.last = Some(trouble.to_string());
     }
 
-    /// Rounds, until nothing is open or what is open is not to be had now.
+    /// Rounds, until all sends are answered or the others cannot be answered now.
     pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
         let (mut learnt, began) = (false, cluster.options().network.passed());
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
@@ -281,21 +280,19 @@ impl<'a> Pass<'a> {
             (Trouble::Refused { .. }, _) => self.give_up(|place| place.shard == shard, trouble.to_string()),
             (Trouble::Ask { .. } | Trouble::Apart { .. }, CallKind::Whole) => {
                 self.moving.insert(shard);
-                return self.tries.failed(shard, Pace::AtOnce);
+                self.tries.failed(shard, Pace::AtOnce);
+                return;
             }
             (Trouble::Ask { to, .. }, CallKind::OneKey) => {
                 self.detours.insert((shard, bucket), to.clone());
             }
-            (Trouble::Moved { .. } | Trouble::Away { .. } | Trouble::Apart { .. }, _) => {
+            (Trouble::Moved { .. } | Trouble::Unavailable { .. } | Trouble::Apart { .. }, _) => {
                 self.moving.remove(&shard);
                 self.detours.retain(|(of, _), _| *of != shard);
             }
             (Trouble::NoScript { .. }, _) => {}
         }
-        match trouble.pace() {
-            Pace::Never => {}
-            pace => self.tries.failed(shard, pace),
-        }
+        self.tries.failed(shard, trouble.pace());
     }
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
@@ -359,7 +356,7 @@ impl<'a> Pass<'a> {
         self.lost.keys().copied()
     }
 
-    /// What to tell the caller.
+    /// The result for the caller.
     pub(super) fn result(self) -> Result<(), StoreError> {
         let open = |ask: &usize| self.answers[*ask].is_none();
         let layout = self.keyspace.meta().layout;

@@ -67,7 +67,7 @@ impl TakeBack for RedisRefunds {
         {
             *keyspace = made_anew;
             lost.clear();
-            return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+            return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
         }
         for at in open {
             if outcomes[at].is_none() && lost.contains(&keyspace.meta().layout.place(refunds[at].user).shard) {
@@ -94,11 +94,11 @@ pub(super) struct Wanted<'w> {
     pub(super) topic: &'w Topic,
     /// All of a batch, in the order of each partition.
     pub(super) refunds: &'w [Refund],
-    /// The places of those that are to be taken, ascending.
+    /// The places of the open ones, ascending.
     pub(super) open: &'w [usize],
 }
 
-/// Takes refunds; those that are taken have an outcome then.
+/// Takes refunds, and writes the outcome of each.
 pub(super) async fn take(
     cluster: &mut Cluster,
     keyspace: &Keyspace,

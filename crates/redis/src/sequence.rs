@@ -8,7 +8,7 @@ use super::{
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     node::{Reply, Request},
-    trouble::{Pace, Trouble},
+    trouble::Trouble,
 };
 
 /// Calls that are made in their order, and what belongs to each.
@@ -44,9 +44,8 @@ async fn run<T>(
             if let Trouble::Ask { to, .. } = error {
                 call.detour = Some(to.clone());
             }
-            match error.pace() {
-                Pace::Never => queues[at].clear(),
-                pace => tries.failed(at, pace),
+            if !tries.failed(at, error.pace()) {
+                queues[at].clear();
             }
         }
         open.retain(|queue| !queues[*queue].is_empty());

@@ -1,4 +1,4 @@
-//! What the Redis edge counts. Shared by all lanes; read by `/metrics`.
+//! The counters of the Redis edge. Shared by all lanes; read by `/metrics`.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

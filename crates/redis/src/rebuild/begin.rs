@@ -1,4 +1,4 @@
-//! The begin of a rebuild: finds out what was lost, goes on with a run that was killed, or marks the shards anew.
+//! The begin of a rebuild: finds the lost shards, and continues a run that was killed or marks the shards.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,10 +26,10 @@ use crate::{
 const MAX_KEYS_A_CALL: u32 = 500;
 
 /// Marks the shards of the scope, so that nothing is decided on them until [`Rebuild::finish`]. `run` names this run,
-/// differently from all others; `birth` is for a keyspace that has to be made anew.
+/// differently from all others; `birth` is for a keyspace that has to be recreated.
 ///
 /// # Errors
-/// [`StoreError::Temporary`] where Redis is away or another run is at work; [`StoreError::Fatal`] where the scope
+/// [`StoreError::Temporary`] where Redis is unavailable or another run is at work; [`StoreError::Fatal`] where the scope
 /// cannot be restored: a shard that is not there, a keyspace that is gone and not all of it asked for;
 /// [`RebuildError::TakenOver`] where another run began meanwhile.
 pub async fn begin(

@@ -1,4 +1,4 @@
-//! What a rebuild run writes outside histories: only where it still owns what it writes to (`lua/guarded.lua`).
+//! The writes of a rebuild run outside histories: carried out only where the run still owns the keys (`lua/guarded.lua`).
 
 use std::sync::Arc;
 
@@ -56,12 +56,12 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
     Request::Call { script: Script::Guarded, keys, args, latest: None }
 }
 
-/// What each guard held.
+/// The texts of the guards.
 pub(super) fn found(reply: Value) -> Vec<String> {
     redis::from_redis_value(reply).unwrap_or_default()
 }
 
-/// What the first guard held.
+/// The text of the first guard.
 pub(super) fn first_found(reply: Value) -> String {
     found(reply).into_iter().next().unwrap_or_default()
 }
@@ -116,7 +116,7 @@ impl Lock<'_> {
     /// run has begun since, it is taken again.
     ///
     /// # Errors
-    /// Redis is away, or another run has taken over.
+    /// Redis is unavailable, or another run has taken over.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
         let key = self.keyspace.rebuild_lock_key();
         let renew = Command { words: vec!["PEXPIRE".to_owned(), key.clone(), LOCK_MS.to_string()], keys: 1 };
@@ -154,7 +154,7 @@ impl Lock<'_> {
         Ok(ours)
     }
 
-    /// Gives it back, where this run holds it. Where Redis is away, it runs out by itself.
+    /// Gives it back, where this run holds it. Where Redis is unavailable, it runs out by itself.
     pub(super) async fn release(&self, cluster: &mut Cluster) {
         let key = self.keyspace.rebuild_lock_key();
         let request = guarded(&[(key.clone(), self.run)], &[Command::delete([key])]);

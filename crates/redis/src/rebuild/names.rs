@@ -36,7 +36,7 @@ pub struct NamesRepair {
     run: String,
 }
 
-/// Begins to repair the names, where they are lost; `None` where they are not, or all is to be made anew.
+/// Begins to repair the names, where they are lost; `None` where they are not, or the whole keyspace is to be recreated.
 ///
 /// # Errors
 /// As for [`super::begin`]; [`StoreError::Fatal`] also where no shard says what the keyspace was.
@@ -124,11 +124,11 @@ fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Result<Meta, Sto
     match metas.as_slice() {
         [meta] => Ok(meta.clone()),
         [] => Err(StoreError::Fatal(format!(
-            "{} and the histories of all shards are gone: restore all with weir rebuild --all, which makes the keyspace anew",
+            "{} and the histories of all shards are gone: restore all with weir rebuild --all, which recreates the keyspace",
             ours.meta_key()
         ))),
         _ => Err(StoreError::Fatal(format!(
-            "{} is gone, and the shards are of {} keyspaces: restore all with weir rebuild --all, which makes the keyspace anew",
+            "{} is gone, and the shards are of {} keyspaces: restore all with weir rebuild --all, which recreates the keyspace",
             ours.meta_key(),
             metas.len()
         ))),

@@ -102,8 +102,7 @@ impl Restorer {
     }
 }
 
-/// Puts sends that are not past the retention at `now` into shards whose epoch is this one, and counts those that were not
-/// there.
+/// Inserts sends within the retention at `now` into shards with this epoch, and returns how many were missing.
 ///
 /// # Errors
 /// The numbers of a class cannot be had; then nothing was sent.
