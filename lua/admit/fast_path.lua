@@ -11,14 +11,19 @@ local NEVER, UNKNOWN = -1e15, 1e15
 
 -- A history without the entries that are too old; its bytes and its newest time.
 local function without_old(unpack_struct, history, too_old)
-  local place, bytes = 1, #history
-  while place < bytes and unpack_struct('>I5', history, place) <= too_old do
-    place = place + 20
+  local bytes, gone, upto = #history, 0, #history / 20
+  while gone < upto do
+    local middle = math.floor((gone + upto) / 2)
+    if unpack_struct('>I5', history, middle * 20 + 1) <= too_old then
+      gone = middle + 1
+    else
+      upto = middle
+    end
   end
-  if place > bytes then
+  if gone == bytes / 20 then
     return '', 0, -1e15
   end
-  return string.sub(history, place), bytes - place + 1, unpack_struct('>I5', history, bytes - 19)
+  return string.sub(history, gone * 20 + 1), bytes - gone * 20, unpack_struct('>I5', history, bytes - 19)
 end
 
 -- The walk of a cap with a filter, or of one campaign or a calendar window: the time of the entry that has to leave the window before
@@ -117,7 +122,9 @@ for k = 1, hashes do
       bytes = #history
       newest = bytes % 20 == 0 and bytes > 0 and unpack_struct('>I5', history, bytes - 19) or UNKNOWN
     end
-    if bytes > 0 and (bytes == 20 and newest or unpack_struct('>I5', history)) <= too_old and newest <= now then
+    -- Whole entries, at least one, of which the oldest is too old.
+    local whole = newest <= now and bytes > 0 and bytes <= MAX_FAST_BYTES
+    if whole and (bytes == 20 and newest or unpack_struct('>I5', history)) <= too_old then
       history, bytes, newest = without_old(unpack_struct, history, too_old)
     end
     local is_fast, dirty, more
