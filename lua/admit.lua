@@ -56,7 +56,7 @@ local KEYS, call = KEYS, redis.call
 --   LEAST     the least limit of its caps; 0: the slow path decides its sends
 --   CAP_SET   its set in ARGV[3], from 1
 --   ALWAYS    1: record the send, whatever the caps say
---   LAST      the place where its last cap begins in the terms, or the next to it
+--   LAST      where the list of its caps ends in the terms
 --   CAPS      its caps, where LEAST is not 0; fast_path.lua names their numbers
 local LEAST, CAP_SET, ALWAYS, LAST, CAPS = 0, 1, 2, 3, 4
 

@@ -68,8 +68,8 @@ local function walk_back(unpack_struct, terms, filters, more, history, bytes, li
 end
 
 -- Which cap denies a send, from 0, its limit, and the time of its blocking entry; nil where none does; false where the slow path has
--- to decide. Of the caps that deny, the one that has room last; of equals the first. `first` and `last`: where the first cap begins
--- in the terms, and where the last one does at the latest.
+-- to decide. Of the caps that deny, the one that has room last; of equals the first. `first` and `last`: where the list of caps
+-- begins and ends in the terms.
 local function denying_cap(walk_back, unpack_struct, terms, filters, first, last, now, history, bytes, rest)
   -- Numbers of a cap, from its place on:
   --   LIMIT     the limit
