@@ -5,17 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, cmd};
 use tokio::task::JoinSet;
 
 use super::{
     address::NodeAddr,
-    backoff::Backoff,
+    backoff::Tries,
     node::{Asking, LinkId, Node, Reply, Request},
     options::RedisOptions,
     slot_map::SlotMap,
     stats::{RedisStats, RetryCause},
-    trouble::{Pace, Trouble},
+    trouble::Trouble,
 };
 
 /// A request and the slot of its keys.
@@ -68,8 +68,8 @@ impl Cluster {
         &self.stats
     }
 
-    pub(super) fn backoff(&self) -> Backoff {
-        Backoff::new(self.options.tries, Arc::clone(&self.options.network))
+    pub(super) fn tries<K: Ord>(&self) -> Tries<K> {
+        Tries::new(self.options.tries, Arc::clone(&self.options.network))
     }
 
     /// Who owns what, as far as known.
@@ -123,8 +123,8 @@ impl Cluster {
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
-    /// Asks every primary the same, all at once, and gives those that did not answer. Each is asked again where its
-    /// connection was closed meanwhile.
+    /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
+    /// meanwhile gets it a second time.
     ///
     /// # Errors
     /// Nobody knows the primaries.
@@ -180,16 +180,16 @@ impl Cluster {
 
     fn nobody(&self, slot: u16) -> Trouble {
         let message = format!("slot {slot} has no owner: the cluster is not whole");
-        Trouble::Away { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+        Trouble::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
     }
 
-    /// Counts a trouble and takes from it what it says about the map.
+    /// Counts an error, and keeps what it says about the slot map.
     fn learn(&mut self, trouble: &Trouble) {
         self.stats.trouble(trouble.cause());
         self.doubt |= trouble.doubts_the_map();
         match trouble {
             Trouble::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
-            Trouble::Away { node, .. } => {
+            Trouble::Unavailable { node, .. } => {
                 self.silent.insert(node.clone());
             }
             Trouble::Ask { .. }
@@ -200,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// Reads the slot map from the first node that gives one: those that were primaries, then those named.
+    /// Reads the slot map from the first node that returns one: the last known primaries, then the configured nodes.
     pub(super) async fn refresh(&mut self) -> Result<(), Trouble> {
         let mut candidates = self.primaries();
         candidates.extend(self.options.nodes.iter().cloned());
@@ -253,42 +253,5 @@ impl Cluster {
         let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();
         self.nodes.insert(addr.clone(), node);
         reply.unwrap_or_else(|| Err(Trouble::torn(addr, "no reply")))
-    }
-
-    /// Sends requests until each has an answer or the tries are used up. Each request must be safe to repeat.
-    pub(super) async fn ask_all(&mut self, requests: Vec<(u16, Request)>) -> Vec<Reply> {
-        let routed = |(slot, request)| Routed { slot, detour: None, request };
-        let mut pending: Vec<(usize, Routed)> = requests.into_iter().map(routed).enumerate().collect();
-        let mut done: Vec<Option<Reply>> = pending.iter().map(|_| None).collect();
-        let mut backoff = self.backoff();
-        loop {
-            let replies = self.round(pending.iter().map(|(_, routed)| routed.clone()).collect()).await;
-            let (mut left, mut pace) = (Vec::new(), Pace::AtOnce);
-            for ((place, mut routed), reply) in pending.into_iter().zip(replies) {
-                routed.detour = None;
-                if let Err(trouble) = &reply
-                    && trouble.pace() != Pace::Never
-                {
-                    pace = pace.max(trouble.pace());
-                    if let Trouble::Ask { to, .. } = trouble {
-                        routed.detour = Some(to.clone());
-                    }
-                    left.push((place, routed));
-                }
-                done[place] = Some(reply);
-            }
-            pending = left;
-            if pending.is_empty() || !backoff.again(pace).await {
-                break;
-            }
-        }
-        let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
-        done.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
-    }
-
-    /// [`Cluster::ask_all`] for one.
-    pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Result<Value, Trouble> {
-        let mut replies = self.ask_all(vec![(slot, request)]).await;
-        replies.pop().unwrap_or_else(|| Err(self.nobody(slot)))
     }
 }

@@ -1,4 +1,4 @@
-//! The table of what groups have committed: of which partitions of which topics a group has committed an offset.
+//! The table of committed partitions: for each group, the partitions of topics with a committed offset.
 //!
 //! Kafka forgets a group's offsets (after a week without members, or with their topic); this table does not. It is asked only
 //! where a partition has no committed offset, and written when one is found that is not noted yet: never per batch.

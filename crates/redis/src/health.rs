@@ -42,8 +42,8 @@ impl ShardLook {
 }
 
 impl RedisStore {
-    /// Looks which shards do not answer and which have lost their history. Asks every node whether it answers, and those that
-    /// do for the epochs of some shards, in turn; of all, once something is wrong. So a loss is seen without an intent, too.
+    /// Finds the shards that do not answer or have lost their history. Every node is sent a PING; nodes that answer are asked
+    /// for the epochs of some shards, in turn; of all shards, once something is wrong. So a loss shows without an intent, too.
     /// A node that does not answer takes `redis.timeout`.
     pub async fn look_at_shards(&mut self) -> ShardsFound {
         let known_lost = self.lost().to_vec();

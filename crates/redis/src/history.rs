@@ -54,27 +54,21 @@ fn failed(trouble: Trouble, shard: u16) -> StoreError {
         | Trouble::Ask { .. }
         | Trouble::Apart { .. }
         | Trouble::NoScript { .. }
-        | Trouble::Away { .. } => StoreError::Temporary(trouble.to_string()),
+        | Trouble::Unavailable { .. } => StoreError::Temporary(trouble.to_string()),
     }
 }
 
 /// The packed history at this place.
 async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, Trouble> {
     let slot = keyspace.slot(place.shard);
-    let whole = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);
-    let mut backoff = cluster.backoff();
-    loop {
-        let routed = Routed { slot, detour: None, request: whole.clone() };
-        let reply = cluster.round(vec![routed]).await.pop();
-        let trouble = match reply.unwrap_or_else(|| Err(torn(cluster))) {
-            Ok(value) => return history_in(value, cluster),
-            Err(Trouble::Ask { .. } | Trouble::Apart { .. }) => return read_moving(place, cluster, keyspace).await,
-            Err(trouble) => trouble,
-        };
-        if !backoff.again(trouble.pace()).await {
-            return Err(trouble);
-        }
-    }
+    let request = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);
+    let first = cluster.round(vec![Routed { slot, detour: None, request: request.clone() }]).await.pop();
+    let value = match first {
+        Some(Ok(value)) => value,
+        Some(Err(Trouble::Ask { .. } | Trouble::Apart { .. })) => return read_moving(place, cluster, keyspace).await,
+        Some(Err(_)) | None => cluster.ask(slot, request).await?,
+    };
+    history_in(value, cluster)
 }
 
 /// In a slot that is moving, epoch and history may be on different nodes: each is read by itself. The epoch comes

@@ -178,7 +178,7 @@ impl Meta {
         Self { layout, epoch, history_ms, created_at }
     }
 
-    /// The keyspace that an epoch tells of.
+    /// The keyspace that an epoch describes.
     pub(super) fn of_epoch(epoch: &str) -> Option<Self> {
         let mut parts = epoch.rsplitn(5, '.');
         let created_at = Time::from_millis(parts.next()?.parse().ok()?)?;

@@ -26,7 +26,7 @@ use super::{
 /// The error of a script that is told when it is too late to run, and was.
 const LATE: &str = "LATE";
 
-/// What can be asked of a node.
+/// A request to a node.
 #[derive(Debug, Clone)]
 pub(super) enum Request {
     /// A script call.
@@ -54,7 +54,7 @@ pub(super) enum Asking {
     No,
 }
 
-/// What a node made of one request.
+/// The result of one request.
 pub(super) type Reply = Result<Value, Trouble>;
 
 /// Names a connection, differently from all others of this process.
@@ -76,7 +76,7 @@ pub(super) struct Node {
     connection: Option<Box<dyn Link>>,
     link: LinkId,
     loaded: [Option<String>; SCRIPTS],
-    /// What the node's clock showed, in ms since 1970, no earlier than [`super::network::Network::passed`] was this.
+    /// The time of the node's clock, in ms since 1970, no earlier than [`super::network::Network::passed`] was this.
     clock: Option<(u64, Duration)>,
 }
 
@@ -172,18 +172,21 @@ impl Node {
         if self.link() != wrote {
             // Another connection wrote nothing, so its WAIT says nothing.
             let message = "the connection was lost before a replica had the names".to_owned();
-            return Err(Trouble::Away { node: self.addr.clone(), cause: RetryCause::ConnectionLost, message });
+            return Err(Trouble::Unavailable { node: self.addr.clone(), cause: RetryCause::ConnectionLost, message });
         }
         self.check_replicas(values.pop(), 1)
     }
 
     fn check_replicas(&self, reply: Option<Value>, wanted: u32) -> Result<(), Trouble> {
         let wanted = i64::from(wanted);
-        let away = |message| Trouble::Away { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
+        let unavailable =
+            |message| Trouble::Unavailable { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
         match reply {
             Some(Value::Int(had)) if had >= wanted => Ok(()),
-            Some(Value::Int(had)) => Err(away(format!("{had} of {wanted} replicas had the writes in time"))),
-            Some(Value::ServerError(error)) => Err(away(format!("WAIT: {} {:?}", error.code(), error.details()))),
+            Some(Value::Int(had)) => Err(unavailable(format!("{had} of {wanted} replicas had the writes in time"))),
+            Some(Value::ServerError(error)) => {
+                Err(unavailable(format!("WAIT: {} {:?}", error.code(), error.details())))
+            }
             Some(_) | None => Err(Trouble::torn(&self.addr, "WAIT gave no number")),
         }
     }
@@ -213,7 +216,7 @@ impl Node {
             None => {
                 let connection = self.options.network.connect(&self.addr, &self.options).await.map_err(|error| {
                     let mut trouble = Trouble::of_connection(&error, &self.addr);
-                    if let Trouble::Away { message, .. } = &mut trouble {
+                    if let Trouble::Unavailable { message, .. } = &mut trouble {
                         message.insert_str(0, "cannot connect: ");
                     }
                     trouble
@@ -261,7 +264,7 @@ impl Node {
         Ok(())
     }
 
-    /// What the node's clock shows at a moment, in ms since 1970, as text.
+    /// The time of the node's clock at a moment, in ms since 1970, as text.
     fn on_its_clock(&self, at: Duration) -> Result<String, Trouble> {
         let Some((shown, since)) = self.clock else { return Err(Trouble::torn(&self.addr, "TIME")) };
         let passed = u64::try_from(at.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);

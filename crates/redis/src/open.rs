@@ -47,7 +47,7 @@ pub struct Birth {
 /// epoch, and then calls it "ready". Nobody uses a keyspace before that.
 ///
 /// # Errors
-/// [`StoreError::Temporary`] where Redis is away; [`StoreError::Fatal`] where something must be changed: another
+/// [`StoreError::Temporary`] where Redis is unavailable; [`StoreError::Fatal`] where something must be changed: another
 /// number of shards, history or format, keys of something else, keys without their meta key, a server that may
 /// evict, no permission.
 pub async fn open(
@@ -269,7 +269,7 @@ pub(super) fn get(key: String) -> Request {
     Request::Plain(command)
 }
 
-/// Shards without this keyspace's epoch; and those that do not answer, where that is allowed.
+/// Shards without this keyspace's epoch; and shards that do not answer, where that is allowed.
 async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), Trouble> {
     let (mut lost, mut absent) = (Vec::new(), Vec::new());
     let all = 0..keyspace.meta().layout.shards;
@@ -311,6 +311,6 @@ pub(super) fn startup(trouble: Trouble) -> StoreError {
         | Trouble::Ask { .. }
         | Trouble::Apart { .. }
         | Trouble::NoScript { .. }
-        | Trouble::Away { .. } => StoreError::Temporary(format!("Redis cannot answer now: {trouble}")),
+        | Trouble::Unavailable { .. } => StoreError::Temporary(format!("Redis cannot answer now: {trouble}")),
     }
 }

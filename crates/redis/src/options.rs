@@ -1,4 +1,4 @@
-//! What is to be known of a Redis before the first connection.
+//! `[redis]`, as the edge needs it.
 
 use std::{sync::Arc, time::Duration};
 

@@ -4,7 +4,7 @@ mod msgpack;
 mod sets;
 
 use msgpack::{put_integer, put_string};
-use sets::Ways;
+use sets::{CapPlans, Path};
 use weir_core::{
     admit::Ask,
     class::ClassNumbers,
@@ -77,7 +77,7 @@ impl Terms {
     }
 }
 
-/// All arguments of one call but the epoch: terms and ways to ask, cap sets, fields, sends, and how they belong together.
+/// All arguments of one call but the epoch: terms and cap plans, cap sets, fields, sends, and how they belong together.
 /// `sends` are in the order of bucket, user, batch.
 pub(super) fn pack_call(
     terms: &Terms,
@@ -86,7 +86,7 @@ pub(super) fn pack_call(
     asks: &[Ask<'_>],
     numbers: &[Option<ClassNumbers>],
 ) -> [Vec<u8>; 5] {
-    let mut ways = Ways::new(sets, terms);
+    let mut plans = CapPlans::new(sets, terms);
     let mut fields = Vec::with_capacity(sends.len() * 4);
     let mut packed = Vec::with_capacity(sends.len() * SEND_BYTES);
     let mut users_of = Vec::new();
@@ -95,11 +95,13 @@ pub(super) fn pack_call(
         for user in bucket.chunk_by(|a, b| a.place.field == b.place.field) {
             users += 1;
             put_string(&mut fields, |out| user[0].place.field.put(out));
-            let simple = user.iter().all(|send| ways.is_simple(&asks[send.ask]));
+            // All on one path: the fast one must not reread what the slow one wrote.
+            let is_fast = user.iter().all(|send| plans.path(&asks[send.ask]) == Path::Fast);
+            let path = if is_fast { Path::Fast } else { Path::Slow };
             for (send, left) in user.iter().zip((0..user.len()).rev()) {
                 let ask = &asks[send.ask];
-                let way = ways.place(ask, simple);
-                put_integer(&mut packed, if left > 0 { -way } else { way });
+                let plan = plans.place(ask, path);
+                put_integer(&mut packed, if left > 0 { -plan } else { plan });
                 put_send(&mut packed, ask, numbers[send.ask].unwrap_or_default());
             }
         }
@@ -107,7 +109,7 @@ pub(super) fn pack_call(
         // Neighbouring keys, which a call has together, begin their blocks at different times.
         users_of.push(u8::try_from(bucket[0].place.bucket % 256).unwrap_or_default());
     }
-    let (terms, sets) = ways.pack();
+    let (terms, sets) = plans.pack();
     [terms, sets, fields, packed, users_of]
 }
 

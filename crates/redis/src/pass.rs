@@ -1,4 +1,4 @@
-//! One batch on its way through Redis: what is still open, and what stands in its way.
+//! One batch on its way through Redis: its unanswered sends, and why they have no answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,6 +17,7 @@ use weir_core::{
 
 use super::{
     address::NodeAddr,
+    backoff::Tries,
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     names::Names,
@@ -40,9 +41,9 @@ pub(super) struct Pass<'a> {
     answers: &'a mut [Option<Answer>],
     keyspace: &'a Keyspace,
     size: &'a mut CallSize,
-    /// Calls that were answered, and those of them that did not get to all of their users.
+    /// Calls that were answered, and how many of them did not get to all of their users.
     read: (usize, usize),
-    /// By place in the batch; `None` where not asked for or not to be had.
+    /// By place in the batch; `None` where not asked for or unknown.
     numbers: Vec<Option<ClassNumbers>>,
     /// Sends without an answer that may still get one.
     pending: Vec<Planned>,
@@ -50,8 +51,8 @@ pub(super) struct Pass<'a> {
     moving: BTreeSet<u16>,
     /// Where keys of moving slots have gone.
     detours: BTreeMap<(u16, u32), NodeAddr>,
-    /// Shards to be left alone until the next wait is over.
-    resting: BTreeSet<u16>,
+    /// The tries of each shard.
+    tries: Tries<u16>,
     /// Shards without their history, and what was found.
     lost: BTreeMap<u16, String>,
     answered: BTreeSet<u16>,
@@ -61,7 +62,7 @@ pub(super) struct Pass<'a> {
     answered_at: Duration,
     /// It was answered for too long.
     slow: bool,
-    /// The trouble that stood in the way last.
+    /// The last error.
     last: Option<String>,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Pass<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
-        now: Duration,
+        cluster: &Cluster,
     ) -> Self {
         let layout = keyspace.meta().layout;
         let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
@@ -101,12 +102,12 @@ impl<'a> Pass<'a> {
             pending,
             moving: BTreeSet::new(),
             detours: BTreeMap::new(),
-            resting: BTreeSet::new(),
+            tries: cluster.tries(),
             lost: BTreeMap::new(),
             answered: BTreeSet::new(),
             reloads: 0,
             stale: false,
-            answered_at: now,
+            answered_at: cluster.options().network.passed(),
             slow: false,
             last: None,
         }
@@ -133,9 +134,8 @@ impl<'a> Pass<'a> {
         self.last = Some(trouble.to_string());
     }
 
-    /// Rounds, until nothing is open or what is open is not to be had now.
+    /// Rounds, until all sends are answered or the others cannot be answered now.
     pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
-        let mut backoff = cluster.backoff();
         let (mut learnt, began) = (false, cluster.options().network.passed());
         let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
         while !self.pending.is_empty() {
@@ -145,14 +145,8 @@ impl<'a> Pass<'a> {
             self.check_moving(cluster).await;
             let calls = self.calls();
             let requests = calls.iter().map(|call| self.routed(call, &sets, cluster)).collect();
-            let mut pace = None;
             for (call, reply) in calls.iter().zip(cluster.round(requests).await) {
-                if let Some((shard, wanted)) = self.take(call, reply, cluster) {
-                    pace = pace.max(Some(wanted));
-                    if wanted == Pace::AfterWait {
-                        self.resting.insert(shard);
-                    }
-                }
+                self.take(call, reply, cluster);
             }
             let open = self.pending.len();
             self.pending.retain(|send| self.answers[send.ask].is_none());
@@ -177,18 +171,11 @@ impl<'a> Pass<'a> {
                     _ => CapSets::new(&self.batch.cap_sets, &names.kinds().clone().with_all_numbers()),
                 };
             }
-            let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
             if self.pending.is_empty() || self.slow {
                 break;
             }
-            let pace = if all_rest { Some(Pace::AfterWait) } else { pace.map(|_| Pace::AtOnce) };
-            if let Some(pace) = pace {
-                if !backoff.again(pace).await {
-                    break;
-                }
-                if pace == Pace::AfterWait {
-                    self.resting.clear();
-                }
+            if !self.tries.again(self.pending.iter().map(|send| &send.place.shard)).await {
+                break;
             }
         }
     }
@@ -203,7 +190,7 @@ impl<'a> Pass<'a> {
     /// In a slot that is moving, epoch and histories may be on different nodes for a while: the epoch is read
     /// by itself there, right before each round.
     async fn check_moving(&mut self, cluster: &mut Cluster) {
-        let active = |shard: &&u16| !self.resting.contains(*shard);
+        let active = |shard: &&u16| !self.tries.rests(shard);
         let shards: Vec<u16> = self.moving.iter().filter(active).copied().collect();
         let epochs = ask_epochs(cluster, self.keyspace, shards.iter().copied()).await;
         for (shard, epoch) in shards.into_iter().zip(epochs) {
@@ -212,7 +199,7 @@ impl<'a> Pass<'a> {
                 Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
                 Err(trouble) => {
                     self.last = Some(trouble.to_string());
-                    self.resting.insert(shard);
+                    self.tries.failed(shard, Pace::AfterWait);
                 }
             }
         }
@@ -229,8 +216,8 @@ impl<'a> Pass<'a> {
     }
 
     fn calls(&self) -> Vec<Call> {
-        let active = |send: &&Planned| !self.resting.contains(&send.place.shard);
-        let sends = if self.resting.is_empty() {
+        let active = |send: &&Planned| !self.tries.rests(&send.place.shard);
+        let sends = if self.tries.none_rests() {
             plan::calls(&self.pending, self.size)
         } else {
             plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>(), self.size)
@@ -276,12 +263,12 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Takes the reply to one call. Gives the shard and when to ask again, where it met trouble.
-    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) -> Option<(u16, Pace)> {
+    /// Takes the reply to one call.
+    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
         let trouble = match reply {
             Ok(value) => match self.read(call, &value, cluster) {
-                Some(()) => return None,
+                Some(()) => return,
                 None => Trouble::torn(&cluster.options().nodes[0], "another length or code"),
             },
             Err(trouble) => trouble,
@@ -293,18 +280,19 @@ impl<'a> Pass<'a> {
             (Trouble::Refused { .. }, _) => self.give_up(|place| place.shard == shard, trouble.to_string()),
             (Trouble::Ask { .. } | Trouble::Apart { .. }, CallKind::Whole) => {
                 self.moving.insert(shard);
-                return Some((shard, Pace::AtOnce));
+                self.tries.failed(shard, Pace::AtOnce);
+                return;
             }
             (Trouble::Ask { to, .. }, CallKind::OneKey) => {
                 self.detours.insert((shard, bucket), to.clone());
             }
-            (Trouble::Moved { .. } | Trouble::Away { .. } | Trouble::Apart { .. }, _) => {
+            (Trouble::Moved { .. } | Trouble::Unavailable { .. } | Trouble::Apart { .. }, _) => {
                 self.moving.remove(&shard);
                 self.detours.retain(|(of, _), _| *of != shard);
             }
             (Trouble::NoScript { .. }, _) => {}
         }
-        (trouble.pace() != Pace::Never).then(|| (shard, trouble.pace()))
+        self.tries.failed(shard, trouble.pace());
     }
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
@@ -368,7 +356,7 @@ impl<'a> Pass<'a> {
         self.lost.keys().copied()
     }
 
-    /// What to tell the caller.
+    /// The result for the caller.
     pub(super) fn result(self) -> Result<(), StoreError> {
         let open = |ask: &usize| self.answers[*ask].is_none();
         let layout = self.keyspace.meta().layout;

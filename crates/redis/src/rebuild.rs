@@ -18,7 +18,7 @@ use std::{
 
 use weir_core::{ports::StoreError, time::Time};
 
-use self::guarded::{Command, Lock, first_found, found, guarded};
+use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
 pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
@@ -36,11 +36,11 @@ pub const LOCK_MS: u64 = 20_000;
 /// Which shards to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that have lost their history.
+    /// All shards that have lost their history.
     Lost,
     /// These, whether they have it or not.
     Shards(BTreeSet<u16>),
-    /// All; where the keyspace itself is gone, it is made anew.
+    /// All; a keyspace that is gone is recreated.
     All,
 }
 
@@ -79,7 +79,7 @@ pub enum Beginning {
     Fresh,
     /// Where an earlier one stopped.
     Resumed,
-    /// From the start, in a keyspace made anew.
+    /// From the start, in a recreated keyspace.
     NewKeyspace,
 }
 
@@ -96,7 +96,7 @@ impl Rebuild {
         &self.shards
     }
 
-    /// From when on nothing was decided on them any more.
+    /// The time from which on nothing is decided on them.
     #[must_use]
     pub fn marked_at(&self) -> Time {
         self.marked_at
@@ -124,7 +124,7 @@ impl Rebuild {
     /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.
     ///
     /// # Errors
-    /// Redis is away, or another run has taken over.
+    /// Redis is unavailable, or another run has taken over.
     pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);
         let note = Command::set_fields(self.keyspace.rebuild_key(), self.note());
@@ -147,7 +147,7 @@ impl Rebuild {
     /// history once more meanwhile; for them a new run is needed.
     ///
     /// # Errors
-    /// Redis is away: some shards may have it, and the next run goes on with the others. Or another run has taken over.
+    /// Redis is unavailable: some shards may have it, and the next run goes on with the others. Or another run has taken over.
     pub async fn finish(mut self) -> Result<Vec<u16>, RebuildError> {
         let mark = mark(&self.keyspace, &self.run);
         let requests = self.shards.iter().map(|&shard| {

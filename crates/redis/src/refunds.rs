@@ -67,7 +67,7 @@ impl TakeBack for RedisRefunds {
         {
             *keyspace = made_anew;
             lost.clear();
-            return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+            return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
         }
         for at in open {
             if outcomes[at].is_none() && lost.contains(&keyspace.meta().layout.place(refunds[at].user).shard) {
@@ -94,11 +94,11 @@ pub(super) struct Wanted<'w> {
     pub(super) topic: &'w Topic,
     /// All of a batch, in the order of each partition.
     pub(super) refunds: &'w [Refund],
-    /// The places of those that are to be taken, ascending.
+    /// The places of the open ones, ascending.
     pub(super) open: &'w [usize],
 }
 
-/// Takes refunds; those that are taken have an outcome then.
+/// Takes refunds, and writes the outcome of each.
 pub(super) async fn take(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
@@ -122,7 +122,7 @@ pub(super) async fn take(
             calls.entry(shard).or_default().push_back((request, piece.iter().map(|(_, at)| *at).collect()));
         }
     }
-    sequence::run(cluster, keyspace, &mut calls, |places, value| {
+    sequence::run_shards(cluster, keyspace, calls, |places, value| {
         let Value::BulkString(bytes) = value else { return false };
         let read: Option<Vec<RefundOutcome>> = bytes.iter().map(|code| outcome(*code)).collect();
         let Some(read) = read.filter(|read| read.len() == places.len()) else { return false };

@@ -1,4 +1,4 @@
-//! Takes up a keyspace that a rebuild has made anew in place of the one that was lost.
+//! Finds the keyspace that a rebuild has created in place of a lost one.
 
 use std::sync::Arc;
 
@@ -15,6 +15,6 @@ pub(super) async fn renewed(cluster: &mut Cluster, ours: &Arc<Keyspace>) -> Opti
     if !ready || compare(cluster.options(), &meta).is_err() {
         return None;
     }
-    tracing::warn!("the keyspace was made anew by a rebuild: taking it up");
+    tracing::warn!("a rebuild has recreated the keyspace: weir uses it from now on");
     Some(Arc::new(Keyspace::new(&cluster.options().prefix, meta)))
 }

@@ -1,9 +1,20 @@
 //! The Lua scripts, and how a server comes to know them.
 
-/// A script; one a verb.
+/// How a script is made of files in `lua/`: the first line with its flags, the prelude, and these files, in this order.
+macro_rules! script {
+    ($flags:literal, $($file:literal),+) => {
+        concat!(
+            "#!lua", $flags, "\n",
+            include_str!("../../../lua/prelude.lua"),
+            $(include_str!(concat!("../../../lua/", $file, ".lua"))),+
+        )
+    };
+}
+
+/// The scripts; each is one verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
-    /// `lua/admit.lua` and the files beside it that it names
+    /// `lua/admit.lua` and the files in `lua/admit/`
     Admit,
     /// `lua/intern.lua`
     Intern,
@@ -25,22 +36,18 @@ pub(super) enum Script {
 pub(super) const SCRIPTS: usize = 8;
 
 impl Script {
-    /// The source as it is in `lua/`, beginning with `#!lua`: since Redis 7 that line makes the server refuse
-    /// the call before it starts where it is out of memory, a replica, or short of replicas.
+    /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
+    /// out of memory, a replica, or short of replicas.
     pub(super) fn source(self) -> &'static str {
         match self {
-            Self::Admit => concat!(
-                include_str!("../../../lua/admit.lua"),
-                include_str!("../../../lua/admit/general.lua"),
-                include_str!("../../../lua/admit/users.lua"),
-            ),
-            Self::Intern => include_str!("../../../lua/intern.lua"),
-            Self::Create => include_str!("../../../lua/create.lua"),
-            Self::History => include_str!("../../../lua/history.lua"),
-            Self::Refund => include_str!("../../../lua/refund.lua"),
-            Self::Rebuild => include_str!("../../../lua/rebuild.lua"),
-            Self::Forget => include_str!("../../../lua/forget.lua"),
-            Self::Guarded => include_str!("../../../lua/guarded.lua"),
+            Self::Admit => script!("", "admit", "admit/filters", "admit/slow_path", "admit/fast_path", "admit/write"),
+            Self::Intern => script!("", "intern"),
+            Self::Create => script!("", "create"),
+            Self::History => script!(" flags=no-writes", "history"),
+            Self::Refund => script!("", "refund"),
+            Self::Rebuild => script!("", "rebuild"),
+            Self::Forget => script!("", "forget"),
+            Self::Guarded => script!("", "guarded"),
         }
     }
 

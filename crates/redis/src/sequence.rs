@@ -1,102 +1,119 @@
-//! Calls that have to be made one after the other within a shard, and side by side over shards.
+//! The one loop that sends requests again: calls of one queue one after the other, queues side by side.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use redis::Value;
 
 use super::{
-    address::NodeAddr,
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
-    node::Request,
-    trouble::{Pace, Trouble},
+    node::{Reply, Request},
+    trouble::Trouble,
 };
+
+/// Calls that are made in their order, and what belongs to each.
+type Queue<T> = VecDeque<(Routed, T)>;
+
+/// Makes all calls: in each round the first of every queue, one pipeline a node. A call is made again until it is answered; the
+/// next of its queue waits for that. `take` gets each answer with what belongs to its call, and may refuse it. Gives for each queue
+/// the error that stopped it, if any: the rest of that queue is not sent.
+async fn run<T>(
+    cluster: &mut Cluster,
+    queues: &mut [Queue<T>],
+    mut take: impl FnMut(&T, Value) -> Result<(), Trouble>,
+) -> Vec<Option<Trouble>> {
+    let mut errors: Vec<Option<Trouble>> = queues.iter().map(|_| None).collect();
+    let mut tries = cluster.tries::<usize>();
+    let mut open: Vec<usize> = (0..queues.len()).collect();
+    loop {
+        open.retain(|queue| !queues[*queue].is_empty());
+        if open.is_empty() {
+            return errors;
+        }
+        let active: Vec<usize> = open.iter().filter(|queue| !tries.rests(queue)).copied().collect();
+        let requests = active.iter().filter_map(|queue| queues[*queue].front()).map(|(call, _)| call.clone()).collect();
+        for (at, reply) in active.into_iter().zip(cluster.round(requests).await) {
+            let Some((call, what)) = queues[at].front_mut() else { continue };
+            errors[at] = reply.and_then(|value| take(what, value)).err();
+            call.detour = None;
+            let Some(error) = &errors[at] else {
+                queues[at].pop_front();
+                tries.answered();
+                continue;
+            };
+            if let Trouble::Ask { to, .. } = error {
+                call.detour = Some(to.clone());
+            }
+            if !tries.failed(at, error.pace()) {
+                queues[at].clear();
+            }
+        }
+        open.retain(|queue| !queues[*queue].is_empty());
+        if !open.is_empty() && !tries.again(open.iter()).await {
+            return errors;
+        }
+    }
+}
 
 /// The calls of each shard, in their order.
 pub(super) type Sequences<T> = BTreeMap<u16, VecDeque<(Request, T)>>;
 
-/// How sequences came to their end.
+/// How the calls of shards ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// Shards without the epoch that was asked for, and what was found.
+    /// Shards without the expected epoch, and what was found.
     pub(super) lost: BTreeMap<u16, String>,
-    /// Why calls are left, where some are: asking again later may help.
+    /// Why calls were not made, where some were not: asking again later may help.
     pub(super) open: Option<String>,
 }
 
-/// Makes all calls: in each round the first of every shard, one pipeline a node. A call is made again until it is
-/// answered; the next of its shard waits for that. `take` gets each answer with what belongs to its call, and says
-/// whether it is one. Calls left are still in `calls`, but for those of lost shards.
-pub(super) async fn run<T>(
+/// Makes the calls of all shards. `take` says whether a reply is one to its call.
+pub(super) async fn run_shards<T>(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
-    calls: &mut Sequences<T>,
+    calls: Sequences<T>,
     mut take: impl FnMut(&T, &Value) -> bool,
 ) -> Ended {
+    let node = cluster.options().nodes[0].clone();
+    let shards: Vec<u16> = calls.keys().copied().collect();
+    let queue = |(shard, calls): (u16, VecDeque<(Request, T)>)| {
+        let slot = keyspace.slot(shard);
+        calls.into_iter().map(|(request, what)| (Routed { slot, detour: None, request }, what)).collect()
+    };
+    let mut queues: Vec<Queue<T>> = calls.into_iter().map(queue).collect();
+    let torn = || Trouble::torn(&node, "another length or code");
+    let errors = run(cluster, &mut queues, |what, value| take(what, &value).then_some(()).ok_or_else(torn)).await;
     let mut ended = Ended::default();
-    let mut detours: BTreeMap<u16, NodeAddr> = BTreeMap::new();
-    let mut resting: BTreeSet<u16> = BTreeSet::new();
-    let mut backoff = cluster.backoff();
-    loop {
-        calls.retain(|_, queue| !queue.is_empty());
-        let shards: Vec<u16> = calls.keys().filter(|shard| !resting.contains(shard)).copied().collect();
-        let front = |shard: &u16| calls.get(shard).and_then(VecDeque::front).map(|(request, _)| request.clone());
-        let requests: Vec<Routed> = shards
-            .iter()
-            .filter_map(|shard| {
-                let detour = detours.get(shard).cloned();
-                Some(Routed { slot: keyspace.slot(*shard), detour, request: front(shard)? })
-            })
-            .collect();
-        let (mut pace, mut answered) = (None, false);
-        for (shard, reply) in shards.into_iter().zip(cluster.round(requests).await) {
-            let trouble = match reply {
-                Ok(value) => {
-                    let Some(queue) = calls.get_mut(&shard) else { continue };
-                    if queue.front().is_some_and(|(_, what)| take(what, &value)) {
-                        queue.pop_front();
-                        answered = true;
-                        continue;
-                    }
-                    Trouble::torn(&cluster.options().nodes[0], "another length or code")
-                }
-                Err(trouble) => trouble,
-            };
-            detours.remove(&shard);
-            match &trouble {
-                Trouble::LostHistory { message } => {
-                    calls.remove(&shard);
-                    ended.lost.insert(shard, message.clone());
-                    continue;
-                }
-                Trouble::Ask { to, .. } => {
-                    detours.insert(shard, to.clone());
-                }
-                Trouble::Moved { .. }
-                | Trouble::Apart { .. }
-                | Trouble::NoScript { .. }
-                | Trouble::Away { .. }
-                | Trouble::Refused { .. } => {}
-            }
-            ended.open = Some(trouble.to_string());
-            if trouble.pace() != Pace::AtOnce {
-                resting.insert(shard);
-            }
-            pace = pace.max(Some(trouble.pace().min(Pace::AfterWait)));
+    for (shard, error) in shards.into_iter().zip(errors) {
+        match error {
+            None => {}
+            Some(Trouble::LostHistory { message }) => drop(ended.lost.insert(shard, message)),
+            Some(other) => ended.open = Some(other.to_string()),
         }
-        if calls.values().all(VecDeque::is_empty) {
-            ended.open = None;
-            return ended;
-        }
-        if answered {
-            backoff = cluster.backoff();
-        }
-        let all_rest = calls.keys().all(|shard| resting.contains(shard));
-        if all_rest || (pace.is_some() && !answered) {
-            if !backoff.again(pace.unwrap_or(Pace::AfterWait)).await {
-                return ended;
-            }
-            resting.clear();
-        }
+    }
+    ended
+}
+
+impl Cluster {
+    /// Sends requests until each has an answer or the tries are used up. Each request must be safe to repeat.
+    pub(super) async fn ask_all(&mut self, requests: Vec<(u16, Request)>) -> Vec<Reply> {
+        let mut replies: Vec<Option<Value>> = requests.iter().map(|_| None).collect();
+        let routed = |(slot, request)| Routed { slot, detour: None, request };
+        let queue = |(place, request)| VecDeque::from([(routed(request), place)]);
+        let mut queues: Vec<Queue<usize>> = requests.into_iter().enumerate().map(queue).collect();
+        let take = |place: &usize, value| {
+            replies[*place] = Some(value);
+            Ok(())
+        };
+        let errors = run(self, &mut queues, take).await;
+        let lost = || Trouble::torn(&self.options().nodes[0], "a request got none");
+        let both = replies.into_iter().zip(errors);
+        both.map(|(reply, error)| reply.ok_or_else(|| error.unwrap_or_else(lost))).collect()
+    }
+
+    /// [`Cluster::ask_all`] for one.
+    pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Reply {
+        let reply = self.ask_all(vec![(slot, request)]).await.pop();
+        reply.unwrap_or_else(|| Err(Trouble::torn(&self.options().nodes[0], "a request got none")))
     }
 }

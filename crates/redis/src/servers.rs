@@ -1,4 +1,4 @@
-//! What every server should be set to, and whether it is.
+//! The settings that every server should have, and whether it has them.
 
 use redis::cmd;
 use weir_core::ports::StoreError;

@@ -1,180 +1,125 @@
-//! What the Redis edge counts. Shared by all lanes; read by `/metrics`.
+//! The counters of the Redis edge. Shared by all lanes; read by `/metrics`.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Why a request was sent again, or given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RetryCause {
-    /// MOVED: the slot lives elsewhere.
-    Moved,
-    /// ASK: the slot is moving.
-    Ask,
-    /// TRYAGAIN: the keys of a moving slot are apart.
-    TryAgain,
-    /// NOSCRIPT.
-    NoScript,
-    /// The epoch is gone or another.
-    LostHistory,
-    /// CLUSTERDOWN.
-    ClusterDown,
-    /// LOADING: the node reads its data.
-    Loading,
-    /// MASTERDOWN.
-    MasterDown,
-    /// BUSY: somebody's script runs too long.
-    Busy,
-    /// READONLY: a replica, or a primary no more.
-    ReadOnly,
-    /// OOM: maxmemory is reached.
-    OutOfMemory,
-    /// NOREPLICAS: min-replicas-to-write.
-    NoReplicas,
-    /// MISCONF: the node cannot save.
-    Misconf,
-    /// No connection, or it broke.
-    ConnectionLost,
-    /// No reply in time.
-    Timeout,
-    /// Fewer replicas than `redis.wait_replicas` had the writes in time.
-    TooFewReplicas,
-    /// The history held a kind that this worker did not know yet.
-    StaleKinds,
-    /// The call had done enough work.
-    PutOff,
-    /// Any other error reply.
-    Refused,
-}
-
-impl RetryCause {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
-        Self::Moved,
-        Self::Ask,
-        Self::TryAgain,
-        Self::NoScript,
-        Self::LostHistory,
-        Self::ClusterDown,
-        Self::Loading,
-        Self::MasterDown,
-        Self::Busy,
-        Self::ReadOnly,
-        Self::OutOfMemory,
-        Self::NoReplicas,
-        Self::Misconf,
-        Self::ConnectionLost,
-        Self::Timeout,
-        Self::TooFewReplicas,
-        Self::StaleKinds,
-        Self::PutOff,
-        Self::Refused,
-    ];
-
-    /// The value of the metric's `cause` label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Moved => "moved",
-            Self::Ask => "ask",
-            Self::TryAgain => "try_again",
-            Self::NoScript => "no_script",
-            Self::LostHistory => "lost_history",
-            Self::ClusterDown => "cluster_down",
-            Self::Loading => "loading",
-            Self::MasterDown => "master_down",
-            Self::Busy => "busy",
-            Self::ReadOnly => "read_only",
-            Self::OutOfMemory => "out_of_memory",
-            Self::NoReplicas => "no_replicas",
-            Self::Misconf => "misconf",
-            Self::ConnectionLost => "connection_lost",
-            Self::Timeout => "timeout",
-            Self::TooFewReplicas => "too_few_replicas",
-            Self::StaleKinds => "stale_kinds",
-            Self::PutOff => "put_off",
-            Self::Refused => "refused",
+/// The causes of retries, and the value of the metric's `cause` label for each.
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// Why a request was sent again, or given up.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum RetryCause {
+            $($(#[$doc])* $name,)*
         }
-    }
+
+        impl RetryCause {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
+
+            /// The value of the metric's `cause` label.
+            #[must_use]
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)*
+                }
+            }
+        }
+    };
 }
 
-/// Counters since the start; all only grow, but for the maxima.
-#[derive(Debug, Default)]
-pub struct RedisStats {
-    round_trips: AtomicU64,
-    calls: AtomicU64,
-    items: AtomicU64,
-    troubles: [AtomicU64; RetryCause::ALL.len()],
-    connections: AtomicU64,
-    map_refreshes: AtomicU64,
-    script_loads: AtomicU64,
-    ahead: AtomicU64,
-    dropped: AtomicU64,
-    most_items: AtomicU64,
-    slowest_micros: AtomicU64,
-    round_trip_micros: AtomicU64,
+causes! {
+    /// MOVED: the slot lives elsewhere.
+    Moved = "moved",
+    /// ASK: the slot is moving.
+    Ask = "ask",
+    /// TRYAGAIN: the keys of a moving slot are on two nodes.
+    TryAgain = "try_again",
+    /// NOSCRIPT.
+    NoScript = "no_script",
+    /// The epoch is gone or another.
+    LostHistory = "lost_history",
+    /// CLUSTERDOWN.
+    ClusterDown = "cluster_down",
+    /// LOADING: the node reads its data.
+    Loading = "loading",
+    /// MASTERDOWN.
+    MasterDown = "master_down",
+    /// BUSY: somebody's script runs too long.
+    Busy = "busy",
+    /// READONLY: a replica, or a primary no more.
+    ReadOnly = "read_only",
+    /// OOM: maxmemory is reached.
+    OutOfMemory = "out_of_memory",
+    /// NOREPLICAS: min-replicas-to-write.
+    NoReplicas = "no_replicas",
+    /// MISCONF: the node cannot save.
+    Misconf = "misconf",
+    /// No connection, or it broke.
+    ConnectionLost = "connection_lost",
+    /// No reply in time.
+    Timeout = "timeout",
+    /// Fewer replicas than `redis.wait_replicas` had the writes in time.
+    TooFewReplicas = "too_few_replicas",
+    /// The history held a kind that this worker did not know yet.
+    StaleKinds = "stale_kinds",
+    /// The call had done enough work.
+    PutOff = "put_off",
+    /// Any other error reply.
+    Refused = "refused",
+}
+
+/// Numbers that only grow, and how each is read.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the start; all only grow.
+        #[derive(Debug, Default)]
+        pub struct RedisStats {
+            troubles: [AtomicU64; RetryCause::ALL.len()],
+            slowest_micros: AtomicU64,
+            round_trip_micros: AtomicU64,
+            $($name: AtomicU64,)*
+        }
+
+        impl RedisStats {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name(&self) -> u64 {
+                    self.$name.load(Relaxed)
+                }
+            )*
+        }
+    };
+}
+
+numbers! {
+    /// Pipelines sent and answered, or failed.
+    round_trips,
+    /// Calls of the admit script.
+    calls,
+    /// Sends in them.
+    items,
+    /// Connections made.
+    connections,
+    /// Times the slot map was read.
+    map_refreshes,
+    /// Scripts loaded.
+    script_loads,
+    /// Answers for a user whose history holds an entry far ahead of the clock.
+    ahead,
+    /// Sends that were recorded in place of their user's oldest entries, which were too many.
+    dropped,
+    /// The most sends in one call so far.
+    most_items,
 }
 
 impl RedisStats {
-    /// Pipelines sent and answered, or failed.
-    #[must_use]
-    pub fn round_trips(&self) -> u64 {
-        self.round_trips.load(Relaxed)
-    }
-
-    /// Calls of the admit script.
-    #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Relaxed)
-    }
-
-    /// Sends in them.
-    #[must_use]
-    pub fn items(&self) -> u64 {
-        self.items.load(Relaxed)
-    }
-
-    /// Requests that met this trouble.
+    /// Requests that failed for this cause.
     #[must_use]
     pub fn troubles(&self, cause: RetryCause) -> u64 {
         self.troubles[cause as usize].load(Relaxed)
-    }
-
-    /// Connections made.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        self.connections.load(Relaxed)
-    }
-
-    /// Times the slot map was read.
-    #[must_use]
-    pub fn map_refreshes(&self) -> u64 {
-        self.map_refreshes.load(Relaxed)
-    }
-
-    /// Scripts loaded.
-    #[must_use]
-    pub fn script_loads(&self) -> u64 {
-        self.script_loads.load(Relaxed)
-    }
-
-    /// Answers for a user whose history holds an entry far ahead of the clock.
-    #[must_use]
-    pub fn ahead(&self) -> u64 {
-        self.ahead.load(Relaxed)
-    }
-
-    /// Sends that were recorded in place of their user's oldest entries, which were too many.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Relaxed)
-    }
-
-    /// The most sends in one call so far.
-    #[must_use]
-    pub fn most_items(&self) -> u64 {
-        self.most_items.load(Relaxed)
     }
 
     /// The slowest round trip so far.

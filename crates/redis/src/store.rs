@@ -67,7 +67,7 @@ impl RedisStore {
         (&mut self.cluster, &self.keyspace, &mut self.look)
     }
 
-    /// Notes the shards that have lost their history; takes up the keyspace of a rebuild where there is one.
+    /// Notes the shards that have lost their history; uses the keyspace of a rebuild where there is one.
     pub(super) async fn note_lost(&mut self, lost: Vec<u16>) {
         self.lost = lost;
         self.take_up_new_keyspace().await;
@@ -96,8 +96,7 @@ impl RedisStore {
         answers: &mut [Option<Answer>],
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let now = cluster.options().network.passed();
-        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
+        let mut pass = Pass::new(batch, answers, keyspace, call_size, cluster);
         pass.name(cluster, names).await;
         pass.run(cluster, names).await;
         lost.retain(|shard| !pass.was_answered(*shard));
@@ -107,7 +106,7 @@ impl RedisStore {
         pass.result()
     }
 
-    /// Where a rebuild has made the keyspace anew, it is this store's from now on; `true` then.
+    /// Uses the keyspace that a rebuild has created in place of this one, if any; `true` then.
     async fn take_up_new_keyspace(&mut self) -> bool {
         if self.lost.is_empty() {
             return false;
@@ -180,7 +179,9 @@ impl Histories for RedisStore {
         if let Err(StoreError::LostHistory { shards, .. }) = &found {
             self.lost.clone_from(shards);
             if self.take_up_new_keyspace().await {
-                return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+                return Err(StoreError::Temporary(
+                    "a rebuild has recreated the keyspace: trying again with it".to_owned(),
+                ));
             }
         }
         found
@@ -191,7 +192,6 @@ impl Histories for RedisStore {
     }
 }
 
-/// The options that a store was made with.
 impl RedisStore {
     /// The options.
     #[must_use]

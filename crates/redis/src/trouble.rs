@@ -1,13 +1,13 @@
-//! What a node may answer instead of an answer, and what that calls for.
+//! The errors of a request to a node, and when to send it again.
 
 use redis::{RedisError, ServerError};
 
 use super::{address::NodeAddr, stats::RetryCause};
 
-/// What to do where a script may not run one of its commands.
+/// The advice where a script may not run one of its commands.
 const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: grant all that docs/security.md lists)";
 
-/// One request that was not answered.
+/// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Trouble {
     /// The slot lives elsewhere now.
@@ -20,7 +20,7 @@ pub(super) enum Trouble {
         /// Where it lives.
         to: NodeAddr,
     },
-    /// The slot is on its way; the key is there already, if anywhere.
+    /// The slot is moving; the key is on the new node already, if anywhere.
     #[error("{node}: a slot is moving to {to}")]
     Ask {
         /// Who said so.
@@ -28,8 +28,8 @@ pub(super) enum Trouble {
         /// Where the key is.
         to: NodeAddr,
     },
-    /// The slot is on its way and the keys of the request are on both sides, or not there yet.
-    #[error("{node}: keys of a moving slot are apart (TRYAGAIN)")]
+    /// The slot is moving, and the keys of the request are on both nodes, or not on the new one yet.
+    #[error("{node}: keys of a moving slot are on two nodes (TRYAGAIN)")]
     Apart {
         /// Who said so.
         node: NodeAddr,
@@ -46,9 +46,9 @@ pub(super) enum Trouble {
         /// What was found.
         message: String,
     },
-    /// The node cannot now, or cannot be reached.
+    /// The node cannot answer now, or cannot be reached.
     #[error("{node}: {message}")]
-    Away {
+    Unavailable {
         /// Which node.
         node: NodeAddr,
         /// Why, for counting.
@@ -56,7 +56,7 @@ pub(super) enum Trouble {
         /// Why, in its words.
         message: String,
     },
-    /// Asking again at once would not help: no permission, a key of another type, an answer of another shape.
+    /// Sending it again would not help: no permission, a key of another type, a reply of another shape.
     #[error("{node}: {message}")]
     Refused {
         /// Which node.
@@ -66,7 +66,7 @@ pub(super) enum Trouble {
     },
 }
 
-/// When a request that met trouble is worth sending again.
+/// When a failed request is worth sending again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pace {
     /// Now.
@@ -78,12 +78,12 @@ pub(super) enum Pace {
 }
 
 impl Trouble {
-    /// What an error reply means.
+    /// The error that a reply is.
     pub(super) fn of_reply(error: &ServerError, asked: &NodeAddr) -> Self {
         let node = asked.clone();
         let details = error.details().unwrap_or_default();
         let message = format!("{} {details}", error.code()).trim_end().to_owned();
-        let away = |cause| Self::Away { node: node.clone(), cause, message: message.clone() };
+        let unavailable = |cause| Self::Unavailable { node: node.clone(), cause, message: message.clone() };
         let mut words = details.split_ascii_whitespace();
         match error.code() {
             "MOVED" | "ASK" => {
@@ -98,15 +98,15 @@ impl Trouble {
             "TRYAGAIN" => Self::Apart { node },
             "NOSCRIPT" => Self::NoScript { node },
             "LOSTHISTORY" => Self::LostHistory { message: details.to_owned() },
-            "LATE" => away(RetryCause::Timeout),
-            "CLUSTERDOWN" => away(RetryCause::ClusterDown),
-            "LOADING" => away(RetryCause::Loading),
-            "MASTERDOWN" => away(RetryCause::MasterDown),
-            "BUSY" => away(RetryCause::Busy),
-            "READONLY" => away(RetryCause::ReadOnly),
-            "OOM" => away(RetryCause::OutOfMemory),
-            "NOREPLICAS" => away(RetryCause::NoReplicas),
-            "MISCONF" => away(RetryCause::Misconf),
+            "LATE" => unavailable(RetryCause::Timeout),
+            "CLUSTERDOWN" => unavailable(RetryCause::ClusterDown),
+            "LOADING" => unavailable(RetryCause::Loading),
+            "MASTERDOWN" => unavailable(RetryCause::MasterDown),
+            "BUSY" => unavailable(RetryCause::Busy),
+            "READONLY" => unavailable(RetryCause::ReadOnly),
+            "OOM" => unavailable(RetryCause::OutOfMemory),
+            "NOREPLICAS" => unavailable(RetryCause::NoReplicas),
+            "MISCONF" => unavailable(RetryCause::Misconf),
             // Redis 7.0 does not say which: the one at that line of the script.
             _ if details.contains("can't run this command") => {
                 Self::Refused { node, message: format!("NOPERM {message} {GRANT_ALL}") }
@@ -116,29 +116,29 @@ impl Trouble {
         }
     }
 
-    /// What an error of the connection means.
+    /// The error that an error of the connection is.
     pub(super) fn of_connection(error: &RedisError, asked: &NodeAddr) -> Self {
         let node = asked.clone();
         let message = error.to_string();
         if error.is_timeout() {
-            return Self::Away { node, cause: RetryCause::Timeout, message: "no reply in time".to_owned() };
+            return Self::Unavailable { node, cause: RetryCause::Timeout, message: "no reply in time".to_owned() };
         }
         // A certificate that one of the two does not trust comes as an I/O error, and does not get better.
         if ["certificate", "alert"].iter().any(|word| message.to_lowercase().contains(word)) {
             return Self::Refused { node, message };
         }
         if error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
-            return Self::Away { node, cause: RetryCause::ConnectionLost, message };
+            return Self::Unavailable { node, cause: RetryCause::ConnectionLost, message };
         }
         match error.code() {
-            Some("LOADING") => Self::Away { node, cause: RetryCause::Loading, message },
-            Some("MASTERDOWN") => Self::Away { node, cause: RetryCause::MasterDown, message },
-            Some("BUSY") => Self::Away { node, cause: RetryCause::Busy, message },
+            Some("LOADING") => Self::Unavailable { node, cause: RetryCause::Loading, message },
+            Some("MASTERDOWN") => Self::Unavailable { node, cause: RetryCause::MasterDown, message },
+            Some("BUSY") => Self::Unavailable { node, cause: RetryCause::Busy, message },
             Some(_) | None => Self::Refused { node, message },
         }
     }
 
-    /// A reply that is none of those expected.
+    /// A reply of another shape than expected.
     pub(super) fn torn(asked: &NodeAddr, what: &str) -> Self {
         Self::Refused { node: asked.clone(), message: format!("its reply is not what weir's script gives: {what}") }
     }
@@ -147,12 +147,12 @@ impl Trouble {
     pub(super) fn pace(&self) -> Pace {
         match self {
             Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => Pace::AtOnce,
-            Self::Apart { .. } | Self::Away { .. } => Pace::AfterWait,
+            Self::Apart { .. } | Self::Unavailable { .. } => Pace::AfterWait,
             Self::LostHistory { .. } | Self::Refused { .. } => Pace::Never,
         }
     }
 
-    /// Under which heading it is counted.
+    /// The cause that it is counted under.
     pub(super) fn cause(&self) -> RetryCause {
         match self {
             Self::Moved { .. } => RetryCause::Moved,
@@ -160,7 +160,7 @@ impl Trouble {
             Self::Apart { .. } => RetryCause::TryAgain,
             Self::NoScript { .. } => RetryCause::NoScript,
             Self::LostHistory { .. } => RetryCause::LostHistory,
-            Self::Away { cause, .. } => *cause,
+            Self::Unavailable { cause, .. } => *cause,
             Self::Refused { .. } => RetryCause::Refused,
         }
     }
@@ -168,7 +168,7 @@ impl Trouble {
     /// Whether the slot map may be out of date.
     pub(super) fn doubts_the_map(&self) -> bool {
         match self {
-            Self::Moved { .. } | Self::Away { .. } => true,
+            Self::Moved { .. } | Self::Unavailable { .. } => true,
             Self::Ask { .. }
             | Self::Apart { .. }
             | Self::NoScript { .. }

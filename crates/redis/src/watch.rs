@@ -1,4 +1,4 @@
-//! Looks after shards that are away, in the background, so that nothing waits for a node that does not answer.
+//! Watches unavailable shards in the background, so that nothing waits for a node that does not answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ const TELL_AGAIN: u32 = 120;
 pub(super) enum Seen {
     /// These shards answer: with their history, or without it, which is news, and said by the next asking.
     Back(Vec<u16>),
-    /// A rebuild has made the keyspace anew.
+    /// A rebuild has recreated the keyspace.
     Renewed(Arc<Keyspace>),
 }
 

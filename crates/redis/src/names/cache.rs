@@ -1,4 +1,4 @@
-//! A map that holds what was used last, and no more than so much.
+//! A map of bounded size that keeps the newest entries.
 
 use std::{borrow::Borrow, hash::Hash};
 
@@ -6,8 +6,8 @@ use foldhash::fast::RandomState;
 
 type Generation<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// Two generations: where the young one is full it becomes the old one, and what was in that is forgotten. So it holds the last
-/// `N` entries at least and twice as many at most, and a look-up changes nothing.
+/// Two generations: a full young generation becomes the old one, which is dropped. So it holds the last `N` entries at least and
+/// twice as many at most, and a look-up changes nothing.
 #[derive(Debug)]
 pub(super) struct Cache<K, V, const N: usize> {
     young: Generation<K, V>,

@@ -1,4 +1,4 @@
-//! Cap sets as the script reads them, and the ways to ask that one call has of them.
+//! Cap sets as the script's slow path reads them, and the cap plans of one call, which its fast path reads.
 
 use weir_core::{
     admit::{Ask, CapQuery},
@@ -8,12 +8,18 @@ use weir_core::{
     window::Window,
 };
 
-use super::{Terms, msgpack::put_integer, put_count, put_u16, put_u48};
+use super::{Terms, msgpack::put_integer, put_count, put_u16, put_u48, script_time};
 
-/// The most caps of a set that the script looks at without a walk: beyond, counting is no dearer.
-const MAX_SIMPLE_CAPS: usize = 8;
+/// The most caps of a set for the fast path: beyond, the slow path is no dearer.
+const MAX_FAST_CAPS: usize = 8;
+/// Where the first plan is in the terms, from 1.
+const FIRST_PLAN: usize = 7;
+/// Numbers of a plan before those of its caps, of each cap, and of each cap behind all caps where it has more.
+const PLAN_NUMBERS: usize = 4;
+const CAP_NUMBERS: usize = 3;
+const MORE_NUMBERS: usize = 3;
 
-/// Bit k of byte k/8 for each kind that a filter speaks of; nothing behind the last one.
+/// Bit k of byte k/8 for each kind that a filter counts; nothing behind the last one.
 fn bits_of(kinds: impl Iterator<Item = Kind>) -> Vec<u8> {
     let mut bits = Vec::new();
     for Kind(number) in kinds.filter(|kind| *kind != Kind::OVERFLOW) {
@@ -26,52 +32,77 @@ fn bits_of(kinds: impl Iterator<Item = Kind>) -> Vec<u8> {
     bits
 }
 
+/// A limit of so many sends in bytes of a history.
+fn in_bytes(limit: u32) -> i64 {
+    i64::from(limit) * ENTRY_BYTES as i64
+}
+
+fn put_number(out: &mut Vec<u8>, number: usize) {
+    put_integer(out, i64::try_from(number).unwrap_or(i64::MAX));
+}
+
 /// The cap sets of a batch, ready to be put into calls.
 pub(crate) struct CapSets {
     known: usize,
     bitmaps: Vec<Vec<u8>>,
-    sets: Vec<PackedSet>,
-}
-
-struct PackedSet {
-    caps: Vec<PackedCap>,
-    /// Limits and lengths, in milliseconds, where the set can be that of a simple way.
-    simple: Option<Vec<(u32, i64)>>,
+    sets: Vec<Vec<PackedCap>>,
 }
 
 struct PackedCap {
     /// Which bitmap, if not all kinds count.
     bitmap: Option<usize>,
-    shape: u8,
-    numbers: Vec<u8>,
+    window: Window,
+    limit: u32,
+    scope: Scope,
 }
 
 impl PackedCap {
-    fn new(cap: &CapQuery, bitmap: Option<usize>) -> Self {
-        let (calendar, times) = match cap.window {
+    /// The window at `now`: its length up to then, and its end where that is fixed, else 0. `None` where the known periods of a
+    /// calendar are over.
+    fn window_at(&self, now: i64) -> Option<(i64, i64)> {
+        match self.window {
+            Window::Sliding { length_ms } => Some((length_ms, 0)),
+            Window::Calendar { start, next, after } => {
+                let [start, next, after] = [start, next, after].map(|at| at.millis() - EPOCH_MS);
+                let (opens, ends) = if now < next { (start, next) } else { (next, after) };
+                (now < ends).then_some((now + 1 - opens, ends))
+            }
+        }
+    }
+
+    /// The place of the cap's filter among those of a call, from 1; 0 where all kinds count.
+    fn filter(&self, bitmaps: &[usize]) -> usize {
+        self.bitmap.and_then(|bitmap| bitmaps.binary_search(&bitmap).ok()).map_or(0, |place| place + 1)
+    }
+
+    /// Appends the cap for the slow path.
+    fn put(&self, out: &mut Vec<u8>, bitmaps: &[usize]) {
+        let (calendar, times) = match self.window {
             Window::Sliding { length_ms } => (0, [length_ms, 0, 0]),
             Window::Calendar { start, next, after } => (1, [start, next, after].map(|at| at.millis() - EPOCH_MS)),
         };
-        let same = match cap.scope {
+        let same = match self.scope {
             Scope::Every => 0,
             Scope::SameCampaign => 2,
         };
-        let mut numbers = cap.limit.to_be_bytes().to_vec();
-        times.into_iter().for_each(|time| put_u48(&mut numbers, time));
-        Self { bitmap, shape: calendar + same, numbers }
+        out.push(calendar + same);
+        put_u16(out, self.filter(bitmaps));
+        out.extend_from_slice(&self.limit.to_be_bytes());
+        times.into_iter().for_each(|time| put_u48(out, time));
     }
-}
 
-/// Limits and lengths of caps that the script can look at without a walk: few, sliding, on all kinds and campaigns.
-fn simple(caps: &[CapQuery]) -> Option<Vec<(u32, i64)>> {
-    if caps.len() > MAX_SIMPLE_CAPS {
-        return None;
+    /// Whether one look at the history does: a sliding window of all sends.
+    fn is_plain(&self) -> bool {
+        let is_sliding = matches!(self.window, Window::Sliding { .. });
+        is_sliding && self.scope == Scope::Every && self.bitmap.is_none()
     }
-    let of = |cap: &CapQuery| match (cap.window, cap.scope) {
-        (Window::Sliding { length_ms }, Scope::Every) if cap.filter.is_everything() => Some((cap.limit, length_ms)),
-        (Window::Sliding { .. } | Window::Calendar { .. }, Scope::Every | Scope::SameCampaign) => None,
-    };
-    caps.iter().map(of).collect()
+
+    /// The further numbers of the cap for the fast path, where it has them.
+    fn more(&self, bitmaps: &[usize], now: i64) -> Option<[i64; MORE_NUMBERS]> {
+        let (_, ends) = self.window_at(now).unwrap_or_default();
+        let filter = i64::try_from(self.filter(bitmaps)).unwrap_or(0);
+        (!self.is_plain()).then_some([ends, filter, (self.scope == Scope::SameCampaign).into()])
+    }
 }
 
 impl CapSets {
@@ -90,136 +121,127 @@ impl CapSets {
                         bitmaps.len() - 1
                     })
                 });
-                caps.push(PackedCap::new(cap, bitmap));
+                caps.push(PackedCap { bitmap, window: cap.window, limit: cap.limit, scope: cap.scope });
             }
-            packed.push(PackedSet { caps, simple: simple(set) });
+            packed.push(caps);
         }
         Self { known: kinds.len(), bitmaps, sets: packed }
     }
-}
 
-/// Whether a send may be decided without a walk, as far as it and its caps go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Walk {
-    Unneeded,
-    Needed,
-}
-
-/// The ways to ask of one call: the sends name them by their places among the numbers of its terms.
-pub(super) struct Ways<'s> {
-    all: &'s CapSets,
-    terms: &'s Terms,
-    ways: Vec<Way>,
-}
-
-struct Way {
-    set: usize,
-    record: Record,
-    walk: Walk,
-    place: i64,
-}
-
-/// Where the first way is, from 1.
-const FIRST_PLACE: i64 = 7;
-/// Numbers of a way before those of its caps.
-const WAY_NUMBERS: i64 = 4;
-/// What a limit of so many sends is in bytes of a history.
-fn in_bytes(limit: u32) -> i64 {
-    i64::from(limit) * ENTRY_BYTES as i64
-}
-
-impl<'s> Ways<'s> {
-    pub(super) fn new(all: &'s CapSets, terms: &'s Terms) -> Self {
-        Self { all, terms, ways: Vec::new() }
-    }
-
-    /// Whether a send may be decided without a walk, as far as it and its caps go.
-    pub(super) fn is_simple(&self, ask: &Ask<'_>) -> bool {
-        ask.cost == 1 && self.all.sets[ask.cap_set].simple.is_some()
-    }
-
-    /// The place of a send's way; `simple`: whether all sends of its user are.
-    pub(super) fn place(&mut self, ask: &Ask<'_>, simple: bool) -> i64 {
-        let walk = if simple { Walk::Unneeded } else { Walk::Needed };
-        let is = |way: &&Way| way.set == ask.cap_set && way.record == ask.record && way.walk == walk;
-        if let Some(known) = self.ways.iter().find(is) {
-            return known.place;
-        }
-        let place = self.ways.last().map_or(FIRST_PLACE, |last| self.last_place(last) + 1);
-        self.ways.push(Way { set: ask.cap_set, record: ask.record, walk, place });
-        place
-    }
-
-    /// The caps of a simple way.
-    fn caps(&self, way: &Way) -> &'s [(u32, i64)] {
-        match (&self.all.sets[way.set].simple, way.walk) {
-            (Some(caps), Walk::Unneeded) => caps,
-            (_, Walk::Needed) | (None, Walk::Unneeded) => &[],
-        }
-    }
-
-    /// The place of a way's last number.
-    fn last_place(&self, way: &Way) -> i64 {
-        way.place + WAY_NUMBERS - 1 + 2 * i64::try_from(self.caps(way).len()).unwrap_or(0)
-    }
-
-    /// The arguments of the script: terms and ways, and the cap sets that are asked for.
-    pub(super) fn pack(&self) -> (Vec<u8>, Vec<u8>) {
-        let mut wanted: Vec<usize> = self.ways.iter().map(|way| way.set).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let mut out = self.terms.pack();
-        for way in &self.ways {
-            let least = match way.walk {
-                Walk::Unneeded => self.caps(way).iter().map(|(limit, _)| *limit).min().unwrap_or(u32::MAX),
-                Walk::Needed => 0,
-            };
-            put_integer(&mut out, in_bytes(least));
-            let set = wanted.binary_search(&way.set).unwrap_or_default() + 1;
-            put_integer(&mut out, i64::try_from(set).unwrap_or(0));
-            put_integer(
-                &mut out,
-                match way.record {
-                    Record::IfAllowed => 0,
-                    Record::Always => 1,
-                },
-            );
-            put_integer(&mut out, self.last_place(way));
-            for &(limit, length_ms) in self.caps(way) {
-                put_integer(&mut out, in_bytes(limit));
-                put_integer(&mut out, length_ms);
-            }
-        }
-        (out, self.all.pack(&wanted))
-    }
-}
-
-impl CapSets {
-    /// These sets, ascending, as the script's general part reads them.
-    fn pack(&self, wanted: &[usize]) -> Vec<u8> {
-        let caps = || wanted.iter().flat_map(|set| &self.sets[*set].caps);
-        let mut bitmaps: Vec<usize> = caps().filter_map(|cap| cap.bitmap).collect();
-        bitmaps.sort_unstable();
-        bitmaps.dedup();
-        let mut out = Vec::with_capacity(8 + 26 * caps().count());
+    /// These sets, ascending, as the slow path reads them, with these bitmaps as filters.
+    fn pack(&self, wanted: &[usize], bitmaps: &[usize]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + 26 * wanted.iter().map(|set| self.sets[*set].len()).sum::<usize>());
         put_u16(&mut out, self.known);
         put_u16(&mut out, bitmaps.len());
-        for bitmap in &bitmaps {
+        for bitmap in bitmaps {
             put_u16(&mut out, self.bitmaps[*bitmap].len());
             out.extend_from_slice(&self.bitmaps[*bitmap]);
         }
         put_u16(&mut out, wanted.len());
         for set in wanted {
-            let caps = &self.sets[*set].caps;
-            put_count(&mut out, caps.len());
-            for cap in caps {
-                let filter = cap.bitmap.and_then(|bitmap| bitmaps.binary_search(&bitmap).ok());
-                out.push(cap.shape);
-                put_u16(&mut out, filter.map_or(0, |filter| filter + 1));
-                out.extend_from_slice(&cap.numbers);
-            }
+            put_count(&mut out, self.sets[*set].len());
+            self.sets[*set].iter().for_each(|cap| cap.put(&mut out, bitmaps));
         }
         out
+    }
+}
+
+/// Which part of the script decides a send first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Path {
+    Fast,
+    Slow,
+}
+
+/// The cap plans of one call: what the script is told of its sends' caps. Sends name them by their places in the terms.
+pub(super) struct CapPlans<'s> {
+    all: &'s CapSets,
+    terms: &'s Terms,
+    now: i64,
+    plans: Vec<CapPlan<'s>>,
+    /// Where the next plan begins in the terms.
+    next_place: usize,
+}
+
+struct CapPlan<'s> {
+    set: usize,
+    record: Record,
+    path: Path,
+    place: usize,
+    /// The caps that the fast path is told of.
+    caps: &'s [PackedCap],
+}
+
+impl CapPlan<'_> {
+    /// Appends the plan, of this set of the call.
+    fn put(&self, out: &mut Vec<u8>, set: usize, bitmaps: &[usize], now: i64) {
+        let least = match self.path {
+            Path::Fast => self.caps.iter().map(|cap| cap.limit).min().unwrap_or(u32::MAX),
+            Path::Slow => 0,
+        };
+        put_integer(out, in_bytes(least));
+        put_number(out, set);
+        put_integer(out, (self.record == Record::Always).into());
+        let last = self.place + PLAN_NUMBERS + CAP_NUMBERS * self.caps.len() - 1;
+        put_number(out, last);
+        let mut more = Vec::new();
+        for cap in self.caps {
+            let (length, _) = cap.window_at(now).unwrap_or_default();
+            put_integer(out, in_bytes(cap.limit));
+            put_integer(out, length);
+            let further = cap.more(bitmaps, now);
+            put_number(out, further.map_or(0, |_| last + 1 + more.len()));
+            more.extend(further.into_iter().flatten());
+        }
+        more.into_iter().for_each(|number| put_integer(out, number));
+    }
+}
+
+impl<'s> CapPlans<'s> {
+    pub(super) fn new(all: &'s CapSets, terms: &'s Terms) -> Self {
+        Self { all, terms, now: script_time(terms.now).cast_signed(), plans: Vec::new(), next_place: FIRST_PLAN }
+    }
+
+    /// The path of a send, as far as it and its caps decide that.
+    pub(super) fn path(&self, ask: &Ask<'_>) -> Path {
+        let set = &self.all.sets[ask.cap_set];
+        let known = || set.iter().all(|cap| cap.window_at(self.now).is_some());
+        if ask.cost == 1 && set.len() <= MAX_FAST_CAPS && known() { Path::Fast } else { Path::Slow }
+    }
+
+    /// The place of a send's plan.
+    pub(super) fn place(&mut self, ask: &Ask<'_>, path: Path) -> i64 {
+        let is = |plan: &&CapPlan<'_>| plan.set == ask.cap_set && plan.record == ask.record && plan.path == path;
+        let place = self.plans.iter().find(is).map(|plan| plan.place).unwrap_or_else(|| {
+            let place = self.next_place;
+            let caps = match path {
+                Path::Fast => &self.all.sets[ask.cap_set][..],
+                Path::Slow => &[],
+            };
+            let with_more = caps.iter().filter(|cap| !cap.is_plain());
+            self.next_place += PLAN_NUMBERS + CAP_NUMBERS * caps.len() + MORE_NUMBERS * with_more.count();
+            self.plans.push(CapPlan { set: ask.cap_set, record: ask.record, path, place, caps });
+            place
+        });
+        i64::try_from(place).unwrap_or(0)
+    }
+
+    /// The arguments of the script: terms and plans, and the cap sets that they name.
+    pub(super) fn pack(&self) -> (Vec<u8>, Vec<u8>) {
+        let sorted = |mut all: Vec<usize>| {
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let wanted = sorted(self.plans.iter().map(|plan| plan.set).collect());
+        let caps = wanted.iter().flat_map(|set| &self.all.sets[*set]);
+        let bitmaps = sorted(caps.filter_map(|cap| cap.bitmap).collect());
+        let mut out = self.terms.pack();
+        for plan in &self.plans {
+            let set = wanted.binary_search(&plan.set).unwrap_or_default() + 1;
+            plan.put(&mut out, set, &bitmaps, self.now);
+        }
+        (out, self.all.pack(&wanted, &bitmaps))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The begin of a rebuild: finds out what was lost, goes on with a run that was killed, or marks the shards anew.
+//! The begin of a rebuild: finds the lost shards, and continues a run that was killed or marks the shards.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -6,16 +6,16 @@ use std::{
 };
 
 use redis::cmd;
-use weir_core::{ports::StoreError, shard::Layout, time::Time};
+use weir_core::{ports::StoreError, time::Time};
 
 use super::{
-    Beginning, Command, Lock, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
-    names::tables_are_whole,
+    Beginning, Command, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    names::{empty_tables, meta_fields, tables_are_whole},
+    under_lock,
 };
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
-    names::Table,
     node::Request,
     open::{Birth, compare, epochs, foreign, get, read_meta, startup},
     options::RedisOptions,
@@ -26,10 +26,10 @@ use crate::{
 const MAX_KEYS_A_CALL: u32 = 500;
 
 /// Marks the shards of the scope, so that nothing is decided on them until [`Rebuild::finish`]. `run` names this run,
-/// differently from all others; `birth` is for a keyspace that has to be made anew.
+/// differently from all others; `birth` is for a keyspace that has to be recreated.
 ///
 /// # Errors
-/// [`StoreError::Temporary`] where Redis is away or another run is at work; [`StoreError::Fatal`] where the scope
+/// [`StoreError::Temporary`] where Redis is unavailable or another run is at work; [`StoreError::Fatal`] where the scope
 /// cannot be restored: a shard that is not there, a keyspace that is gone and not all of it asked for;
 /// [`RebuildError::TakenOver`] where another run began meanwhile.
 pub async fn begin(
@@ -39,17 +39,8 @@ pub async fn begin(
     run: String,
     birth: Birth,
 ) -> Result<Rebuild, RebuildError> {
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta::born(layout, options.history_ms, birth);
-    let ours = Keyspace::new(&options.prefix, ours);
-    let lock = Lock { keyspace: &ours, run: &run };
-    lock.take(&mut cluster).await?;
-    let begun = locked(cluster, (options, stats), scope, &run, ours.clone()).await;
-    if begun.is_err() {
-        lock.release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats))).await;
-    }
-    begun
+    under_lock((options, stats), &run, birth, |cluster, ours| locked(cluster, (options, stats), scope, &run, ours))
+        .await
 }
 
 /// The begin, under the lock.
@@ -240,15 +231,9 @@ impl Rebuild {
     /// The tables first, the meta key last: whoever finds it finds all.
     async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let mut commands = Vec::new();
-        for table in Table::ALL {
-            let [table, backwards] = table.keys(&keyspace).map(str::to_owned);
-            commands.push(Command::delete([table.clone(), backwards]));
-            commands.push(Command::set_fields(table, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
-        }
-        let meta = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
+        let mut commands: Vec<Command> = empty_tables(&keyspace, keyspace.epoch()).collect();
         commands.push(Command::delete([keyspace.meta_key().to_owned()]));
-        commands.push(Command::set_fields(keyspace.meta_key().to_owned(), meta));
+        commands.push(meta_fields(&keyspace));
         self.write(commands).await
     }
 }

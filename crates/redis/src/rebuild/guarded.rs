@@ -1,15 +1,19 @@
-//! What a rebuild run writes outside histories: only where it still owns what it writes to (`lua/guarded.lua`).
+//! The writes of a rebuild run outside histories: carried out only where the run still owns the keys (`lua/guarded.lua`).
+
+use std::sync::Arc;
 
 use redis::{Value, cmd};
-use weir_core::ports::StoreError;
+use weir_core::{ports::StoreError, shard::Layout};
 
 use super::{LOCK_MS, RebuildError};
 use crate::{
     cluster::Cluster,
-    keyspace::Keyspace,
+    keyspace::{Keyspace, Meta},
     node::Request,
-    open::{get, startup},
+    open::{Birth, get, startup},
+    options::RedisOptions,
     script::Script,
+    stats::RedisStats,
 };
 
 /// A command: its words, of which the first is its name, and how many of those behind the name are keys.
@@ -52,12 +56,12 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
     Request::Call { script: Script::Guarded, keys, args, latest: None }
 }
 
-/// What each guard held.
+/// The texts of the guards.
 pub(super) fn found(reply: Value) -> Vec<String> {
     redis::from_redis_value(reply).unwrap_or_default()
 }
 
-/// What the first guard held.
+/// The text of the first guard.
 pub(super) fn first_found(reply: Value) -> String {
     found(reply).into_iter().next().unwrap_or_default()
 }
@@ -66,6 +70,26 @@ pub(super) fn first_found(reply: Value) -> String {
 pub(super) struct Lock<'l> {
     pub(super) keyspace: &'l Keyspace,
     pub(super) run: &'l str,
+}
+
+/// Begins a run under the lock; `begin` gets the keyspace that these options would create. An error gives the lock back.
+pub(super) async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
+    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
+    run: &str,
+    birth: Birth,
+    begin: impl FnOnce(Cluster, Keyspace) -> F,
+) -> Result<T, RebuildError> {
+    let connect = || Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Keyspace::new(&options.prefix, Meta::born(layout, options.history_ms, birth));
+    let mut cluster = connect();
+    let lock = Lock { keyspace: &ours, run };
+    lock.take(&mut cluster).await?;
+    let begun = begin(cluster, ours.clone()).await;
+    if begun.is_err() {
+        lock.release(&mut connect()).await;
+    }
+    begun
 }
 
 impl Lock<'_> {
@@ -92,7 +116,7 @@ impl Lock<'_> {
     /// run has begun since, it is taken again.
     ///
     /// # Errors
-    /// Redis is away, or another run has taken over.
+    /// Redis is unavailable, or another run has taken over.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
         let key = self.keyspace.rebuild_lock_key();
         let renew = Command { words: vec!["PEXPIRE".to_owned(), key.clone(), LOCK_MS.to_string()], keys: 1 };
@@ -130,7 +154,7 @@ impl Lock<'_> {
         Ok(ours)
     }
 
-    /// Gives it back, where this run holds it. Where Redis is away, it runs out by itself.
+    /// Gives it back, where this run holds it. Where Redis is unavailable, it runs out by itself.
     pub(super) async fn release(&self, cluster: &mut Cluster) {
         let key = self.keyspace.rebuild_lock_key();
         let request = guarded(&[(key.clone(), self.run)], &[Command::delete([key])]);

@@ -8,9 +8,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use redis::cmd;
-use weir_core::{found_names::FoundNames, ports::StoreError, shard::Layout};
+use weir_core::{found_names::FoundNames, ports::StoreError};
 
-use super::{Command, Lock, RebuildError, Scope, ask_all, guarded};
+use super::{Command, Lock, RebuildError, Scope, ask_all, guarded, under_lock};
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
@@ -36,7 +36,7 @@ pub struct NamesRepair {
     run: String,
 }
 
-/// Begins to repair the names, where they are lost; `None` where they are not, or all is to be made anew.
+/// Begins to repair the names, where they are lost; `None` where they are not, or the whole keyspace is to be recreated.
 ///
 /// # Errors
 /// As for [`super::begin`]; [`StoreError::Fatal`] also where no shard says what the keyspace was.
@@ -47,18 +47,16 @@ pub async fn begin_names(
     run: String,
     birth: Birth,
 ) -> Result<Option<NamesRepair>, RebuildError> {
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours = Keyspace::new(&options.prefix, Meta::born(layout, options.history_ms, birth));
-    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let lock = Lock { keyspace: &ours, run: &run };
-    lock.take(&mut cluster).await?;
-    match locked(&mut cluster, options, scope, &lock).await {
-        Ok(Some((was, renamed))) => Ok(Some(NamesRepair { cluster, was, renamed, run })),
-        other => {
+    let run = run.as_str();
+    under_lock((options, stats), run, birth, |mut cluster, ours| async move {
+        let lock = Lock { keyspace: &ours, run };
+        let Some((was, renamed)) = locked(&mut cluster, options, scope, &lock).await? else {
             lock.release(&mut cluster).await;
-            other.map(|_| None)
-        }
-    }
+            return Ok(None);
+        };
+        Ok(Some(NamesRepair { cluster, was, renamed, run: run.to_owned() }))
+    })
+    .await
 }
 
 /// The begin, under the lock: the keyspace as it was and is to be.
@@ -98,11 +96,7 @@ async fn locked(
     let (was, renamed) = (Keyspace::new(&options.prefix, meta.clone()), meta.renamed(&random));
     let renamed = Keyspace::new(&options.prefix, renamed);
     let mut commands = vec![meta_fields(&was)];
-    for table in Table::ALL {
-        let [key, backwards] = table.keys(&was).map(str::to_owned);
-        commands.push(Command::delete([key.clone(), backwards]));
-        commands.push(Command::set_fields(key, [("epoch".to_owned(), paused(&was, &renamed))]));
-    }
+    commands.extend(empty_tables(&was, &paused(&was, &renamed)));
     lock.write(cluster, commands).await?;
     Ok(Some((was, renamed)))
 }
@@ -130,18 +124,26 @@ fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Result<Meta, Sto
     match metas.as_slice() {
         [meta] => Ok(meta.clone()),
         [] => Err(StoreError::Fatal(format!(
-            "{} and the histories of all shards are gone: restore all with weir rebuild --all, which makes the keyspace anew",
+            "{} and the histories of all shards are gone: restore all with weir rebuild --all, which recreates the keyspace",
             ours.meta_key()
         ))),
         _ => Err(StoreError::Fatal(format!(
-            "{} is gone, and the shards are of {} keyspaces: restore all with weir rebuild --all, which makes the keyspace anew",
+            "{} is gone, and the shards are of {} keyspaces: restore all with weir rebuild --all, which recreates the keyspace",
             ours.meta_key(),
             metas.len()
         ))),
     }
 }
 
-fn meta_fields(keyspace: &Keyspace) -> Command {
+/// Makes both tables empty, under this epoch.
+pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str) -> impl Iterator<Item = Command> {
+    Table::ALL.into_iter().flat_map(move |table| {
+        let [key, backwards] = table.keys(keyspace).map(str::to_owned);
+        [Command::delete([key.clone(), backwards]), Command::set_fields(key, [("epoch".to_owned(), epoch.to_owned())])]
+    })
+}
+
+pub(super) fn meta_fields(keyspace: &Keyspace) -> Command {
     let fields = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
     Command::set_fields(keyspace.meta_key().to_owned(), fields)
 }

@@ -102,8 +102,7 @@ impl Restorer {
     }
 }
 
-/// Puts sends that are not past the retention at `now` into shards whose epoch is this one, and counts those that were not
-/// there.
+/// Inserts sends within the retention at `now` into shards with this epoch, and returns how many were missing.
 ///
 /// # Errors
 /// The numbers of a class cannot be had; then nothing was sent.
@@ -137,7 +136,7 @@ pub(crate) async fn put_in(
         calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
     }
     let mut added = 0;
-    let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
+    let ended = sequence::run_shards(cluster, keyspace, calls, |(), value| {
         let Value::Int(count) = value else { return false };
         added += u64::try_from(*count).unwrap_or_default();
         true
