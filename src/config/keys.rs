@@ -254,7 +254,7 @@ pub const SETTINGS: &[Setting] = &[
         "log.level",
         Text,
         Is("info"),
-        "Filter: `error` `warn` `info` `debug` `trace`, also for a part of weir: `info,weir::edge=debug`.",
+        "Filter: `error` `warn` `info` `debug` `trace`, also for a part of weir: `info,weir_kafka=debug`.",
     ),
 ];
 

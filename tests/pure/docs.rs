@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use weir::domain::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
+use weir_core::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
 
 fn doc(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name)).unwrap()
