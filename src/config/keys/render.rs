@@ -7,17 +7,14 @@ use super::{Form, Otherwise, SETTINGS, Setting};
 /// The table in docs/configuration.md.
 #[must_use]
 pub fn markdown() -> String {
-    let mut lines =
-        vec!["| setting | variable | form | default | meaning |".to_owned(), "|---|---|---|---|---|".to_owned()];
+    let mut lines = vec!["| setting | form | default | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
     for setting in SETTINGS {
         let default = match setting.default {
             Otherwise::Required => "required".to_owned(),
             Otherwise::Is(text) => format!("`{text}`"),
             Otherwise::Unset(meaning) => meaning.to_owned(),
         };
-        let (key, variable, form) = (setting.key, setting.variable(), form_name(setting.form));
-        let variable = if setting.form == Form::Properties { format!("{variable}__...") } else { variable };
-        lines.push(format!("| `{key}` | `{variable}` | {form} | {default} | {} |", setting.meaning));
+        lines.push(format!("| `{}` | {} | {default} | {} |", setting.key, form_name(setting.form), setting.meaning));
     }
     lines.join("\n") + "\n"
 }
@@ -25,10 +22,10 @@ pub fn markdown() -> String {
 const fn form_name(form: Form) -> &'static str {
     match form {
         Form::Text => "string",
-        Form::Whole => "whole number",
-        Form::Flag => "`true` or `false`",
-        Form::Duration => "length of time",
-        Form::Texts => "list of strings",
+        Form::Whole => "integer",
+        Form::Flag => "boolean",
+        Form::Duration => "duration",
+        Form::Texts => "list",
         Form::Properties => "table",
     }
 }
