@@ -11,8 +11,7 @@ use weir::metrics::{
 const HEAD: &str = "# Metrics
 
 `GET /metrics` returns the OpenMetrics text format, which Prometheus reads. A metric with labels appears with its first
-value. A histogram has `_bucket`, `_sum` and `_count` series. [operations.md](operations.md#what-to-watch) says
-which to alert on.
+value. [operations.md](operations.md#what-to-watch) says which to alert on.
 
 ";
 
