@@ -17,10 +17,10 @@ pub const DEADLINE: Duration = Duration::from_secs(1800);
 const ASK: Duration = Duration::from_secs(10);
 /// How long a process may take to end.
 const END: Duration = Duration::from_secs(30);
-/// Linux tells CPU times in this unit, whatever its own clock does (USER_HZ is 100 on all its 64-bit platforms).
+/// Linux reports CPU times in this unit (USER_HZ is 100 on all its 64-bit platforms).
 const TICK_US: f64 = 10_000.0;
 
-/// What was seen between the first commit and the last; `T` is what was asked at both.
+/// The findings between the first commit and the last; `T` is the answer of `ask` at both.
 #[derive(Debug)]
 pub struct Window<T> {
     /// Intents committed in it.
@@ -29,9 +29,11 @@ pub struct Window<T> {
     pub time: Duration,
     /// CPU of the process, all threads, user and system, in microseconds.
     pub cpu_us: f64,
+    /// CPU of the broker, likewise.
+    pub broker_cpu_us: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
-    /// What `ask` said at its start and its end.
+    /// The answers of `ask` at its start and its end.
     pub asked: (T, T),
 }
 
@@ -53,19 +55,20 @@ pub fn watch<T>(
         });
         let at = Instant::now();
         match committed {
-            Some(Ok(committed)) => Ok((committed, at, cpu_us(process.pid())?, ask()?)),
+            Some(Ok(committed)) => Ok((committed, at, [cpu_us(process.pid())?, cpu_us(servers.broker)?], ask()?)),
             Some(Err(exit)) => bail!("it ended ({exit:?}); it said: {}", process.log()),
             None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
         }
     };
-    let (first, began, cpu_began, asked) = edge(1)?;
-    let (last, ended, cpu_ended, asked_last) = edge(i64::from(servers.workload.intents))?;
+    let (first, began, [cpu_began, broker_began], asked) = edge(1)?;
+    let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(i64::from(servers.workload.intents))?;
     let resident_mib = peak_resident_mib(process.pid())?;
     ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
     Ok(Window {
         intents: (last - first) as f64,
         time: ended - began,
         cpu_us: cpu_ended - cpu_began,
+        broker_cpu_us: broker_ended - broker_began,
         resident_mib,
         asked: (asked, asked_last),
     })
@@ -109,7 +112,7 @@ pub fn cpu_us(pid: i32) -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() * TICK_US)
 }
 
-/// A connection that is kept: a new one for each question would take CPU from what is measured.
+/// A kept connection: a new one per question would take CPU from the measured processes.
 pub struct Progress {
     consumer: BaseConsumer,
     partitions: TopicPartitionList,

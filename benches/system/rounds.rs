@@ -13,7 +13,7 @@ use crate::{
     servers::{Run, Servers, WEIR},
 };
 
-/// How long a process may take to tell of what it has committed.
+/// How long a process may take to report its commits.
 const TOLD_DEADLINE: Duration = Duration::from_secs(30);
 /// weir's count of intents decided and committed.
 const DECISIONS: &str = "weir_decisions_total";
@@ -27,8 +27,8 @@ pub struct Round {
     pub bare: Drained,
     /// The bare loop with a call of the client for each record.
     pub one_by_one: Drained,
-    /// The bare loop with weir's headers.
-    pub headers: Drained,
+    /// The loop that writes the bytes that weir writes.
+    pub same_bytes: Drained,
     /// The published way.
     pub zset: Capped,
     /// The unpipelined async client.
@@ -37,13 +37,13 @@ pub struct Round {
     pub weir: Capped,
     /// weir's script calls and keys.
     pub scripts: ScriptTimes,
-    /// weir's pipelines a batch and node.
+    /// weir's pipelines per batch and node.
     pub round_trips: f64,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
 }
 
-/// A draining with caps.
+/// A drain with caps.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Capped {
     /// The whole.
@@ -52,29 +52,31 @@ pub struct Capped {
     pub redis: RedisCost,
 }
 
-/// What draining the backlog took, from the first commit to the last.
+/// The cost of draining the backlog, from the first commit to the last.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Drained {
-    /// Intents a second.
+    /// Intents per second.
     pub intents_per_s: f64,
-    /// CPU of the process an intent, in microseconds.
+    /// CPU of the process per intent, in microseconds.
     pub cpu_us: f64,
-    /// Intents a commit, in the mean.
+    /// CPU of the broker per intent, in microseconds.
+    pub broker_cpu_us: f64,
+    /// Intents per commit, in the mean.
     pub batch: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
 }
 
-/// What caps cost in Redis.
+/// The cost of caps in Redis.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RedisCost {
-    /// CPU of the servers a decision, in microseconds.
+    /// CPU of the servers per decision, in microseconds.
     pub cpu_us: f64,
-    /// used_memory a user with an intent, in bytes.
+    /// used_memory per user with an intent, in bytes.
     pub user_bytes: f64,
-    /// used_memory_dataset a user with an intent, in bytes: without the table of keys.
+    /// used_memory_dataset per user with an intent, in bytes: without the table of keys.
     pub user_dataset_bytes: f64,
-    /// Script calls a decision.
+    /// Script calls per decision.
     pub script_calls: f64,
     /// Commands that scripts called, a decision.
     pub redis_calls: f64,
@@ -89,18 +91,18 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
         let one_by_one = bare(servers, Kind::OneByOne).context("the bare loop, record by record")?;
-        let headers = bare(servers, Kind::Headers).context("the bare loop with headers")?;
+        let same_bytes = bare(servers, Kind::SameBytes).context("the loop that writes the same bytes")?;
         let bare = bare(servers, Kind::Bare).context("the bare loop")?;
         let zset = capped(servers, Kind::SortedSets).context("the published way")?;
         let client = capped(servers, Kind::AsyncClient).context("the async client")?;
         let Weir { capped: weir, stages_ms, scripts, round_trips } =
             weir(servers, &Program::this(), |_| Ok(())).context("weir")?;
-        Ok(Round { bare, one_by_one, headers, zset, client, weir, scripts, round_trips, stages_ms })
+        Ok(Round { bare, one_by_one, same_bytes, zset, client, weir, scripts, round_trips, stages_ms })
     });
     rounds.collect()
 }
 
-/// What weir's part of a round gives.
+/// The result of weir's part of a round.
 pub struct Weir {
     /// Cost.
     pub capped: Capped,
@@ -118,7 +120,8 @@ fn bare(servers: &Servers, kind: Kind) -> Result<Drained> {
     Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
+/// Drains by the published way.
+pub fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
     servers.flush_redis()?;
     let empty = RedisTotals::ask(&servers.redis)?;
     let run = servers.run(&kind.name())?;
@@ -192,23 +195,24 @@ pub fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
     Worker::start(std::env::current_exe()?, &run.config, args, &[])
 }
 
-/// What a loop says once it has told of all intents: that comes a moment after they are committed.
+/// The output of a loop once it has reported all intents, a moment after they are committed.
 fn told(servers: &Servers, process: &Worker) -> Result<Committed> {
     let all = |told: &Committed| told.intents >= servers.workload.intents;
     wait_for(TOLD_DEADLINE, || Some(Committed::told(&process.log())).filter(all))
-        .context("it has committed all intents and does not tell of them")
+        .context("it has committed all intents and does not report them")
 }
 
 fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
     Drained {
         intents_per_s: window.intents / window.time.as_secs_f64(),
         cpu_us: window.cpu_us / window.intents,
+        broker_cpu_us: window.broker_cpu_us / window.intents,
         batch: f64::from(servers.workload.intents) / batches,
         resident_mib: window.resident_mib,
     }
 }
 
-/// Nothing leaves a window during a run, so how many are let through does not depend on time.
+/// Nothing leaves a window during a run, so the number of approved intents does not depend on time.
 fn ensure_exact(servers: &Servers, suppressed: f64) -> Result<()> {
     let exact = servers.workload.suppressed();
     ensure!(suppressed == f64::from(exact), "it suppressed {suppressed} intents, and the caps say {exact}");
@@ -234,7 +238,7 @@ fn cost(
     }
 }
 
-/// What `/metrics` says.
+/// The samples of `/metrics`.
 struct Figures(Vec<(String, f64)>);
 
 impl Figures {
@@ -247,7 +251,7 @@ impl Figures {
         Ok(Self(samples.collect()))
     }
 
-    /// What it says once the worker has counted all intents: that comes a moment after they are committed.
+    /// The metrics once the worker has counted all intents, a moment after they are committed.
     fn read_when_all_is_told(servers: &Servers, url: &str) -> Result<Self> {
         let all = f64::from(servers.workload.intents);
         let told = wait_for(TOLD_DEADLINE, || match Self::read(url) {
@@ -257,7 +261,7 @@ impl Figures {
         told.context("the worker has committed all intents and does not count them")?
     }
 
-    /// One sample; 0 where there is none yet.
+    /// One sample; 0 if there is none yet.
     fn of(&self, name: &str) -> f64 {
         self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
     }

@@ -7,10 +7,10 @@ use crate::{
     shell::{self, command, output, workspace},
 };
 
-/// Apart from the ordinary build, of which it could use nothing.
+/// Its own target folder: it shares no artefact with the ordinary build.
 const FOLDER: &str = "target/sanitize";
-/// The tests that take records of every shape through a worker, more batches than one, and rewinds.
-const TESTS: [&str; 2] = ["contract", "end_to_end"];
+/// The tests that pass records of every shape through a worker, in several batches and with rewinds.
+const TESTS: [&str; 5] = ["--test", "worker", "--", "contract::", "end_to_end::"];
 
 /// Builds weir with AddressSanitizer and runs the tests that start it with this binary. librdkafka is not instrumented,
 /// but its allocations are watched, so that what weir reads of them after their end is found.
@@ -27,9 +27,8 @@ pub fn run() -> Result<()> {
     let binary = workspace().join(FOLDER).join(host).join("debug/weir");
     let env = [
         ("WEIR_TEST_BINARY", binary.as_os_str()),
-        // weir leaves without exit handlers, and what lives until then is no leak.
+        // weir exits without exit handlers, so memory that lives until then is not a leak.
         ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".as_ref()),
     ];
-    let tests = TESTS.iter().flat_map(|test| ["--test".to_owned(), (*test).to_owned()]);
-    servers::test_with(&env, &["--no-fail-fast".to_owned()].into_iter().chain(tests).collect::<Vec<_>>())
+    servers::test_with(&env, &["--no-fail-fast"].iter().chain(&TESTS).map(|&arg| arg.to_owned()).collect::<Vec<_>>())
 }

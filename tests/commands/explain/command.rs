@@ -1,0 +1,163 @@
+//! `weir explain` as a process, after a worker has decided.
+
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
+
+use crate::support::{POLICY, Scene, weir};
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    #[track_caller]
+    fn json(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{}", self.err);
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+/// Runs `weir explain` on a scene's configuration.
+fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
+    let config = scene.path("weir.toml");
+    std::fs::write(&config, scene.config("explain")).unwrap();
+    let mut command = Command::new(weir());
+    command.args(["explain", "--config"]).arg(&config).args(args).current_dir(scene.folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    // A command that ends before it reads is no failure of the writer.
+    let _ = process.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let output = process.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn record(intent: &Value) -> Record {
+    Record::new(intent["user_id"].to_string(), intent.to_string())
+}
+
+fn decided(name: &str, redis: Vec<String>, intents: &[Value]) -> Scene {
+    let scene = Scene::on(Stack::shared().kafka().clone(), redis, name, 2, POLICY);
+    let mut worker = scene.worker("explain");
+    scene.publish(intents.iter().map(record));
+    scene.drain(&mut worker);
+    scene
+}
+
+fn at(millis: i64) -> Value {
+    json!(jiff::Timestamp::from_millisecond(millis).unwrap().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+}
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+#[test]
+fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
+    let push = |id: &str, user: u64| {
+        json!({"id": id, "user_id": user, "channel": "push", "category": "promo",
+        "campaign": "autumn"})
+    };
+    let scene = decided(
+        "explain",
+        Stack::shared().redis_cluster().to_vec(),
+        &[push("i-1", 42), push("i-2", 42), push("i-3", 42), push("a-1", 1042)],
+    );
+    let decisions = scene.decisions();
+    let [first, second] = ["i-1", "i-2"].map(|id| decisions[id].at_ms);
+    assert_eq!(decisions["i-3"].reason(), "cap");
+
+    let said = explain(&scene, &["42", "--output", "json"], "").json();
+    let send = |at_ms, id: &Value| {
+        json!({"at": at(at_ms), "channel": "push", "category": "promo",
+        "campaign": "autumn", "cost": 1, "id_hash": id})
+    };
+    let hashes = [0, 1].map(|place| said["sends"][place]["id_hash"].clone());
+    assert!(hashes.iter().all(|hash| hash.as_str().is_some_and(|hash| hash.len() == 12)) && hashes[0] != hashes[1]);
+    assert_eq!(said["sends"], json!([send(first, &hashes[0]), send(second, &hashes[1])]));
+    let caps = json!([
+        {"name": "daily", "limit": 2, "used": 2, "window": "24h", "next_at": at(first + DAY_MS)},
+        {"name": "weekly", "limit": 5, "used": 2, "window": "7d", "next_at": said["asked_at"]},
+    ]);
+    assert_eq!((&said["caps"], &said["eligible_at"]), (&caps, &at(first + DAY_MS)));
+    assert_eq!([&said["user_id"], &said["segment"]], ["42", "new"]);
+    assert_eq!([&said["policy_version"], &said["segments_version"]], ["test-1", "test-set"]);
+    // explain reports the worker's decision on the suppressed topic for the same intent under another id.
+    let envelope = decisions["i-3"].envelope.as_ref().unwrap();
+    assert_eq!(envelope["eligible_at"], said["eligible_at"]);
+    let intent = push("i-4", 42).to_string();
+    let said = explain(&scene, &["42", "--output", "json", "--intent", "-"], &intent).json();
+    for field in ["verdict", "reason", "cap", "eligible_at", "segment", "user_id", "policy_version", "schema"] {
+        assert_eq!(said["decision"][field], envelope[field], "{field}");
+    }
+
+    let said = explain(&scene, &["42"], "");
+    for part in ["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"] {
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    }
+    let said = explain(&scene, &["1042"], "");
+    for part in ["in segment active", "each campaign", "channel push", "category partner or promo", "in 59m"] {
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    }
+    for (id, category, part) in [
+        ("i-1", "promo", "duplicate: an intent with this id was approved for this user before"),
+        ("i-9", "promo", "reason cap: 2 of the 2 that cap daily allows in any 24h are used. "),
+        ("i-9", "transactional", "Intent i-9 would be approved now: the policy has a bypass for it"),
+    ] {
+        std::fs::write(scene.path("intent.json"), json!({"id": id, "user_id": "42", "category": category}).to_string())
+            .unwrap();
+        let said = explain(&scene, &["42", "--intent", "intent.json"], "");
+        assert!(said.out.contains(part), "{part}: {}{}", said.out, said.err);
+    }
+    assert_eq!(scene.decisions().len(), 4, "nothing was published");
+    wrong_usage(&scene);
+}
+
+fn wrong_usage(scene: &Scene) {
+    let intent = r#"{"id":"i","user_id":43}"#;
+    let cases: [(&[&str], &str, &str); 6] = [
+        (&["42", "--intent", "-"], intent, "for user 43, not for 42"),
+        (&["42", "--intent", "-"], "{", "not_json"),
+        (&["42", "--intent", "-"], "", "empty"),
+        (&["42", "--intent", "nowhere.json"], "", "nowhere.json"),
+        (&[""], "", "USER"),
+        (&[], "", "USER"),
+    ];
+    for (args, stdin, part) in cases {
+        let said = explain(scene, args, stdin);
+        assert_eq!(said.code, Some(2), "{args:?}: {}{}", said.out, said.err);
+        assert!(said.err.contains(part) && said.out.is_empty(), "{args:?}: {}{}", said.out, said.err);
+    }
+}
+
+#[test]
+fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = decided("explain-lost", vec![server.url()], &[json!({"id": "i-1", "user_id": "x-1"})]);
+    let said = explain(&scene, &["x-2"], "");
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.out.contains("Nothing was sent") && said.out.contains("next send now"), "{}", said.out);
+    let said = explain(&scene, &["x-1", "--output", "json"], "").json();
+    assert_eq!(
+        (&said["segment"], &said["held_to"], &said["sends"][0]["channel"]),
+        (&Value::Null, &json!("default"), &Value::Null)
+    );
+
+    let keys: Vec<String> = server.query(&["KEYS", &format!("{}:*:e", scene.name)]).unwrap();
+    assert_eq!(keys.len(), 64);
+    server.query::<()>(&[&["DEL"], &keys.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat()).unwrap();
+    let said = explain(&scene, &["x-1"], "");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    assert!(said.err.starts_with("weir: the history of user x-1 cannot be read: shards ["), "{}", said.err);
+    assert!(said.err.contains("lost"), "{}", said.err);
+
+    server.query::<()>(&["FLUSHALL"]).unwrap();
+    let said = explain(&scene, &["x-1"], "");
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("no keyspace"), "{}", said.err);
+}
