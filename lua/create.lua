@@ -1,4 +1,3 @@
-#!lua
 -- create: says what a keyspace is, unless it was said before.
 --
 -- The first caller's fields are written; every caller gets the fields that are there.

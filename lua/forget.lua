@@ -1,8 +1,7 @@
-#!lua
--- forget: deletes a user's history. What admit decides afterwards begins an empty one.
+-- forget: deletes a user's history. The user's next approved send begins a new one.
 --
 -- KEYS  [1]     the shard's epoch
---       [2]     the hash of users: field -> history, 20-byte entries; one more byte, 0, ends one in which a cost is not 1
+--       [2]     the hash of users: field -> history
 -- ARGV  [1]     the keyspace's epoch
 --       [2]     the user's field
 -- Reply: how many entries were deleted.
@@ -13,13 +12,13 @@
 if #KEYS ~= 2 or #ARGV ~= 2 then
   return redis.error_reply('ERR forget takes 2 keys and 2 arguments')
 end
-local epoch = redis.call('GET', KEYS[1])
-if epoch ~= ARGV[1] then
-  return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
+local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+if wrong then
+  return wrong
 end
 local history = redis.call('HGET', KEYS[2], ARGV[2])
 if not history then
   return 0
 end
 redis.call('HDEL', KEYS[2], ARGV[2])
-return math.floor(#history / 20)
+return math.floor(#history / ENTRY_BYTES)

@@ -1,4 +1,3 @@
-#!lua
 -- guarded: carries out commands of a rebuild run, where every key that guards them holds what the run expects.
 --
 -- A run that was frozen may wake after another run has finished. So each of its writes names what must still be there: the

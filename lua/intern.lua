@@ -1,4 +1,3 @@
-#!lua
 -- intern: gives numbers to names, in order from 1, and never gives one twice.
 --
 -- A name that has a number keeps it; a new one gets the next. The next number is kept in the table and skips every number that has a
@@ -34,8 +33,9 @@ if #KEYS ~= 2 or #ARGV < 6 then
 end
 local fields = redis.call('HMGET', KEYS[1], 'epoch', 'next', 'run')
 local epoch, next, run = fields[1], tonumber(fields[2] or 1), fields[3]
-if epoch ~= ARGV[1] then
-  return redis.error_reply('LOSTHISTORY the epoch is ' .. (epoch or 'gone'))
+local wrong = epoch_error(epoch, ARGV[1])
+if wrong then
+  return wrong
 end
 local limit, skipped, listed = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 if ARGV[4] ~= '0' and redis.call('HGET', KEYS[2], ARGV[4]) ~= ARGV[5] then

@@ -3,23 +3,21 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use weir_core::{
+    fields::{Field, FieldMap},
+    history::HistoryBounds,
+    memory::{self, LaneMemory, ReadsRefunds},
+};
+use weir_kafka::{
+    client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
+    topics::NewTopics,
+};
+use weir_redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning};
 
 use crate::{
     config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
-    domain::{
-        fields::{Field, FieldMap},
-        history::HistoryBounds,
-        memory::{self, LaneMemory, ReadsRefunds},
-    },
-    edge::{
-        http::{HttpOptions, Token},
-        kafka::{
-            client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
-            topics::NewTopics,
-        },
-        object_store::{Location, S3Credentials, S3Options, StoredObject},
-        redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
-    },
+    http::{HttpOptions, Token},
+    object_store::{Location, S3Credentials, S3Options, StoredObject},
 };
 
 /// Something that the user has to correct before weir can work: exit code 2.

@@ -11,6 +11,17 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
+use weir_core::{
+    current::Current,
+    desk::Desk,
+    intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
+    ports::{Clock as _, StoreError},
+};
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    refresh::Source,
+};
 
 use super::{
     assemble::{self, Misconfigured},
@@ -20,20 +31,10 @@ use super::{
 };
 use crate::{
     config::Settings,
-    domain::intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
-    edge::{
-        policy_file::source::PolicySource,
-        redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
-        segments::SegmentSource,
-    },
+    inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
-        ports::{Clock as _, StoreError},
-        refresh::{Refreshed, Source},
-    },
+    policy_source::PolicySource,
+    segments::SegmentSource,
 };
 
 /// Arguments of `weir explain`.
@@ -134,7 +135,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
     let stats = Arc::new(RedisStats::default());
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
     let store = RedisStore::new(&options, &stats, &opened);
     // A clock that was not compared is not to be relied on either, and the answer says so.
     let clock = match clocks::compared(&options).await {
@@ -148,7 +149,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
 }
 
 /// Reads a source that is not read again.
-async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
+async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
     let value = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
-    Ok(Refreshed::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
+    Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

@@ -4,17 +4,16 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Args;
+use weir_core::{
+    intent::MAX_ID_BYTES,
+    ports::{Clock as _, Histories as _},
+    shard::UserHash,
+};
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
+use weir_worker::clock::SystemClock;
 
 use super::{assemble, output::OutputForm, segments::InvalidInput};
-use crate::{
-    domain::{intent::MAX_ID_BYTES, shard::UserHash},
-    edge::redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
-    worker::{
-        clock::SystemClock,
-        inquiry::Forgotten,
-        ports::{Clock as _, Histories as _},
-    },
-};
+use crate::inquiry::Forgotten;
 
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]
@@ -42,7 +41,7 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
     let stats = Arc::new(RedisStats::default());
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
     let mut store = RedisStore::new(&options, &stats, &opened);
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;

@@ -7,18 +7,17 @@ use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
+use weir_core::{
+    class::Filter,
+    decide::Scope,
+    document::{Format, Problems, value::in_words},
+    history::{HistoryBounds, MAX_ENTRIES},
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
+    policy_file::parse_policy,
+};
 
 use super::output::OutputForm;
-use crate::{
-    document::{Format, Problems, read_file, value::in_words},
-    domain::{
-        class::Filter,
-        decide::Scope,
-        history::{HistoryBounds, MAX_ENTRIES},
-        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
-    },
-    edge::policy_file::parse_policy,
-};
+use crate::files::read_file;
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`

@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 
-use self::parse::{authorities, between, bytes_between, pointer, source};
-use super::{
-    IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
-    SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
-};
-use crate::{
+use weir_core::{
     document::{
         Format, Node,
         value::{Parsed, flag, one_of, text, whole},
     },
-    domain::memory,
+    memory,
+};
+
+use self::parse::{authorities, between, bytes_between, pointer, source};
+use super::{
+    IntentFields, IntentSettings, LogFormat, LogSettings, PolicySettings, S3Settings, Secret, SegmentAccess,
+    SegmentsSettings, Settings, Source, WorkerSettings, layers::Layers,
 };
 
 const MIB: u64 = 1024 * 1024;

@@ -32,7 +32,7 @@ pub struct Case {
     pub what: &'static str,
     /// How often it is injected.
     pub times: usize,
-    /// How often in CI; `None`: CI leaves it out.
+    /// How often in CI; `None`: CI leaves it out, as another test injects it or it takes minutes.
     pub in_ci: Option<usize>,
     /// Promised seconds from the fault's end until new intents are committed.
     pub within_s: u64,
@@ -115,15 +115,14 @@ pub const CASES: &[Case] = &[
         .within_s(60),
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
-    case("9c", "an output topic's size limit is lowered", topics::output_too_large).times(2).in_ci(1),
+    case("9c", "an output topic's size limit is lowered", topics::output_too_large).times(2),
     case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
         .times(3)
         .in_ci(1),
-    case("11", "the committed offset is deleted by retention", topics::offset_deleted).in_ci(1),
+    case("11", "the committed offset is deleted by retention", topics::offset_deleted),
     case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog).times(10),
     case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
         .times(5)
-        .in_ci(1)
         .within_s(15),
     case(
         "14a",
@@ -142,7 +141,7 @@ pub const CASES: &[Case] = &[
     .in_ci(1)
     .within_s(20),
     case("15a", "planned failover (CLUSTER FAILOVER)", cluster::failed_over).times(5).in_ci(1).within_s(10),
-    case("15b", "600 slots moved to another node, and back", cluster::resharded).times(2).in_ci(1).within_s(10),
+    case("15b", "600 slots moved to another node, and back", cluster::resharded).times(2).within_s(10),
     case("15c", "a node joins, takes 600 slots, gives them back and leaves", cluster::grown_and_shrunk)
         .times(1)
         .within_s(10),
@@ -155,18 +154,16 @@ pub const CASES: &[Case] = &[
     case("16g", "MISCONF for 3 s", |g, o| script::answers(g, o, &script::CANNOT_SAVE)).times(2).within_s(15),
     case("16h", "NOPERM for 3 s: the ACL denies the script", |g, o| script::answers(g, o, &script::DENIED))
         .times(2)
-        .in_ci(1)
         .within_s(15),
     case("17a", "reply lost after the script ran: the connection is cut", script::reply_lost)
         .times(50)
         .in_ci(5)
         .within_s(5),
     case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).within_s(10),
-    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all).times(2).in_ci(1),
+    case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all).times(2),
     case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).times(2),
     case("19", "start with an evicting Redis, another shard count, a foreign keyspace", script::refused)
         .times(2)
-        .in_ci(1)
         .within_s(5),
     case("20a", "two workers with clocks 4 minutes apart; one after the other is killed", clocks::minutes_apart)
         .times(3)
@@ -181,14 +178,10 @@ pub const CASES: &[Case] = &[
     .in_ci(1)
     .within_s(20),
     case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
-        .in_ci(1)
         .within_s(5),
-    case("22", "invalid policies", sources::policy).times(2).in_ci(1).within_s(5),
-    case("23", "every hostile record, and 1,000 garbled intents", inputs::hostile_records)
-        .times(5)
-        .in_ci(1)
-        .within_s(10),
-    case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(2).in_ci(1),
+    case("22", "invalid policies", sources::policy).times(2).within_s(5),
+    case("23", "every hostile record, and 1,000 garbled intents", inputs::hostile_records).times(5).within_s(10),
+    case("24a", "10,000 intents of one user in a batch", inputs::one_user).times(2),
     case("24b", "one hot shard: 10,000 intents in a batch, all of its users", inputs::one_shard).times(2),
     case("24c", "one campaign for all: 10,000 intents in a batch", inputs::one_campaign).times(2),
     case("24d", "10,000 intents in a batch of one user without caps, whose history is full", inputs::full_history)
@@ -197,15 +190,11 @@ pub const CASES: &[Case] = &[
     case("25b", "the worker cannot allocate memory", limits::memory_limit).times(2).in_ci(1),
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
         .times(2)
-        .in_ci(1)
         .within_s(10),
     case("27a", "all Redis nodes paused for 12 s, past `expires_at` and a cap's window", expiry::paused).times(2),
     case("27b", "Redis frozen for 12 s, past `expires_at` and a cap's window; it executes late calls", expiry::frozen)
-        .times(2)
-        .in_ci(1),
-    case("28", "unwritable records: 9 MiB in zstd, just under 1 MiB, 500 MiB in gzip", inputs::not_writable)
-        .times(2)
-        .in_ci(1),
+        .times(2),
+    case("28", "unwritable records: 9 MiB in zstd, just under 1 MiB, 500 MiB in gzip", inputs::not_writable).times(2),
     case(
         "29a",
         "primary of the name tables killed before it replicated new campaigns; others arrive at once",
@@ -216,25 +205,21 @@ pub const CASES: &[Case] = &[
     .within_s(20),
     case("29b", "FLUSHALL on the node of the name tables, and its replica; `weir rebuild`", lost::names_flushed)
         .times(2)
-        .in_ci(1)
         .within_s(60),
     case("30a", "committed offsets deleted, as after a week without members", offsets::lost).within_s(60),
     case("30b", "intents topic recreated and published again while no worker runs", |g, o| {
         offsets::recreated(g, o, offsets::Meanwhile::Stopped)
-    })
-    .in_ci(1),
+    }),
     case("30c", "the same while a worker reads it", |g, o| offsets::recreated(g, o, offsets::Meanwhile::Reads)),
-    case("31", "a quota limits the worker to 0.5 MB/s", brokers::throttled).within_s(60).in_ci(1),
+    case("31", "a quota limits the worker to 0.5 MB/s", brokers::throttled).within_s(60),
     case(
         "32",
         "a rebuild frozen while it deletes, fills or waits; a second one finishes; the first wakes",
         lost::rebuild_frozen,
     )
     .times(3)
-    .in_ci(1)
     .within_s(60),
     case("33", "a worker's clock is 8 days ahead, suddenly or from its start, and is corrected", clocks::days_ahead)
         .times(4)
-        .in_ci(1)
         .within_s(20),
 ];

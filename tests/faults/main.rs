@@ -36,7 +36,7 @@ struct Cli {
     /// Only these rows or cases: `1,4,16c`
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
-    /// The part that CI runs: fewer rows, fewer times, every kind
+    /// The part that CI runs: faults that nothing else in tests/ injects, fewer times
     #[arg(long)]
     ci: bool,
     /// How often each fault is injected [default: each case's own number]

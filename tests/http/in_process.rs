@@ -4,20 +4,18 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
-    document::Format,
-    domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    edge::{
-        http::{self, Answer, Degradation, Health, HttpOptions, Inquiries, Mode, Sources},
-        policy_file::parse_policy,
-    },
+    http::{self, Answer, Degradation, Health, HttpOptions, Inquiries, Mode, Sources},
+    inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
     metrics::Metrics,
-    worker::{
-        inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
-        ports::StoreError,
-        refresh::Refreshed,
-        vitals::{Nodes, Vitals},
-    },
+    vitals::{Nodes, Vitals},
 };
+use weir_core::{
+    document::Format,
+    policy_file::parse_policy,
+    ports::StoreError,
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+};
+use weir_worker::refresh::Refreshed;
 
 use crate::client::Client;
 

@@ -3,17 +3,15 @@
 use std::{num::NonZeroU32, thread, time::Duration};
 
 use testkit::wait_until;
-use weir::{
-    domain::segment::{Members, UserIdKind},
-    edge::http::HttpOptions,
-};
+use weir::http::HttpOptions;
+use weir_core::segment::{Members, UserIdKind};
 
 use crate::{
     in_process::{Server, set},
     support::DEADLINE,
 };
 
-fn empty() -> weir::domain::segment::SegmentSet {
+fn empty() -> weir_core::segment::SegmentSet {
     set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
 }
 

@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
 use testkit::{stack::Stack, unique};
-use weir::{
-    domain::{
-        class::ClassNames,
-        decide::Verdict,
-        refund::{
-            Refund,
-            RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
-        },
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
+use weir_core::{
+    class::ClassNames,
+    decide::Verdict,
+    ports::{StoreError, TakeBack},
+    refund::{
+        Refund,
+        RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
     },
-    edge::redis::{
-        Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-        rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
-    },
-    worker::{ports::StoreError, refunds::TakeBack},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+};
+use weir_redis::{
+    Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
 };
 
 const CAP_MS: i64 = DAY_MS;

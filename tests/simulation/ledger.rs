@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir::domain::{history::Entry, shard::IdHash};
+use weir_core::{history::Entry, shard::IdHash};
 
 use super::{commands::Change, script::Item};
 
@@ -37,11 +37,13 @@ pub enum Writer {
 
 impl Writer {
     pub fn of_script(source: &str) -> Self {
-        match source.lines().nth(1).unwrap_or_default() {
-            line if line.starts_with("-- refund:") => Self::Refund,
-            line if line.starts_with("-- rebuild:") => Self::Rebuild,
-            line if line.starts_with("-- guarded:") => Self::Plain,
-            _ => Self::Other,
+        // The prelude comes first; each script's own part begins with its name.
+        let is = |name: &str| source.contains(&format!("\n-- {name}: "));
+        match [is("refund"), is("rebuild"), is("guarded")] {
+            [true, ..] => Self::Refund,
+            [_, true, _] => Self::Rebuild,
+            [_, _, true] => Self::Plain,
+            [false, false, false] => Self::Other,
         }
     }
 }

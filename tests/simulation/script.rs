@@ -38,19 +38,25 @@ pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, ef
     reply
 }
 
-/// The script for a bound on histories below the least `redis.max_entries`: its fast path, which leaves the bound
-/// to the slow path, ends sooner.
+/// The script for a bound on histories that is less than what `redis.max_entries` may be: its fast path, which does not count
+/// entries, ends sooner.
 pub fn bounded(source: &str) -> String {
-    source.replace("if newest and newest <= now and", "if newest and #history < 100 and newest <= now and")
+    with(source, "MAX_FAST_BYTES", 80)
 }
 
-/// The script with so little work per call that it soon defers the rest.
+/// The script with so little work to a call that the rest is answered LATER soon.
 pub fn impatient(source: &str) -> String {
-    let little = |line: &'_ str| match line.trim_start().strip_prefix("local MAX_WORK = ") {
-        Some(_) => "local MAX_WORK = 10\n".to_owned(),
-        None => format!("{line}\n"),
+    with(source, "MAX_WORK", 10)
+}
+
+/// The script with another value of one constant.
+fn with(source: &str, constant: &str, value: u32) -> String {
+    let begin = format!("local {constant} = ");
+    let line = |line: &'_ str| match line.trim_start().starts_with(&begin) {
+        true => format!("{begin}{value}\n"),
+        false => format!("{line}\n"),
     };
-    source.lines().map(little).collect()
+    source.lines().map(line).collect()
 }
 
 /// An error reply.

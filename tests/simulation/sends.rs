@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir::{
-    domain::{decide::Verdict, policy::Mode, shard::IdHash},
-    worker::record::Destination,
-};
+use weir_core::{decide::Verdict, policy::Mode, record::Destination, shard::IdHash};
 
 use super::{
     broker::{Broker, Out},
@@ -79,16 +76,7 @@ impl<'w> Judge<'w> {
             let put_in = lock(&self.world.keyspace.put_in).contains(&(field_of(&ask.user), at, id));
             let judged = !later && !put_in && self.world.setting.mode == Mode::Enforce;
             let visible = broker.visible_at(out).unwrap_or_default();
-            approved.entry(ask.user.clone()).or_default().push(Sent {
-                ask,
-                at,
-                decided,
-                visible,
-                id,
-                numbers,
-                later,
-                judged,
-            });
+            approved.entry(ask.user.clone()).or_default().push(Sent { ask, at, decided, visible, id, later, judged });
         }
         approved
     }

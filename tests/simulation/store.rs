@@ -7,18 +7,16 @@ use std::{
     time::Duration,
 };
 
-use weir::{
-    domain::{
-        admit::AdmitBatch,
-        class::{ClassNames, ClassNumbers},
-        decide::{Answer, Verdict},
-        owed::OwedSend,
-        shard::{IdHash, UserHash},
-        time::Time,
-    },
-    edge::redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open},
-    worker::ports::{Store, StoreError},
+use weir_core::{
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    decide::{Answer, Verdict},
+    owed::OwedSend,
+    ports::{Store, StoreError},
+    shard::{IdHash, UserHash},
+    time::Time,
 };
+use weir_redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open};
 
 use super::{
     cluster::Cluster,
@@ -61,9 +59,8 @@ fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
 async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
-    let layout = weir::domain::shard::Layout::for_users(SHARDS, 1);
-    let mut slots: Vec<u16> =
-        (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
+    let layout = weir_core::shard::Layout::for_users(SHARDS, 1);
+    let mut slots: Vec<u16> = (0..layout.shards).map(|shard| weir_core::shard::slot_of_shard(shard, SHARDS)).collect();
     slots.push(super::cluster::NAMES);
     assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
@@ -257,6 +254,6 @@ pub fn field_of(user: &str) -> Vec<u8> {
 }
 
 fn field_of_hash(user: UserHash) -> Vec<u8> {
-    let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
+    let layout = weir_core::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
     layout.place(user).field.to_bytes()
 }

@@ -17,7 +17,7 @@ const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.
 const SLOWEST_INPUT_S: u32 = 5;
 
-/// Fuzzes each target for so many seconds, as many at once as there are cores.
+/// Runs the stored corpus of each target, then fuzzes it for so many seconds; as many at once as there are cores.
 ///
 /// # Errors
 /// When something is missing or does not build, or a target breaks: its input is then in fuzz/artifacts.
@@ -25,8 +25,6 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     let targets: Vec<&str> = TARGETS.into_iter().filter(|target| only.is_none_or(|only| only == *target)).collect();
     ensure!(!targets.is_empty(), "there is no such target; there are: {}", TARGETS.join(", "));
     setup::run(Scope::Everything)?;
-    // The corpus once without a fuzzer: a message and a backtrace for known inputs.
-    shell::run(command("cargo", &["test", "-q", "--manifest-path", "fuzz/Cargo.toml"]))?;
     shell::run(command("cargo", &["fuzz", "build", "--sanitizer", "none"]))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let share = |core: usize| targets.iter().copied().skip(core).step_by(cores);

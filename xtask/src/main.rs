@@ -70,8 +70,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Check format, lints, dependencies and docs, then test, fuzz and inject some faults: what CI runs
-    Ci,
+    /// Check format, lints, dependencies and docs, then test, count, fuzz and inject some faults: what CI runs
+    Ci(ci::CiArgs),
 }
 
 fn main() -> Result<()> {
@@ -85,6 +85,6 @@ fn main() -> Result<()> {
         Chore::Sanitize => sanitize::run(),
         Chore::Simulate(args) => simulate::run(&args),
         Chore::Faults { args } => faults::run(&args),
-        Chore::Ci => ci::run(),
+        Chore::Ci(args) => ci::run(&args),
     }
 }

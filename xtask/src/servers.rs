@@ -1,6 +1,6 @@
 //! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it.
 
-use std::{ffi::OsStr, os::unix::process::CommandExt};
+use std::{ffi::OsStr, os::unix::process::CommandExt, thread};
 
 use anyhow::{Context, Result};
 
@@ -8,6 +8,11 @@ use crate::{
     setup::{self, Scope},
     shell::{self, Profile, built, command},
 };
+
+/// Tests that run at a time per core: most of them wait for servers most of the time.
+const TESTS_PER_CORE: usize = 2;
+/// How many tests a program runs at a time, for the test harness.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs `cargo test --workspace` with these arguments while the shared servers are up.
 ///
@@ -28,6 +33,10 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "kit"]))?;
     let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
     exec.args(args).envs(env.iter().copied());
+    if std::env::var_os(THREADS).is_none() {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        exec.env(THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
     shell::run(exec)
 }
 

@@ -20,7 +20,7 @@ pub enum Scope {
     Everything,
 }
 
-/// A program, its Debian package, and its use.
+/// A program, the Debian packages that have it and what it looks for, and its use.
 struct Tool {
     program: &'static str,
     package: &'static str,
@@ -28,10 +28,14 @@ struct Tool {
 }
 
 const TOOLS: [Tool; 13] = [
-    Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka and OpenSSL" },
-    Tool { program: "make", package: "build-essential", needed_for: "building OpenSSL" },
-    Tool { program: "perl", package: "perl", needed_for: "building OpenSSL" },
+    Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka" },
+    Tool { program: "make", package: "build-essential", needed_for: "building librdkafka" },
     Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
+    Tool {
+        program: "pkg-config",
+        package: "pkg-config libssl-dev",
+        needed_for: "finding OpenSSL, which librdkafka uses",
+    },
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
     Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
@@ -67,7 +71,7 @@ pub fn tools() -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    let mut packages: Vec<&str> = missing.iter().flat_map(|tool| tool.package.split(' ')).collect();
     packages.dedup();
     if !(is_root() && on_path("apt-get")) {
         for tool in &missing {
@@ -88,6 +92,7 @@ pub fn tools() -> Result<()> {
 fn is_there(program: &str) -> bool {
     on_path(program)
         && (program != "java" || java_version().is_some_and(|version| version >= JAVA))
+        && (program != "pkg-config" || output("pkg-config", &["--exists", "openssl"]).is_some())
         // Debian's python3 alone can make no virtual environment.
         && (program != "python3" || output("python3", &["-c", "import ensurepip, venv"]).is_some())
 }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use weir_core::{policy::Policy, segment::SegmentSet};
+use weir_worker::refresh::Source as _;
+
 use super::{
     Reach,
     report::{Finding, Report},
@@ -9,9 +12,8 @@ use super::{
 use crate::{
     cli::{assemble, time_zones},
     config::{Settings, Source},
-    domain::{policy::Policy, segment::SegmentSet},
-    edge::{policy_file::source::PolicySource, segments::SegmentSource},
-    worker::refresh::Source as _,
+    policy_source::PolicySource,
+    segments::SegmentSource,
 };
 
 /// Which time zones are in use.
@@ -50,7 +52,7 @@ fn is_skipped(source: &Source, what: &'static str, reach: Reach, report: &mut Re
 }
 
 /// How an error of a source counts: one that may be gone in a moment is the store's, any other is in what it holds.
-fn finding<S: crate::worker::refresh::Source>(error: &S::Error) -> Finding {
+fn finding<S: weir_worker::refresh::Source>(error: &S::Error) -> Finding {
     if S::is_temporary(error) { Finding::Error } else { Finding::Invalid }
 }
 

@@ -3,22 +3,19 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
+use weir_core::intent::MAX_INTENT_BYTES;
+use weir_kafka::{
+    client::{Delivery, KafkaOptions},
+    topic_settings::{self, TopicSettings},
+    topics::{self, Inventory, TopicError},
+    transaction,
+};
 
 use super::{
     Missing,
     report::{Finding, Repair, Report},
 };
-use crate::{
-    cli::assemble,
-    config::Settings,
-    domain::intent::MAX_INTENT_BYTES,
-    edge::kafka::{
-        client::{Delivery, KafkaOptions},
-        topic_settings::{self, TopicSettings},
-        topics::{self, Inventory, TopicError},
-        transaction,
-    },
-};
+use crate::{cli::assemble, config::Settings};
 
 /// What the envelope and weir's headers may add to an intent, in bytes: ids of 256 bytes each in JSON escapes (six bytes
 /// a character at the worst), names and versions, with room to spare.

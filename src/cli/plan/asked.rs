@@ -4,19 +4,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Deserialize;
+use weir_core::{
+    document::Format,
+    plan::{Given, most_sends},
+    policy::Policy,
+    policy_file::parse_policy,
+};
 
 use super::{
     InvalidPlan,
     quantity::{Bytes, Count, Share, Span, Whole},
 };
-use crate::{
-    document::{Format, read_file},
-    domain::{
-        plan::{Given, most_sends},
-        policy::Policy,
-    },
-    edge::policy_file::parse_policy,
-};
+use crate::files::read_file;
 
 /// Makes the struct of all figures and the merge of two of them from one table, so that none is left out.
 macro_rules! figures {

@@ -1,8 +1,7 @@
 //! The constants: what `cargo xtask bench --output json` wrote to benches/measured.json.
 
 use serde::Deserialize;
-
-use crate::domain::plan::{BadCurve, Curve, Measured};
+use weir_core::plan::{BadCurve, Curve, Measured};
 
 /// The file, as it is in the repository.
 pub const FILE: &str = "benches/measured.json";

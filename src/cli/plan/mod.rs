@@ -4,9 +4,9 @@ use std::{io::Write, path::PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
+use weir_core::plan::{Constant, Line, Plan, Section};
 
 use super::output::OutputForm;
-use crate::domain::plan::{Constant, Line, Plan, Section};
 
 mod asked;
 mod measured;

@@ -15,6 +15,11 @@ use std::{io::Write, path::Path, sync::Arc};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    simulation::{Report, Source, Tally},
+    time::Time,
+};
+use weir_kafka::client::KafkaOptions;
 
 use self::{
     args::Plan,
@@ -25,14 +30,6 @@ use self::{
     topic::TopicInput,
 };
 use super::super::output::OutputForm;
-use crate::{
-    domain::{
-        simulation::{Report, Source, Tally},
-        time::Time,
-    },
-    edge::kafka::client::KafkaOptions,
-};
-
 pub use args::SimulateArgs;
 
 /// Where records of the past are.

@@ -7,8 +7,7 @@ use std::{
 };
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-
-use crate::edge::kafka::span::Span;
+use weir_kafka::span::Span;
 
 /// How often a line is written where stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use clap::{ArgGroup, Args, ValueEnum};
 use serde::Serialize;
+use weir_core::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds};
 
 use super::{
     AccessArgs, InvalidInput,
@@ -18,8 +19,7 @@ use super::{
 };
 use crate::{
     cli::output::OutputForm,
-    domain::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds},
-    edge::object_store::{Location, StoredObject, Upload},
+    object_store::{Location, StoredObject, Upload},
 };
 
 /// What the manifest is called in the folder.

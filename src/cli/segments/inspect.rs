@@ -6,6 +6,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use roaring::RoaringBitmap;
 use serde::Serialize;
+use weir_core::segment::{Members, Move, SegmentChange, SegmentSet, SetChange, UserIdKind};
 
 use super::{
     InvalidInput, SetArgs, load_from,
@@ -13,7 +14,6 @@ use super::{
     print_json,
 };
 use crate::cli::output::OutputForm;
-use crate::domain::segment::{Members, Move, SegmentChange, SegmentSet, SetChange, UserIdKind};
 
 /// `weir segments inspect`
 #[derive(Debug, Args)]

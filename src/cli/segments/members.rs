@@ -7,10 +7,10 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
+use weir_core::segment::{Members, SegmentSet, SetOperation};
 
 use super::{InvalidInput, SetArgs, load, members_of, print_json};
 use crate::cli::output::OutputForm;
-use crate::domain::segment::{Members, SegmentSet, SetOperation};
 
 /// How many members are taken from the bitmap at once.
 const PAGE: usize = 10_000;

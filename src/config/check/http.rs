@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::Path};
 
-use super::{MINUTE, SECOND, parse::between, secret};
-use crate::{
-    config::{HttpSettings, Secret, layers::Layers},
-    document::{
-        Node,
-        value::{Parsed, text, whole},
-    },
+use weir_core::document::{
+    Node,
+    value::{Parsed, text, whole},
 };
+
+use super::{MINUTE, SECOND, parse::between, secret};
+use crate::config::{HttpSettings, Secret, layers::Layers};
 
 pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<HttpSettings> {
     let listen = layers.get("http.listen", address);

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    config::{Delivery, KafkaSettings, Secret, keys::REFUSED_PROPERTIES, layers::Layers},
-    document::{
-        Entry, Node, Value,
-        value::{Parsed, flag, must_be, one_of, text, whole},
-    },
+use weir_core::document::{
+    Entry, Node, Value,
+    value::{Parsed, flag, must_be, one_of, text, whole},
 };
+
+use crate::config::{Delivery, KafkaSettings, Secret, keys::REFUSED_PROPERTIES, layers::Layers};
 
 /// The topics, by setting.
 const TOPICS: [&str; 4] = ["kafka.intents", "kafka.approved", "kafka.suppressed", "kafka.dead_letters"];

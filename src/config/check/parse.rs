@@ -2,13 +2,14 @@
 
 use std::{io::Read, ops::RangeInclusive, path::Path, time::Duration};
 
+use weir_core::document::{
+    Node,
+    value::{Parsed, duration, in_words, text},
+};
+
 use crate::{
     authorities::Authorities,
     config::{Secret, Source},
-    document::{
-        Node,
-        value::{Parsed, duration, in_words, text},
-    },
 };
 
 /// The largest file that a secret is read from, in bytes.

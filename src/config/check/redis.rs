@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::{DAY, MINUTE, SECOND, parse::between, path, secret};
-use crate::{
-    config::{RedisSettings, RedisTls, Secret, layers::Layers},
-    document::{
-        Node,
-        value::{Parsed, flag, text, texts, whole},
-    },
+use weir_core::document::{
+    Node,
+    value::{Parsed, flag, text, texts, whole},
 };
+
+use super::{DAY, MINUTE, SECOND, parse::between, path, secret};
+use crate::config::{RedisSettings, RedisTls, Secret, layers::Layers};
 
 pub(super) fn settings(layers: &Layers<'_>, folder: &Path) -> Option<RedisSettings> {
     let nodes = layers.get("redis.nodes", nodes);

@@ -1,9 +1,8 @@
 use std::{collections::BTreeSet, path::Path};
 
-use crate::{
-    config::{check, keys::SETTINGS, layers::Layers},
-    document::{Document, Format},
-};
+use weir_core::document::{Document, Format};
+
+use crate::config::{check, keys::SETTINGS, layers::Layers};
 
 #[test]
 fn every_setting_of_the_table_is_read_and_its_default_is_valid() {

@@ -7,10 +7,12 @@ use std::{
 };
 
 use serde_json::Value;
-use weir::domain::segment::{UserIdKind, UserIds};
+use weir_core::segment::{UserIdKind, UserIds};
 
-use super::commands::weir;
-use super::support::{entry, load, manifest, put, source};
+use super::{
+    commands::weir,
+    support::{entry, load, manifest, put, source},
+};
 
 /// What is exchanged: numbers in runs, thick, thin, and at both ends of the range.
 fn numbers(kind: UserIdKind) -> Vec<u64> {

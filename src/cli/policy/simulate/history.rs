@@ -4,29 +4,25 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    approved::{self, ApprovedRecord},
+    decode::{Header, decode},
+    embedded::{EmbeddedStore, PastSend},
+    fields::FieldMap,
+    record::RecordView,
+    shard::{OriginMark, UserHash},
+    time::Time,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    range::{Range, RangeReader},
+};
 
 use super::{
     PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
     progress,
-};
-use crate::{
-    domain::{
-        approved::{self, ApprovedRecord},
-        decode::{Header, decode},
-        fields::FieldMap,
-        shard::{OriginMark, UserHash},
-        time::Time,
-    },
-    edge::{
-        embedded::{EmbeddedStore, PastSend},
-        kafka::{
-            client::KafkaOptions,
-            range::{Range, RangeReader},
-        },
-    },
-    worker::record::RecordView,
 };
 
 /// How far the time at which a record was produced may be from the time of its decision, in milliseconds: a worker's

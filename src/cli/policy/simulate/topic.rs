@@ -1,14 +1,12 @@
 //! Intents from a topic, in the order of their times.
 
-use super::past::{Batch, Between, Past};
-use crate::{
-    domain::time::Time,
-    edge::kafka::{
-        client::KafkaOptions,
-        range::{Range, RangeReader},
-    },
-    worker::record::Records as _,
+use weir_core::{record::Records as _, time::Time};
+use weir_kafka::{
+    client::KafkaOptions,
+    range::{Range, RangeReader},
 };
+
+use super::past::{Batch, Between, Past};
 
 /// A topic's intents between two times.
 pub(super) struct TopicInput {

@@ -1,0 +1,257 @@
+//! All nodes of a Redis: who owns which slot, and rounds of requests to many nodes at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use redis::{Cmd, cmd};
+use tokio::task::JoinSet;
+
+use super::{
+    address::NodeAddr,
+    backoff::Tries,
+    node::{Asking, LinkId, Node, Reply, Request},
+    options::RedisOptions,
+    slot_map::SlotMap,
+    stats::{RedisStats, RetryCause},
+    trouble::Trouble,
+};
+
+/// A request and the slot of its keys.
+#[derive(Debug, Clone)]
+pub(super) struct Routed {
+    /// The slot.
+    pub(super) slot: u16,
+    /// The node to ask in place of the owner, with ASKING.
+    pub(super) detour: Option<NodeAddr>,
+    /// What to ask.
+    pub(super) request: Request,
+}
+
+/// The requests of a round: for each node, the place in the round and what to ask.
+type ByNode = BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>;
+
+/// The connections of one lane.
+pub(super) struct Cluster {
+    options: Arc<RedisOptions>,
+    stats: Arc<RedisStats>,
+    nodes: BTreeMap<NodeAddr, Node>,
+    map: Option<SlotMap>,
+    /// The map may be out of date: read it before the next round.
+    doubt: bool,
+    /// Slots that moved, as told by redirects since the map was read.
+    moved: Vec<(u16, NodeAddr)>,
+    /// Nodes that did not answer last time: asked for the map after all others.
+    silent: BTreeSet<NodeAddr>,
+}
+
+impl Cluster {
+    /// Nothing is connected yet.
+    pub(super) fn new(options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
+        Self {
+            options,
+            stats,
+            nodes: BTreeMap::new(),
+            map: None,
+            doubt: false,
+            moved: Vec::new(),
+            silent: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn options(&self) -> &RedisOptions {
+        &self.options
+    }
+
+    pub(super) fn stats(&self) -> &RedisStats {
+        &self.stats
+    }
+
+    pub(super) fn tries<K: Ord>(&self) -> Tries<K> {
+        Tries::new(self.options.tries, Arc::clone(&self.options.network))
+    }
+
+    /// Who owns what, as far as known.
+    pub(super) fn map(&self) -> Option<&SlotMap> {
+        self.map.as_ref()
+    }
+
+    /// Begins with what another one has found out.
+    pub(super) fn begin_with(&mut self, map: SlotMap) {
+        self.map.get_or_insert(map);
+    }
+
+    /// All primaries, as far as known.
+    pub(super) fn primaries(&self) -> Vec<NodeAddr> {
+        self.map.as_ref().map(SlotMap::primaries).unwrap_or_default()
+    }
+
+    /// The connection to the owner of a slot; another one after every reconnect and failover. `None` while there is none.
+    pub(super) fn link(&self, slot: u16) -> Option<LinkId> {
+        self.nodes.get(self.map.as_ref()?.owner(slot)?)?.link()
+    }
+
+    /// Sends each request to the owner of its slot, all nodes at once, one pipeline a node; gives the replies
+    /// in order. Nothing is sent twice.
+    pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
+        let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
+        let mut by_node = ByNode::new();
+        if (self.map.is_none() || self.doubt)
+            && let Err(trouble) = self.refresh().await
+        {
+            return requests.iter().map(|_| Err(trouble.clone())).collect();
+        }
+        for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
+            let owner = self.map.as_ref().and_then(|map| map.owner(slot)).cloned();
+            match (detour, owner) {
+                (Some(to), _) => by_node.entry(to).or_default().push((place, (Asking::Yes, request))),
+                (None, Some(to)) => by_node.entry(to).or_default().push((place, (Asking::No, request))),
+                (None, None) => {
+                    self.doubt = true;
+                    replies[place] = Some(Err(self.nobody(slot)));
+                }
+            }
+        }
+        for (place, reply) in self.send(by_node).await {
+            if let Err(trouble) = &reply {
+                self.learn(trouble);
+            }
+            replies[place] = Some(reply);
+        }
+        let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+    }
+
+    /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
+    /// meanwhile gets it a second time.
+    ///
+    /// # Errors
+    /// Nobody knows the primaries.
+    pub(super) async fn silent_nodes(&mut self, command: &Cmd) -> Result<BTreeMap<NodeAddr, Trouble>, Trouble> {
+        if self.map.is_none() || self.doubt {
+            self.refresh().await?;
+        }
+        let (mut asked, mut silent) = (self.primaries(), BTreeMap::new());
+        for _ in 0..2 {
+            let one = |place| vec![(place, (Asking::No, Request::Plain(command.clone())))];
+            let by_node = asked.iter().enumerate().map(|(place, node)| (node.clone(), one(place))).collect();
+            let mut again = Vec::new();
+            for (place, reply) in self.send(by_node).await {
+                let node = &asked[place];
+                let Err(trouble) = reply else {
+                    silent.remove(node);
+                    continue;
+                };
+                if trouble.cause() == RetryCause::ConnectionLost {
+                    again.push(node.clone());
+                }
+                silent.insert(node.clone(), trouble);
+            }
+            asked = again;
+        }
+        silent.values().for_each(|trouble| self.learn(trouble));
+        Ok(silent)
+    }
+
+    async fn send(&mut self, by_node: ByNode) -> Vec<(usize, Reply)> {
+        let mut under_way = JoinSet::new();
+        for (addr, requests) in by_node {
+            let mut node = self.nodes.remove(&addr).unwrap_or_else(|| self.node(addr));
+            under_way.spawn(async move {
+                let (places, requests): (Vec<usize>, Vec<_>) = requests.into_iter().unzip();
+                let replies = node.exchange(&requests).await;
+                (node, places, replies)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(done) = under_way.join_next().await {
+            // A task that panicked leaves its places empty: they are reported as not answered.
+            let Ok((node, places, replies)) = done else { continue };
+            self.nodes.insert(node.addr().clone(), node);
+            all.extend(places.into_iter().zip(replies));
+        }
+        all
+    }
+
+    fn node(&self, addr: NodeAddr) -> Node {
+        Node::new(addr, Arc::clone(&self.options), Arc::clone(&self.stats))
+    }
+
+    fn nobody(&self, slot: u16) -> Trouble {
+        let message = format!("slot {slot} has no owner: the cluster is not whole");
+        Trouble::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+    }
+
+    /// Counts an error, and keeps what it says about the slot map.
+    fn learn(&mut self, trouble: &Trouble) {
+        self.stats.trouble(trouble.cause());
+        self.doubt |= trouble.doubts_the_map();
+        match trouble {
+            Trouble::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
+            Trouble::Unavailable { node, .. } => {
+                self.silent.insert(node.clone());
+            }
+            Trouble::Ask { .. }
+            | Trouble::Apart { .. }
+            | Trouble::NoScript { .. }
+            | Trouble::LostHistory { .. }
+            | Trouble::Refused { .. } => {}
+        }
+    }
+
+    /// Reads the slot map from the first node that returns one: the last known primaries, then the configured nodes.
+    pub(super) async fn refresh(&mut self) -> Result<(), Trouble> {
+        let mut candidates = self.primaries();
+        candidates.extend(self.options.nodes.iter().cloned());
+        candidates.extend(self.moved.iter().map(|(_, to)| to.clone()));
+        candidates.sort_by_key(|addr| self.silent.contains(addr));
+        let mut tried: Vec<NodeAddr> = Vec::new();
+        let mut first = None;
+        for addr in candidates {
+            if tried.contains(&addr) {
+                continue;
+            }
+            tried.push(addr.clone());
+            match self.read_map(&addr).await {
+                Ok(mut map) => {
+                    for (slot, owner) in self.moved.drain(..) {
+                        map.set(slot, &owner);
+                    }
+                    let primaries = map.primaries();
+                    self.nodes.retain(|addr, _| primaries.contains(addr));
+                    self.map = Some(map);
+                    self.doubt = false;
+                    self.silent.clear();
+                    return Ok(());
+                }
+                Err(trouble) => {
+                    self.learn(&trouble);
+                    first.get_or_insert(trouble);
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| self.nobody(0)))
+    }
+
+    async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, Trouble> {
+        self.stats.map_refresh();
+        let mut command = cmd("CLUSTER");
+        command.arg("SLOTS");
+        match self.ask_node(addr, command).await {
+            Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| Trouble::torn(addr, "CLUSTER SLOTS")),
+            Err(Trouble::Refused { message, .. }) if message.contains("cluster support disabled") => {
+                Ok(SlotMap::Single(addr.clone()))
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Asks one node, once.
+    pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {
+        let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
+        let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();
+        self.nodes.insert(addr.clone(), node);
+        reply.unwrap_or_else(|| Err(Trouble::torn(addr, "no reply")))
+    }
+}

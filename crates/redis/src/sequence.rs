@@ -1,0 +1,119 @@
+//! The one loop that sends requests again: calls of one queue one after the other, queues side by side.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use redis::Value;
+
+use super::{
+    cluster::{Cluster, Routed},
+    keyspace::Keyspace,
+    node::{Reply, Request},
+    trouble::Trouble,
+};
+
+/// Calls that are made in their order, and what belongs to each.
+type Queue<T> = VecDeque<(Routed, T)>;
+
+/// Makes all calls: in each round the first of every queue, one pipeline a node. A call is made again until it is answered; the
+/// next of its queue waits for that. `take` gets each answer with what belongs to its call, and may refuse it. Gives for each queue
+/// the error that stopped it, if any: the rest of that queue is not sent.
+async fn run<T>(
+    cluster: &mut Cluster,
+    queues: &mut [Queue<T>],
+    mut take: impl FnMut(&T, Value) -> Result<(), Trouble>,
+) -> Vec<Option<Trouble>> {
+    let mut errors: Vec<Option<Trouble>> = queues.iter().map(|_| None).collect();
+    let mut tries = cluster.tries::<usize>();
+    let mut open: Vec<usize> = (0..queues.len()).collect();
+    loop {
+        open.retain(|queue| !queues[*queue].is_empty());
+        if open.is_empty() {
+            return errors;
+        }
+        let active: Vec<usize> = open.iter().filter(|queue| !tries.rests(queue)).copied().collect();
+        let requests = active.iter().filter_map(|queue| queues[*queue].front()).map(|(call, _)| call.clone()).collect();
+        for (at, reply) in active.into_iter().zip(cluster.round(requests).await) {
+            let Some((call, what)) = queues[at].front_mut() else { continue };
+            errors[at] = reply.and_then(|value| take(what, value)).err();
+            call.detour = None;
+            let Some(error) = &errors[at] else {
+                queues[at].pop_front();
+                tries.answered();
+                continue;
+            };
+            if let Trouble::Ask { to, .. } = error {
+                call.detour = Some(to.clone());
+            }
+            if !tries.failed(at, error.pace()) {
+                queues[at].clear();
+            }
+        }
+        open.retain(|queue| !queues[*queue].is_empty());
+        if !open.is_empty() && !tries.again(open.iter()).await {
+            return errors;
+        }
+    }
+}
+
+/// The calls of each shard, in their order.
+pub(super) type Sequences<T> = BTreeMap<u16, VecDeque<(Request, T)>>;
+
+/// How the calls of shards ended.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Shards without the expected epoch, and what was found.
+    pub(super) lost: BTreeMap<u16, String>,
+    /// Why calls were not made, where some were not: asking again later may help.
+    pub(super) open: Option<String>,
+}
+
+/// Makes the calls of all shards. `take` says whether a reply is one to its call.
+pub(super) async fn run_shards<T>(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    calls: Sequences<T>,
+    mut take: impl FnMut(&T, &Value) -> bool,
+) -> Ended {
+    let node = cluster.options().nodes[0].clone();
+    let shards: Vec<u16> = calls.keys().copied().collect();
+    let queue = |(shard, calls): (u16, VecDeque<(Request, T)>)| {
+        let slot = keyspace.slot(shard);
+        calls.into_iter().map(|(request, what)| (Routed { slot, detour: None, request }, what)).collect()
+    };
+    let mut queues: Vec<Queue<T>> = calls.into_iter().map(queue).collect();
+    let torn = || Trouble::torn(&node, "another length or code");
+    let errors = run(cluster, &mut queues, |what, value| take(what, &value).then_some(()).ok_or_else(torn)).await;
+    let mut ended = Ended::default();
+    for (shard, error) in shards.into_iter().zip(errors) {
+        match error {
+            None => {}
+            Some(Trouble::LostHistory { message }) => drop(ended.lost.insert(shard, message)),
+            Some(other) => ended.open = Some(other.to_string()),
+        }
+    }
+    ended
+}
+
+impl Cluster {
+    /// Sends requests until each has an answer or the tries are used up. Each request must be safe to repeat.
+    pub(super) async fn ask_all(&mut self, requests: Vec<(u16, Request)>) -> Vec<Reply> {
+        let mut replies: Vec<Option<Value>> = requests.iter().map(|_| None).collect();
+        let routed = |(slot, request)| Routed { slot, detour: None, request };
+        let queue = |(place, request)| VecDeque::from([(routed(request), place)]);
+        let mut queues: Vec<Queue<usize>> = requests.into_iter().enumerate().map(queue).collect();
+        let take = |place: &usize, value| {
+            replies[*place] = Some(value);
+            Ok(())
+        };
+        let errors = run(self, &mut queues, take).await;
+        let lost = || Trouble::torn(&self.options().nodes[0], "a request got none");
+        let both = replies.into_iter().zip(errors);
+        both.map(|(reply, error)| reply.ok_or_else(|| error.unwrap_or_else(lost))).collect()
+    }
+
+    /// [`Cluster::ask_all`] for one.
+    pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Reply {
+        let reply = self.ask_all(vec![(slot, request)]).await.pop();
+        reply.unwrap_or_else(|| Err(Trouble::torn(&self.options().nodes[0], "a request got none")))
+    }
+}

@@ -1,0 +1,174 @@
+//! The counters of the Redis edge. Shared by all lanes; read by `/metrics`.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// The causes of retries, and the value of the metric's `cause` label for each.
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// Why a request was sent again, or given up.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum RetryCause {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl RetryCause {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
+
+            /// The value of the metric's `cause` label.
+            #[must_use]
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)*
+                }
+            }
+        }
+    };
+}
+
+causes! {
+    /// MOVED: the slot lives elsewhere.
+    Moved = "moved",
+    /// ASK: the slot is moving.
+    Ask = "ask",
+    /// TRYAGAIN: the keys of a moving slot are on two nodes.
+    TryAgain = "try_again",
+    /// NOSCRIPT.
+    NoScript = "no_script",
+    /// The epoch is gone or another.
+    LostHistory = "lost_history",
+    /// CLUSTERDOWN.
+    ClusterDown = "cluster_down",
+    /// LOADING: the node reads its data.
+    Loading = "loading",
+    /// MASTERDOWN.
+    MasterDown = "master_down",
+    /// BUSY: somebody's script runs too long.
+    Busy = "busy",
+    /// READONLY: a replica, or a primary no more.
+    ReadOnly = "read_only",
+    /// OOM: maxmemory is reached.
+    OutOfMemory = "out_of_memory",
+    /// NOREPLICAS: min-replicas-to-write.
+    NoReplicas = "no_replicas",
+    /// MISCONF: the node cannot save.
+    Misconf = "misconf",
+    /// No connection, or it broke.
+    ConnectionLost = "connection_lost",
+    /// No reply in time.
+    Timeout = "timeout",
+    /// Fewer replicas than `redis.wait_replicas` had the writes in time.
+    TooFewReplicas = "too_few_replicas",
+    /// The history held a kind that this worker did not know yet.
+    StaleKinds = "stale_kinds",
+    /// The call had done enough work.
+    PutOff = "put_off",
+    /// Any other error reply.
+    Refused = "refused",
+}
+
+/// Numbers that only grow, and how each is read.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the start; all only grow.
+        #[derive(Debug, Default)]
+        pub struct RedisStats {
+            troubles: [AtomicU64; RetryCause::ALL.len()],
+            slowest_micros: AtomicU64,
+            round_trip_micros: AtomicU64,
+            $($name: AtomicU64,)*
+        }
+
+        impl RedisStats {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $name(&self) -> u64 {
+                    self.$name.load(Relaxed)
+                }
+            )*
+        }
+    };
+}
+
+numbers! {
+    /// Pipelines sent and answered, or failed.
+    round_trips,
+    /// Calls of the admit script.
+    calls,
+    /// Sends in them.
+    items,
+    /// Connections made.
+    connections,
+    /// Times the slot map was read.
+    map_refreshes,
+    /// Scripts loaded.
+    script_loads,
+    /// Answers for a user whose history holds an entry far ahead of the clock.
+    ahead,
+    /// Sends that were recorded in place of their user's oldest entries, which were too many.
+    dropped,
+    /// The most sends in one call so far.
+    most_items,
+}
+
+impl RedisStats {
+    /// Requests that failed for this cause.
+    #[must_use]
+    pub fn troubles(&self, cause: RetryCause) -> u64 {
+        self.troubles[cause as usize].load(Relaxed)
+    }
+
+    /// The slowest round trip so far.
+    #[must_use]
+    pub fn slowest_round_trip(&self) -> Duration {
+        Duration::from_micros(self.slowest_micros.load(Relaxed))
+    }
+
+    /// The time of all round trips together.
+    #[must_use]
+    pub fn time_in_round_trips(&self) -> Duration {
+        Duration::from_micros(self.round_trip_micros.load(Relaxed))
+    }
+
+    pub(super) fn round_trip(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.round_trips.fetch_add(1, Relaxed);
+        self.round_trip_micros.fetch_add(micros, Relaxed);
+        self.slowest_micros.fetch_max(micros, Relaxed);
+    }
+
+    pub(super) fn call(&self, items: usize) {
+        let items = items as u64;
+        self.calls.fetch_add(1, Relaxed);
+        self.items.fetch_add(items, Relaxed);
+        self.most_items.fetch_max(items, Relaxed);
+    }
+
+    pub(super) fn trouble(&self, cause: RetryCause) {
+        self.troubles[cause as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn connection(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn map_refresh(&self) {
+        self.map_refreshes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn script_load(&self) {
+        self.script_loads.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn entries_dropped(&self, times: u64) {
+        self.dropped.fetch_add(times, Relaxed);
+    }
+
+    pub(super) fn ahead_seen(&self) {
+        self.ahead.fetch_add(1, Relaxed);
+    }
+}
