@@ -65,17 +65,17 @@ const fn setting(key: &'static str, form: Form, default: Otherwise, meaning: &'s
 
 /// All settings, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
-    setting("kafka.brokers", Text, Required, "Brokers to ask first, `host:port`, several with commas."),
+    setting("kafka.brokers", Text, Required, "Bootstrap brokers, `host:port`, separated by commas."),
     setting("kafka.group", Text, Is("weir"), "Consumer group. Instances of one group share the load."),
-    setting("kafka.intents", Text, Required, "Topic that intents are read from."),
-    setting("kafka.approved", Text, Required, "Topic that approved intents are written to."),
-    setting("kafka.suppressed", Text, Required, "Topic that decisions on suppressed intents are written to."),
-    setting("kafka.dead_letters", Text, Required, "Topic for what is not an intent."),
+    setting("kafka.intents", Text, Required, "Topic of intents."),
+    setting("kafka.approved", Text, Required, "Topic of approved intents."),
+    setting("kafka.suppressed", Text, Required, "Topic of suppressed decisions."),
+    setting("kafka.dead_letters", Text, Required, "Dead-letter topic, for invalid records."),
     setting(
         "kafka.refunds",
         Text,
         Unset("none"),
-        "Topic of refunds, sends that count no longer. Read by the group `<kafka.group>-refunds`.",
+        "Topic of refunds: approved intents that no longer count. Read by the group `<kafka.group>-refunds`.",
     ),
     setting(
         "kafka.delivery",
@@ -87,26 +87,26 @@ pub const SETTINGS: &[Setting] = &[
         "kafka.instance",
         Text,
         Unset("the host name"),
-        "Names this instance's transactional ids: unlike any other running instance's, the same after a restart.",
+        "Names this instance's transactional ids: unique among running instances, stable over restarts.",
     ),
-    setting("kafka.create_topics", Flag, Is("false"), "Whether missing topics are made. For development."),
-    setting("kafka.create_partitions", Whole, Is("12"), "Partitions of a topic that is made. 1 to 10000."),
+    setting("kafka.create_topics", Flag, Is("false"), "Create missing topics. For development."),
+    setting("kafka.create_partitions", Whole, Is("12"), "Partitions of a created topic. 1 to 10000."),
     setting(
         "kafka.properties",
         Properties,
         Unset("none"),
-        "Handed to librdkafka as they are, such as `\"security.protocol\"`. As a variable, each has its own, with `_` \
-         for `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. What weir sets itself is refused.",
+        "Passed to librdkafka unchanged, such as `\"security.protocol\"`. Each has its own variable, with `_` for \
+         `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.",
     ),
     setting(
         "redis.nodes",
         Texts,
         Required,
-        "URLs of any nodes of a cluster, or of one single server: `redis://host:port`, with TLS `rediss://host:port`.",
+        "URLs of any nodes of a cluster, or of a single server: `redis://host:port`, with TLS `rediss://host:port`.",
     ),
     setting("redis.username", Text, Unset("the URL's"), "ACL user."),
-    setting("redis.password", Text, Unset("the URL's"), "Password. Rather use `redis.password_file`."),
-    setting("redis.password_file", Text, Unset("none"), "File that the password is in."),
+    setting("redis.password", Text, Unset("the URL's"), "Password. Prefer `redis.password_file`."),
+    setting("redis.password_file", Text, Unset("none"), "File with the password."),
     setting("redis.ca_file", Text, Unset("the system's"), "Certificate authority for TLS, a PEM file."),
     setting("redis.cert_file", Text, Unset("none"), "This client's certificate for TLS, a PEM file."),
     setting("redis.key_file", Text, Unset("none"), "The key of `redis.cert_file`, a PEM file."),
@@ -114,39 +114,34 @@ pub const SETTINGS: &[Setting] = &[
         "redis.history",
         Duration,
         Is("8d"),
-        "How far back the history of sends reaches: no window of the policy may be longer. 1m to 3660d.",
+        "Length of the history: no window of the policy may be longer. 1m to 3660d.",
     ),
     setting(
         "redis.max_entries",
         Whole,
         Is("10000"),
-        "The most sends that the history of one user holds: weir drops the oldest beyond. No limit of the policy may be \
-         higher. 200 to 50000.",
+        "Most sends in one user's history: weir drops the oldest beyond. No limit of the policy may be higher. 200 to \
+         50000.",
     ),
-    setting("redis.prefix", Text, Is("weir"), "What every key begins with: letters, digits, `_`, `-`, `.`."),
-    setting(
-        "redis.shards",
-        Whole,
-        Is("128"),
-        "Shards that the users are spread over. Fixed when the keyspace is made. 1 to 16384.",
-    ),
+    setting("redis.prefix", Text, Is("weir"), "Prefix of every key: letters, digits, `_`, `-`, `.`."),
+    setting("redis.shards", Whole, Is("128"), "Number of shards. Fixed when the keyspace is created. 1 to 16384."),
     setting(
         "redis.users",
         Whole,
         Is("10000000"),
-        "Users to expect: sizes the keyspace when it is made. 1 to 10000000000.",
+        "Expected users: sizes the keyspace when it is created. 1 to 10000000000.",
     ),
     setting(
         "redis.tune",
         Flag,
         Is("false"),
-        "Whether weir may set server parameters that save memory (`hash-max-listpack-value`).",
+        "Let weir set server parameters that save memory (`hash-max-listpack-value`).",
     ),
     setting(
         "redis.allow_eviction",
         Flag,
         Is("false"),
-        "Whether a server that may evict keys is accepted, though an evicted history is a forgotten cap.",
+        "Accept a server that may evict keys, though an evicted history is a forgotten cap.",
     ),
     setting(
         "redis.wait_replicas",
@@ -154,21 +149,21 @@ pub const SETTINGS: &[Setting] = &[
         Is("0"),
         "Replicas that must have a decision before it is published. 0 to 10.",
     ),
-    setting("redis.timeout", Duration, Is("1s"), "How long a reply may take. 10ms to 60s."),
+    setting("redis.timeout", Duration, Is("1s"), "Timeout of a reply. 10ms to 60s."),
     setting(
         "redis.unavailable_after",
         Duration,
         Unset("never"),
-        "How long a shard may be away until its intents go by `[[on_unavailable]]` of the policy, or wait while others go \
-         on; until then, and where this is not set, all of its lane waits. Twice `redis.timeout` to 1d.",
+        "How long a shard may be unavailable before its intents follow `[[on_unavailable]]` of the policy, or wait \
+         while others continue. Until then, and if unset, its whole lane waits. Twice `redis.timeout` to 1d.",
     ),
-    setting("segments.source", Text, Required, "The segments' manifest: a file, or `s3://bucket/key`."),
-    setting("segments.refresh", Duration, Is("60s"), "How often it is looked at. 1s to 1d."),
+    setting("segments.source", Text, Required, "Manifest of the segments: a file, or `s3://bucket/key`."),
+    setting("segments.refresh", Duration, Is("60s"), "Polling interval. 1s to 1d."),
     setting(
         "segments.user_id_prefix",
         Text,
         Unset("none"),
-        "What is taken off a user id before it is read as a number (`u` for `u42`).",
+        "Prefix to remove from a user id before it is read as a number (`u` for `u42`).",
     ),
     setting(
         "policy.source",
@@ -176,10 +171,10 @@ pub const SETTINGS: &[Setting] = &[
         Required,
         "The policy: a file or `s3://bucket/key` that ends in `.toml` or `.json`.",
     ),
-    setting("policy.refresh", Duration, Is("10s"), "How often it is looked at. 1s to 1d."),
+    setting("policy.refresh", Duration, Is("10s"), "Polling interval. 1s to 1d."),
     setting("s3.endpoint", Text, Unset("AWS"), "URL of an S3-compatible store that is not AWS."),
     setting("s3.region", Text, Unset("the AWS default chain's"), "Region."),
-    setting("s3.force_path_style", Flag, Is("false"), "Whether buckets are named in the path, not in the host name."),
+    setting("s3.force_path_style", Flag, Is("false"), "Name buckets in the path, not in the host name."),
     setting(
         "s3.ca_file",
         Text,
@@ -192,64 +187,59 @@ pub const SETTINGS: &[Setting] = &[
     setting("intent.fields.category", Text, Is("/category"), "JSON pointer to the category."),
     setting("intent.fields.campaign", Text, Is("/campaign"), "JSON pointer to the campaign."),
     setting("intent.fields.cost", Text, Is("/cost"), "JSON pointer to the cost."),
-    setting("intent.fields.created_at", Text, Is("/created_at"), "JSON pointer to the time it was made."),
-    setting("intent.fields.expires_at", Text, Is("/expires_at"), "JSON pointer to the time it expires."),
-    setting("intent.fields.not_before", Text, Is("/not_before"), "JSON pointer to the time it is due."),
+    setting("intent.fields.created_at", Text, Is("/created_at"), "JSON pointer to the creation time."),
+    setting("intent.fields.expires_at", Text, Is("/expires_at"), "JSON pointer to the expiry time."),
+    setting("intent.fields.not_before", Text, Is("/not_before"), "JSON pointer to the earliest time to send."),
     setting("intent.fields.timezone", Text, Is("/timezone"), "JSON pointer to the user's time zone."),
-    setting("worker.lanes", Whole, Is("0"), "Lanes, each with its own consumer and producer. 0 (one a core) to 256."),
-    setting("worker.batch", Whole, Is("10000"), "Intents decided together, at most. 1 to 100000."),
+    setting("worker.lanes", Whole, Is("0"), "Lanes, each with its own consumer and producer. 0 (one per core) to 256."),
+    setting("worker.batch", Whole, Is("10000"), "Most intents decided together. 1 to 100000."),
     setting(
         "worker.commit_interval",
         Duration,
         Is("50ms"),
-        "How long an intent may take from being read to being committed. 1ms to 10s.",
+        "Target time from reading an intent to committing it. 1ms to 10s.",
     ),
-    setting("worker.drain", Duration, Is("20s"), "How long a stop may take. 1s to 10m."),
+    setting("worker.drain", Duration, Is("20s"), "Longest time to stop. 1s to 10m."),
     setting(
         "worker.memory",
         Text,
         Is("300MiB"),
-        "What the process may take, without the segments: all queues and batches are sized by it. With kB, MB, GB, KiB, MiB \
-         or GiB. 88MiB to 1TiB; each lane takes 40 MiB at the least.",
+        "Memory of the process without segments: sizes all queues and batches. In kB, MB, GB, KiB, MiB or GiB. 88MiB \
+         to 1TiB; each lane takes at least 40 MiB.",
     ),
     setting("http.listen", Text, Is("127.0.0.1:8080"), "Address and port of the HTTP interface. Port 0: any free one."),
     setting(
         "http.token",
         Text,
         Unset("none"),
-        "Bearer token for what shows or changes a user's data; several with commas while one is replaced by another. \
-         Rather use `http.token_file`.",
+        "Bearer token for endpoints that show or change a user's data; several, with commas, while one replaces \
+         another. Prefer `http.token_file`.",
     ),
-    setting("http.token_file", Text, Unset("none"), "File that the token (or tokens) is in. Read at the start."),
-    setting("http.threads", Whole, Is("1"), "Threads of their own that HTTP runs on. 1 to 64."),
+    setting("http.token_file", Text, Unset("none"), "File with the token or tokens. Read at start."),
+    setting("http.threads", Whole, Is("1"), "Threads for HTTP. 1 to 64."),
     setting(
         "http.connections",
         Whole,
         Is("1024"),
-        "Open connections, at most; when one more comes, the one that has been idle the longest is closed. 10 to 100000.",
+        "Most open connections; one more closes the longest idle one. 10 to 100000.",
     ),
-    setting(
-        "http.concurrency",
-        Whole,
-        Is("256"),
-        "Requests that are worked on at the same time, at most; others are answered 503. 1 to 10000.",
-    ),
+    setting("http.concurrency", Whole, Is("256"), "Most requests in progress; others get 503. 1 to 10000."),
     setting(
         "http.rate",
         Whole,
         Is("1000"),
-        "Requests a second from one address, at most; others are answered 429. 0 (no limit) to 1000000.",
+        "Most requests per second from one address; others get 429. 0 (no limit) to 1000000.",
     ),
-    setting("http.burst", Whole, Is("2000"), "Requests from one address that may come at once. 1 to 1000000."),
-    setting("http.body_bytes", Whole, Is("1048576"), "Largest body of a request, in bytes. 1024 to 16777216."),
-    setting("http.timeout", Duration, Is("5s"), "How long an answer may take. 100ms to 5m."),
+    setting("http.burst", Whole, Is("2000"), "Requests allowed at once from one address. 1 to 1000000."),
+    setting("http.body_bytes", Whole, Is("1048576"), "Largest request body, in bytes. 1024 to 16777216."),
+    setting("http.timeout", Duration, Is("5s"), "Timeout of an answer. 100ms to 5m."),
     setting(
         "http.read_timeout",
         Duration,
         Is("10s"),
-        "How long a client may take to send a request's head or body, to take an answer, or to be idle. 100ms to 5m.",
+        "Timeout for a client to send a head or body, read an answer, or be idle. 100ms to 5m.",
     ),
-    setting("log.format", Text, Is("auto"), "`text`, `json`, or `auto`: text on a terminal, JSON otherwise."),
+    setting("log.format", Text, Is("auto"), "`text`, `json`, or `auto`: text on a terminal, otherwise JSON."),
     setting(
         "log.level",
         Text,
@@ -261,8 +251,8 @@ pub const SETTINGS: &[Setting] = &[
 /// Settings of a later version, which are rejected with the reason.
 pub const NOT_YET: [(&str, &str); 1] = [(
     "kafka.deferred",
-    "is not available in this version of weir, which cannot hold intents back: leave it out; intents that are too \
-         early are suppressed with the time from which on they may be sent",
+    "is not available in this version of weir, which cannot defer intents: remove it; intents that are too early are \
+     suppressed, with the time from which they may be sent",
 )];
 
 /// Properties that are weir's to set, and why.
