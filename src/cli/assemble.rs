@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 
+use super::exit::UsageError;
 use crate::{
     config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
     domain::{
@@ -22,17 +23,12 @@ use crate::{
     },
 };
 
-/// Something that the user has to correct before weir can work: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Misconfigured(pub String);
-
 /// Reads the settings of this file and the environment over it.
 ///
 /// # Errors
-/// [`Misconfigured`], with all that is wrong.
+/// [`UsageError`], with all that is wrong.
 pub fn settings(path: &Path) -> anyhow::Result<Settings> {
-    config::load(path, std::env::vars_os()).map_err(|error| Misconfigured(error.to_string()).into())
+    config::load(path, std::env::vars_os()).map_err(|error| UsageError(error.to_string()).into())
 }
 
 /// What the Kafka edge wants to know.
@@ -71,7 +67,7 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 /// `worker.memory` has room for.
 ///
 /// # Errors
-/// [`Misconfigured`] where there is too little memory for the lanes that are asked for.
+/// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
     let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
     let bytes = settings.worker.memory_bytes;
@@ -80,7 +76,7 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
     if lanes < wanted {
         tracing::warn!(lanes, cores = wanted, "worker.memory has no room for a lane a core: raise it for more");
     }
-    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| Misconfigured(error.to_string()))?;
+    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| UsageError(error.to_string()))?;
     Ok((lanes, memory))
 }
 
@@ -90,7 +86,7 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
 /// A URL is none, or a TLS file cannot be read.
 pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let urls: Vec<&str> = settings.nodes.iter().map(config::Secret::expose).collect();
-    let mut options = RedisOptions::for_urls(&urls).map_err(|error| Misconfigured(error.to_string()))?;
+    let mut options = RedisOptions::for_urls(&urls).map_err(|error| UsageError(error.to_string()))?;
     if let Some(username) = &settings.username {
         options.username = Some(username.clone());
     }
@@ -116,7 +112,7 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
 fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     let read = |key: &str, path: &Path| {
         std::fs::read(path)
-            .map_err(|error| Misconfigured(format!("redis.{key}: {} cannot be read: {error}", path.display())))
+            .map_err(|error| UsageError(format!("redis.{key}: {} cannot be read: {error}", path.display())))
     };
     let ca = settings.tls.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
     let client = match &settings.tls.client {
@@ -185,7 +181,7 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
         (Field::Timezone, &fields.timezone),
     ];
     let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
-    Ok(Arc::new(map.map_err(|error| Misconfigured(format!("[intent.fields]: {error}")))?))
+    Ok(Arc::new(map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?))
 }
 
 /// How many lanes: 0 means one a core.

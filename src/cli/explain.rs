@@ -13,10 +13,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    assemble::{self, Misconfigured},
-    clocks,
-    output::OutputForm,
-    segments::InvalidInput,
+    assemble, clocks,
+    exit::UsageError,
+    output::{OutputForm, print_json},
 };
 use crate::{
     config::Settings,
@@ -65,10 +64,10 @@ struct Report<'a> {
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
 ///
 /// # Errors
-/// [`Misconfigured`] and [`InvalidInput`] for what the user has to correct; else what could not be read.
+/// [`UsageError`] for what the user has to correct; else what could not be read.
 pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
-        return Err(InvalidInput(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
+        return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
@@ -83,21 +82,17 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     let user = user.map_err(|error| failed(error, args))?;
     if user.user_id != args.user {
         let message = format!("--intent: the intent is for user {}, not for {}", user.user_id, args.user);
-        return Err(InvalidInput(message).into());
+        return Err(UsageError(message).into());
     }
     match args.output {
-        OutputForm::Json => {
-            serde_json::to_writer_pretty(&mut *out, &Report { user: &user, decision: decision.as_ref() })?;
-            writeln!(out)?;
-        }
-        OutputForm::Text => write!(out, "{}", text::page(&user, decision.as_ref()))?,
+        OutputForm::Json => print_json(&Report { user: &user, decision: decision.as_ref() }, out),
+        OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref()))?),
     }
-    Ok(())
 }
 
 fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
-        InquiryError::NotAnIntent(_) => InvalidInput(format!("--intent: what it holds is no intent: {error}")).into(),
+        InquiryError::NotAnIntent(_) => UsageError(format!("--intent: what it holds is no intent: {error}")).into(),
         InquiryError::Clock(error) => error.into(),
         InquiryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
@@ -114,7 +109,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map_err(|error| InvalidInput(format!("--intent: {} cannot be read: {error}", path.display())))?;
+    read.map_err(|error| UsageError(format!("--intent: {} cannot be read: {error}", path.display())))?;
     Ok(bytes)
 }
 
@@ -126,7 +121,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let desk = Desk {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
-        policy: once(policy.map_err(|error| Misconfigured(error.to_string()))?).await?,
+        policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
         limits: Arc::default(),
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
@@ -149,6 +144,6 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
 
 /// Reads a source that is not read again.
 async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
-    let value = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
+    let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
     Ok(Refreshed::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

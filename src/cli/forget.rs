@@ -5,7 +5,11 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{assemble, output::OutputForm, segments::InvalidInput};
+use super::{
+    assemble,
+    exit::UsageError,
+    output::{OutputForm, print_json},
+};
 use crate::{
     domain::{intent::MAX_ID_BYTES, shard::UserHash},
     edge::redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
@@ -36,7 +40,7 @@ pub struct ForgetArgs {
 /// What the user has to correct; or the history cannot be deleted now.
 pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
-        return Err(InvalidInput(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
+        return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
@@ -50,11 +54,8 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
     let topics: Vec<String> =
         [&kafka.intents, &kafka.approved, &kafka.suppressed, &kafka.dead_letters].into_iter().cloned().collect();
     match args.output {
-        OutputForm::Json => {
-            serde_json::to_writer_pretty(&mut *out, &Forgotten::new(&args.user, deleted))?;
-            writeln!(out)?;
-        }
-        OutputForm::Text => writeln!(
+        OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted), out),
+        OutputForm::Text => Ok(writeln!(
             out,
             "Deleted {deleted} sends of user {} from Redis; it holds nothing else about them.\n\nKafka keeps the user's records \
              until retention deletes them, in {} and the refunds topic. Until then weir rebuild brings the sends of {} \
@@ -62,7 +63,6 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
             args.user,
             topics.join(", "),
             kafka.approved
-        )?,
+        )?),
     }
-    Ok(())
 }

@@ -16,8 +16,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    assemble::{self, Misconfigured, START_PATIENCE},
-    clocks, logging, time_zones,
+    assemble::{self, START_PATIENCE},
+    clocks,
+    exit::UsageError,
+    logging, time_zones,
     worker::{HttpSetup, Worker},
 };
 use crate::{
@@ -78,7 +80,7 @@ pub struct RunArgs {
 /// Works until SIGTERM or Ctrl-C.
 ///
 /// # Errors
-/// [`Misconfigured`] for what the user has to correct; else what failed.
+/// [`UsageError`] for what the user has to correct; else what failed.
 pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     logging::start(&settings.log)?;
@@ -101,7 +103,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy_object, bounds).map_err(|error| Misconfigured(error.to_string()))?;
+    let policy = PolicySource::new(policy_object, bounds).map_err(|error| UsageError(error.to_string()))?;
     let policy: Arc<Refreshed<Policy>> = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
@@ -282,7 +284,7 @@ async fn first<S: Source>(source: S, patience_for: Duration) -> anyhow::Result<(
         .await;
     let first = first.map_err(|error| match S::is_temporary(&error) {
         true => anyhow::anyhow!("{error}"),
-        false => Misconfigured(error.to_string()).into(),
+        false => UsageError(error.to_string()).into(),
     })?;
     let first = first.with_context(|| format!("no {} at the first read", S::NAME))?;
     Ok((source, first))
@@ -335,7 +337,7 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
             tracing::info!(?topics, "creating missing topics");
             Ok(topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
         }
-        Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
+        Ok(error @ TopicError::Missing { .. }) => Err(UsageError(error.to_string()).into()),
         Ok(error) => Err(error.into()),
         Err(error) => Err(error),
     }

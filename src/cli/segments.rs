@@ -14,9 +14,8 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
-use super::assemble::Misconfigured;
+use super::exit::UsageError;
 use crate::{
     authorities::Authorities,
     config::{self, S3Settings},
@@ -31,11 +30,6 @@ pub use build::BuildArgs;
 pub use inspect::InspectArgs;
 pub use lookup::LookupArgs;
 pub use members::MembersArgs;
-
-/// The arguments or the input are wrong: exit code 2, where everything else that fails is 1.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidInput(pub String);
 
 /// `weir segments ...`
 #[derive(Debug, Subcommand)]
@@ -112,7 +106,7 @@ impl AccessArgs {
     fn resolve(&self) -> anyhow::Result<Access> {
         let read = |path: &PathBuf| {
             let read = config::load_segment_access(path, std::env::vars_os());
-            read.map_err(|error| Misconfigured(error.to_string()))
+            read.map_err(|error| UsageError(error.to_string()))
         };
         let configured = self.config.as_ref().map(read).transpose()?;
         let prefix = configured.as_ref().and_then(|access| access.user_id_prefix.clone());
@@ -135,7 +129,7 @@ pub struct SetArgs {
 /// Runs the command and prints to `out`.
 ///
 /// # Errors
-/// [`InvalidInput`] for what the user has to correct; else what could not be read or written.
+/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &SegmentsCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         SegmentsCommand::Build(args) => build::run(args, out).await,
@@ -150,11 +144,11 @@ async fn load(args: &SetArgs) -> anyhow::Result<Arc<SegmentSet>> {
 }
 
 async fn load_from(manifest: &str, access: &Access) -> anyhow::Result<Arc<SegmentSet>> {
-    let location = Location::parse(manifest).map_err(|error| InvalidInput(format!("manifest: {error}")))?;
+    let location = Location::parse(manifest).map_err(|error| UsageError(format!("manifest: {error}")))?;
     let manifest = StoredObject::connect(&location, &access.s3).await;
     let set = match SegmentSource::new(manifest, access.user_id_prefix.as_str()).load().await {
         Ok(set) => set,
-        Err(error) if is_missing(&error, &location) => return Err(InvalidInput(error.to_string()).into()),
+        Err(error) if is_missing(&error, &location) => return Err(UsageError(error.to_string()).into()),
         Err(error) => return Err(error.into()),
     };
     set.with_context(|| format!("segments: {location} gave no set at the first read"))
@@ -167,15 +161,9 @@ fn is_missing(error: &SegmentsError, manifest: &Location) -> bool {
 }
 
 /// The members of a segment, or an error that names those there are.
-fn members_of<'s>(set: &'s SegmentSet, name: &str) -> Result<&'s Arc<Members>, InvalidInput> {
+fn members_of<'s>(set: &'s SegmentSet, name: &str) -> Result<&'s Arc<Members>, UsageError> {
     set.position(name).map(|at| &set.segments()[at].members).ok_or_else(|| {
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
-        InvalidInput(format!("there is no segment `{name}`; the set has {}", names.join(", ")))
+        UsageError(format!("there is no segment `{name}`; the set has {}", names.join(", ")))
     })
-}
-
-fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, report).context("cannot print")?;
-    writeln!(out)?;
-    Ok(())
 }

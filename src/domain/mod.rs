@@ -25,7 +25,6 @@ mod number;
 pub mod origin;
 pub mod owed;
 pub mod parked;
-pub mod plan;
 pub mod policy;
 pub mod refund;
 pub mod room;

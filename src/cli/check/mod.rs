@@ -53,7 +53,7 @@ enum Reach {
 /// Checks and prints what was found.
 ///
 /// # Errors
-/// [`assemble::Misconfigured`] where a file is written incorrectly, another error where a server is not as required; all of
+/// [`super::exit::UsageError`] where a file is written incorrectly, another error where a server is not as required; all of
 /// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut report = Report::default();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Table, presets::NOTHING};
 
 use crate::{
-    cli::output::plain,
+    cli::output::{lines, plain},
     document::value::in_words,
     domain::{shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone},
     worker::inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
@@ -235,10 +235,6 @@ fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(header);
     table
-}
-
-fn lines(table: &Table) -> String {
-    table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
 }
 
 #[cfg(test)]

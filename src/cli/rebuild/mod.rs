@@ -30,11 +30,7 @@ use self::{
     progress::Progress,
     summary::Summary,
 };
-use super::{
-    assemble::{self, Misconfigured},
-    clocks,
-    output::OutputForm,
-};
+use super::{assemble, clocks, exit::UsageError, output::OutputForm};
 use crate::{
     domain::{origin::Topic, time::Time},
     edge::{
@@ -97,7 +93,7 @@ pub struct RebuildArgs {
 /// Restores and prints what was done.
 ///
 /// # Errors
-/// [`Misconfigured`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
+/// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
@@ -180,7 +176,7 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     let begun = begin.retry(patience());
     let begun = begun.when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_)))).await;
     begun.map_err(|error| match error {
-        RebuildError::Store(StoreError::Fatal(message)) => Misconfigured(message).into(),
+        RebuildError::Store(StoreError::Fatal(message)) => UsageError(message).into(),
         RebuildError::Store(
             error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }),
         ) => error.into(),

@@ -11,13 +11,16 @@ use clap::{ArgGroup, Args, ValueEnum};
 use serde::Serialize;
 
 use super::{
-    AccessArgs, InvalidInput,
+    AccessArgs,
     ids::Gatherer,
-    overlaps, print_json, progress,
+    overlaps, progress,
     spool::{Spooled, file_name, spool},
 };
 use crate::{
-    cli::output::OutputForm,
+    cli::{
+        exit::UsageError,
+        output::{OutputForm, print_json},
+    },
     domain::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds},
     edge::object_store::{Location, StoredObject, Upload},
 };
@@ -151,7 +154,7 @@ fn print(manifest: &Manifest, location: &Location, form: OutputForm, out: &mut i
 }
 
 fn invalid(message: String) -> anyhow::Error {
-    InvalidInput(message).into()
+    UsageError(message).into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command that ends at once has no batch whose clock it could use")]
@@ -192,7 +195,7 @@ fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members
     Ok(segments)
 }
 
-fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), InvalidInput> {
+fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), UsageError> {
     let segments = segments.into_iter().zip(&manifest.segments);
     let segments = segments.map(|((name, members), entry)| Segment {
         name,
@@ -202,5 +205,5 @@ fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Res
     });
     let ids = UserIds::new(manifest.user_id, "");
     let set = SegmentSet::new(manifest.version.clone(), ids, segments.collect());
-    overlaps::refusal(&set).map_or(Ok(()), |refusal| Err(InvalidInput(refusal)))
+    overlaps::refusal(&set).map_or(Ok(()), |refusal| Err(UsageError(refusal)))
 }

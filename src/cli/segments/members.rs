@@ -8,8 +8,11 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::{InvalidInput, SetArgs, load, members_of, print_json};
-use crate::cli::output::OutputForm;
+use super::{SetArgs, load, members_of};
+use crate::cli::{
+    exit::UsageError,
+    output::{OutputForm, print_json},
+};
 use crate::domain::segment::{Members, SegmentSet, SetOperation};
 
 /// How many members are taken from the bitmap at once.
@@ -47,7 +50,7 @@ pub struct MembersArgs {
 
 pub(super) async fn run(args: &MembersArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.limit == Some(0) {
-        return Err(InvalidInput("--limit 0: give 1 or more, or leave it out for all".to_owned()).into());
+        return Err(UsageError("--limit 0: give 1 or more, or leave it out for all".to_owned()).into());
     }
     let set = load(&args.set).await?;
     let members = chosen(args, &set)?;

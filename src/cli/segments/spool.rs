@@ -6,7 +6,7 @@ use anyhow::Context;
 use sha2::Digest;
 use tempfile::NamedTempFile;
 
-use super::InvalidInput;
+use crate::cli::exit::UsageError;
 use crate::{
     domain::segment::{ManifestSegment, Members, ObjectKey, Sha256},
     edge::segments::write_members,
@@ -35,7 +35,7 @@ pub(super) fn spool(name: &str, members: &Members) -> anyhow::Result<Spooled> {
         writer.inner.into_inner().map_err(|error| error.into_error()).context("cannot write a temporary file")?;
     let sha256 = Sha256(writer.hasher.finalize().into());
     let object = format!("{}-{}.roaring", file_name(name), hex::encode(&sha256.0[..NAME_HASH_BYTES]));
-    let object = ObjectKey::parse(&object).map_err(|problem| InvalidInput(format!("segment `{name}`: {problem}")))?;
+    let object = ObjectKey::parse(&object).map_err(|problem| UsageError(format!("segment `{name}`: {problem}")))?;
     let entry =
         ManifestSegment { name: name.to_owned(), object, bytes: writer.bytes, sha256, cardinality: members.len() };
     Ok(Spooled { entry, file })

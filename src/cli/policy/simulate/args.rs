@@ -11,12 +11,7 @@ use clap::{ArgGroup, Args};
 
 use super::{PastSource, past::Between};
 use crate::{
-    cli::{
-        assemble,
-        output::OutputForm,
-        policy::InvalidPolicy,
-        segments::{InvalidInput, S3Args},
-    },
+    cli::{assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,
     domain::{
         fields::FieldMap,
@@ -136,7 +131,7 @@ pub(super) struct Plan {
 }
 
 fn invalid(message: String) -> anyhow::Error {
-    InvalidInput(message).into()
+    UsageError(message).into()
 }
 
 impl SimulateArgs {
@@ -189,7 +184,7 @@ impl SimulateArgs {
         bounds: HistoryBounds,
     ) -> anyhow::Result<Arc<Policy>> {
         let object = self.object("--policy", name, settings).await?;
-        let unreadable = |error: String| InvalidPolicy::Unreadable(error);
+        let unreadable = |error: String| UsageError(error);
         let mut source = PolicySource::new(object, bounds).map_err(|error| unreadable(error.to_string()))?;
         let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
         Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
