@@ -6,21 +6,21 @@ use anyhow::Context as _;
 
 use super::exit::UsageError;
 use crate::{
-    config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
+    config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     domain::{
         fields::{Field, FieldMap},
         history::HistoryBounds,
         memory::{self, LaneMemory, ReadsRefunds},
     },
     edge::{
-        http::{HttpOptions, Token},
         kafka::{
-            client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
+            client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL},
             topics::NewTopics,
         },
         object_store::{Location, S3Credentials, S3Options, StoredObject},
-        redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning},
+        redis::{self, Birth, Eviction, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing},
     },
+    worker::{clock::SystemClock, ports::Clock as _},
 };
 
 /// Reads the settings of this file and the environment over it.
@@ -44,10 +44,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
         refunds: settings.refunds.clone(),
-        delivery: match settings.delivery {
-            config::Delivery::ExactlyOnce => Delivery::ExactlyOnce,
-            config::Delivery::AtLeastOnce => Delivery::AtLeastOnce,
-        },
+        delivery: settings.delivery,
         instance: settings.instance.clone(),
         properties,
         memory: LaneMemory::default(),
@@ -55,6 +52,18 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         commit_interval: COMMIT_INTERVAL,
         limits: Arc::default(),
     }
+}
+
+/// Asks Kafka something that blocks.
+///
+/// # Errors
+/// What Kafka answers.
+pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
+    kafka: &Arc<KafkaOptions>,
+    ask: impl FnOnce(&KafkaOptions) -> Result<T, E> + Send + 'static,
+) -> anyhow::Result<T> {
+    let kafka = Arc::clone(kafka);
+    Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??)
 }
 
 /// How topics are made.
@@ -70,7 +79,7 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 /// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
     let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
-    let bytes = settings.worker.memory_bytes;
+    let bytes = settings.worker.memory;
     let wanted = lanes(settings)?;
     let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, refunds).max(1)) } else { wanted };
     if lanes < wanted {
@@ -90,7 +99,7 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     if let Some(username) = &settings.username {
         options.username = Some(username.clone());
     }
-    if let Some(password) = &settings.password {
+    if let Some(password) = settings.password() {
         options.password = Some(Password(password.expose().to_owned()));
     }
     if let Some(tls) = &mut options.tls {
@@ -114,29 +123,12 @@ fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
         std::fs::read(path)
             .map_err(|error| UsageError(format!("redis.{key}: {} cannot be read: {error}", path.display())))
     };
-    let ca = settings.tls.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
-    let client = match &settings.tls.client {
-        None => None,
-        Some((cert, key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
+    let ca = settings.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
+    let client = match (&settings.cert_file, &settings.key_file) {
+        (Some(cert), Some(key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
+        (None, _) | (_, None) => None,
     };
     Ok(TlsFiles { ca, client })
-}
-
-/// What the HTTP edge wants to know.
-#[must_use]
-pub fn http(settings: &HttpSettings) -> HttpOptions {
-    let token = |secret: &config::Secret| Token(secret.expose().to_owned());
-    HttpOptions {
-        tokens: settings.tokens.iter().map(token).collect(),
-        threads: settings.threads,
-        connections: settings.connections,
-        concurrency: settings.concurrency,
-        rate: settings.rate,
-        burst: settings.burst,
-        body_bytes: settings.body_bytes,
-        timeout: settings.timeout,
-        read_timeout: settings.read_timeout,
-    }
 }
 
 /// How much of a user is remembered.
@@ -147,19 +139,15 @@ pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
 }
 
 /// The object that a source names.
-pub async fn object(source: &Source, s3: &S3Settings) -> StoredObject {
-    let location = match source {
-        Source::File(path) => Location::File(path.clone()),
-        Source::S3 { bucket, key } => Location::S3 { bucket: bucket.clone(), key: key.clone() },
-    };
+pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
     let options = S3Options {
         endpoint: s3.endpoint.clone(),
         region: s3.region.clone(),
         force_path_style: s3.force_path_style,
-        authorities: s3.authorities.clone(),
+        authorities: s3.ca_file.clone(),
         credentials: S3Credentials::DefaultChain,
     };
-    StoredObject::connect(&location, &options).await
+    StoredObject::connect(source, &options).await
 }
 
 /// Where an intent's fields are.
@@ -193,6 +181,18 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
         0 => Ok(std::thread::available_parallelism().context("the number of cores; set worker.lanes")?.get()),
         lanes => Ok(lanes),
     }
+}
+
+/// A store for a command that leaves the keyspace and the servers' settings as they are.
+///
+/// # Errors
+/// The keyspace is missing, or Redis cannot be reached.
+pub async fn existing_store(settings: &RedisSettings) -> anyhow::Result<(RedisStore, Arc<RedisOptions>)> {
+    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
+    let stats = Arc::new(RedisStats::default());
+    let birth = Birth { epoch: new_epoch(), now: SystemClock.now() };
+    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    Ok((RedisStore::new(&options, &stats, &opened), options))
 }
 
 /// A text that no other keyspace has: 128 random bits.

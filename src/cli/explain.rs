@@ -20,17 +20,13 @@ use super::{
 use crate::{
     config::Settings,
     domain::intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
-    edge::{
-        policy_file::source::PolicySource,
-        redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
-        segments::SegmentSource,
-    },
+    edge::{policy_file::source::PolicySource, redis::RedisStore, segments::SegmentSource},
     metrics::Metrics,
     worker::{
         clock::{ComparedClock, SystemClock},
         desk::Desk,
         inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
-        ports::{Clock as _, StoreError},
+        ports::StoreError,
         refresh::{Refreshed, Source},
     },
 };
@@ -125,12 +121,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
         limits: Arc::default(),
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
-    // What only looks leaves the servers' settings as they are.
-    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
-    let stats = Arc::new(RedisStats::default());
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
-    let store = RedisStore::new(&options, &stats, &opened);
+    let (store, options) = assemble::existing_store(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
     let clock = match clocks::compared(&options).await {
         Ok(clock) => clock,

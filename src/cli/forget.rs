@@ -1,6 +1,6 @@
 //! `weir forget`: deletes what Redis knows of a user.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -12,12 +12,7 @@ use super::{
 };
 use crate::{
     domain::{intent::MAX_ID_BYTES, shard::UserHash},
-    edge::redis::{self, Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing},
-    worker::{
-        clock::SystemClock,
-        inquiry::Forgotten,
-        ports::{Clock as _, Histories as _},
-    },
+    worker::{inquiry::Forgotten, ports::Histories as _},
 };
 
 /// Arguments of `weir forget`.
@@ -43,11 +38,7 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
-    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
-    let stats = Arc::new(RedisStats::default());
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
-    let mut store = RedisStore::new(&options, &stats, &opened);
+    let (mut store, _) = assemble::existing_store(&settings.redis).await?;
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;
     let kafka = &settings.kafka;

@@ -5,6 +5,7 @@ use std::{borrow::Cow, io::Write, ops::Range};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// In which form to print.
@@ -55,6 +56,13 @@ pub fn aligned<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>
 #[must_use]
 pub fn lines(table: &Table) -> String {
     table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
+}
+
+/// A progress bar; nothing is drawn where stderr is not a terminal. Without a length, the end is not known.
+#[must_use]
+pub fn progress(length: Option<u64>, template: &str) -> ProgressBar {
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]

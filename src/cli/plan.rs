@@ -11,6 +11,7 @@ use std::{
 
 use clap::{Args, value_parser};
 use serde::Serialize;
+use serde_json::json;
 
 use super::{
     exit::UsageError,
@@ -21,99 +22,89 @@ use estimate::{Plan, PolicyFigures};
 pub use measured::{Curve, Measured, measured};
 use quantity::{bytes, count, seconds, share};
 
+/// What the measured constants were read from.
+const MEASURED: &str =
+    "benches/measured.json (cargo xtask bench), benches/measured-rebuild.json (cargo bench --bench rebuild)";
 const DAY_S: f64 = 86_400.0;
 const MIB: f64 = 1_048_576.0;
 
-/// `weir plan`
-#[derive(Debug, Clone, Args)]
+/// `weir plan`. The bounds are far beyond what exists; they keep every result a number.
+#[derive(Debug, Clone, Args, Serialize)]
 pub struct PlanArgs {
-    #[command(flatten)]
-    inputs: PlanInputs,
-    /// The policy, a .toml or .json file: how many caps and segments there are, and how many sends it allows
+    /// Users with a history: 270M
+    #[arg(long, value_name = "COUNT", value_parser = count(1.0, 1e10))]
+    users: f64,
+    /// Intents per second, averaged over days: 10k
+    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
+    rate: f64,
+    /// Intents per second at the peak: 100k
+    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
+    peak: f64,
+    /// Sends per user within the history [default: what the rate gives and the policy allows]
+    #[arg(long, value_name = "COUNT", value_parser = count(0.001, MOST_SENDS))]
+    sends: Option<f64>,
+    /// Share of intents that weir approves
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
+    approved: f64,
+    /// How far back the history reaches (redis.history)
+    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = seconds(60.0, 3660.0 * DAY_S))]
+    history: f64,
+    /// Replicas of each Redis primary
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(0..=5))]
+    replicas: u32,
+    /// Memory of a Redis node
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = bytes(64.0 * MIB, 1e14))]
+    node_memory: f64,
+    /// Lanes of one instance (worker.lanes)
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
+    lanes: u32,
+    /// Partitions of the intents topic, if it exists
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    partitions: Option<u32>,
+    /// Bytes of an intent and its key
+    #[arg(long, value_name = "SIZE", default_value = "500", value_parser = bytes(1.0, 2.0 * MIB))]
+    intent_size: f64,
+    /// Round trip to the brokers
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = seconds(0.0, 60.0))]
+    round_trip: f64,
+    /// Time after which an intent must be delivered
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds(0.001, 365.0 * DAY_S))]
+    delivery_timeout: f64,
+    /// The part of it that weir and delivery need for one intent
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = seconds(0.0, DAY_S))]
+    processing: f64,
+    /// Intents of a blast
+    #[arg(long, value_name = "COUNT", default_value = "10M", value_parser = count(1.0, 1e12))]
+    blast: f64,
+    /// The policy, a .toml or .json file: how many caps there are, and how many sends it allows
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// In which form to print
     #[arg(long, value_enum, default_value_t)]
+    #[serde(skip)]
     output: OutputForm,
-}
-
-/// What capacity is estimated for. The bounds are far beyond what exists; they keep every result a number.
-#[derive(Debug, Clone, PartialEq, Args, Serialize)]
-pub struct PlanInputs {
-    /// Users with a history: 270M
-    #[arg(long, value_name = "COUNT", value_parser = count(1.0, 1e10))]
-    pub users: f64,
-    /// Intents per second, averaged over days: 10k
-    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
-    pub rate: f64,
-    /// Intents per second at the peak: 100k
-    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
-    pub peak: f64,
-    /// Sends per user within the history [default: what the rate gives and the policy allows]
-    #[arg(long, value_name = "COUNT", value_parser = count(0.001, MOST_SENDS))]
-    pub sends: Option<f64>,
-    /// Share of intents that weir approves
-    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
-    pub approved: f64,
-    /// How far back the history reaches (redis.history)
-    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = seconds(60.0, 3660.0 * DAY_S))]
-    pub history: f64,
-    /// Replicas of each Redis primary
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(0..=5))]
-    pub replicas: u32,
-    /// Memory of a Redis node
-    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = bytes(64.0 * MIB, 1e14))]
-    pub node_memory: f64,
-    /// Lanes of one instance (worker.lanes)
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
-    pub lanes: u32,
-    /// Partitions of the intents topic, if it exists
-    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1_000_000))]
-    pub partitions: Option<u32>,
-    /// Bytes of an intent and its key
-    #[arg(long, value_name = "SIZE", default_value = "500", value_parser = bytes(1.0, 2.0 * MIB))]
-    pub intent_size: f64,
-    /// Round trip to the brokers
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = seconds(0.0, 60.0))]
-    pub round_trip: f64,
-    /// Time after which an intent must be delivered
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds(0.001, 365.0 * DAY_S))]
-    pub delivery_timeout: f64,
-    /// The part of it that weir and delivery need for one intent
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = seconds(0.0, DAY_S))]
-    pub processing: f64,
-    /// Intents of a blast
-    #[arg(long, value_name = "COUNT", default_value = "10M", value_parser = count(1.0, 1e12))]
-    pub blast: f64,
 }
 
 /// The most sends per user: far beyond what anybody is sent within a history, and beyond what was measured.
 const MOST_SENDS: f64 = 1e4;
-
-/// The plan, as programs read it.
-#[derive(Serialize)]
-struct Report<'p> {
-    inputs: &'p PlanInputs,
-    #[serde(flatten)]
-    plan: &'p Plan,
-    measured: &'p str,
-}
 
 /// Estimates and prints.
 ///
 /// # Errors
 /// [`UsageError`], or `out` cannot be written to.
 pub fn run(args: &PlanArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let policy = args.policy.as_deref().map(|path| read_policy(path, args.inputs.history)).transpose()?;
-    let measured = measured()?;
-    let plan = Plan::new(&args.inputs, policy.as_ref(), &measured).map_err(UsageError)?;
+    let policy = args.policy.as_deref().map(|path| read_policy(path, args.history)).transpose()?;
+    let plan = Plan::new(args, policy.as_ref(), &measured()?).map_err(UsageError)?;
     match args.output {
-        OutputForm::Text => Ok(write!(out, "{}", in_text(&plan, &measured))?),
-        OutputForm::Json => print_json(&Report { inputs: &args.inputs, plan: &plan, measured: &measured.source }, out),
+        OutputForm::Text => Ok(write!(out, "{}", in_text(&plan))?),
+        OutputForm::Json => print_json(
+            &json!({"inputs": args, "lines": plan.lines, "remarks": plan.remarks, "measured": MEASURED}),
+            out,
+        ),
     }
 }
 
-fn in_text(plan: &Plan, measured: &Measured) -> String {
+fn in_text(plan: &Plan) -> String {
     let mut text = String::new();
     for of_section in plan.lines.chunk_by(|one, next| one.section == next.section) {
         let rows = of_section.iter().map(|line| [line.name, &line.text, line.formula.as_str()].map(str::to_owned));
@@ -122,7 +113,7 @@ fn in_text(plan: &Plan, measured: &Measured) -> String {
     for remark in &plan.remarks {
         text += &format!("Note: {remark}\n\n");
     }
-    text + &format!("Measured constants: {}\n", measured.source)
+    text + &format!("Measured constants: {MEASURED}\n")
 }
 
 fn read_policy(path: &Path, history_s: f64) -> Result<PolicyFigures, UsageError> {

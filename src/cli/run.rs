@@ -158,7 +158,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let owing = Arc::default();
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
-        options: assemble::http(&settings.http),
+        options: settings.http.clone(),
         inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics, &owing))),
     };
     let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
@@ -319,11 +319,8 @@ async fn ask_kafka<T: Send + 'static>(
     kafka: &Arc<KafkaOptions>,
     ask: fn(&KafkaOptions) -> Result<T, TopicError>,
 ) -> anyhow::Result<T> {
-    let once = || {
-        let kafka = Arc::clone(kafka);
-        async move { Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??) }
-    };
-    once.retry(patience())
+    (|| assemble::ask_kafka(kafka, ask))
+        .retry(patience())
         .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
         .await

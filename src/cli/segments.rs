@@ -90,7 +90,7 @@ impl S3Args {
             endpoint: self.s3_endpoint.clone().or_else(|| settings?.endpoint.clone()),
             region: self.s3_region.clone().or_else(|| settings?.region.clone()),
             force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
-            authorities: self.s3_ca_file.clone().or_else(|| settings?.authorities.clone()),
+            authorities: self.s3_ca_file.clone().or_else(|| settings?.ca_file.clone()),
             credentials: S3Credentials::DefaultChain,
         }
     }

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::health::WorkerHealth;
 use crate::{
+    config::HttpSettings,
     edge::{
-        http::{self, HttpOptions, Inquiries, Server, Sources},
+        http::{self, Inquiries, Server, Sources},
         kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
         redis::RedisStats,
     },
@@ -64,7 +65,7 @@ pub struct HttpSetup {
     /// Where it listens; bound already.
     pub listener: TcpListener,
     /// Its limits.
-    pub options: HttpOptions,
+    pub options: HttpSettings,
     /// Who answers questions about users.
     pub inquiries: Arc<dyn Inquiries>,
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
+    config::HttpSettings,
     document::Format,
     domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     edge::{
-        http::{self, Answer, Degradation, Health, HttpOptions, Inquiries, Mode, Sources},
+        http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources},
         policy_file::parse_policy,
     },
     metrics::Metrics,
@@ -74,7 +75,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(options: &HttpOptions, set: SegmentSet) -> Self {
+    pub fn start(options: &HttpSettings, set: SegmentSet) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
         let (address, running) = runtime.block_on(async {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{MOST_SENDS, Measured, PlanInputs, quantity::Unit};
+use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
 use crate::domain::{
     decide::Scope,
     policy::{Cap, CapWindow, Caps, Policy},
@@ -26,8 +26,6 @@ const PARTITIONS_PER_LANE: f64 = 2.0;
 const REPLICATION: f64 = 3.0;
 /// Cores that run `weir rebuild`.
 const REBUILD_CORES: f64 = 4.0;
-/// Users whose ids share a container of a roaring bitmap, and its largest size in bytes.
-const CONTAINER: (f64, f64) = (65_536.0, 8192.0);
 
 /// One result: `id` is its name for programs, `name` for people.
 #[derive(Debug, Serialize)]
@@ -42,11 +40,10 @@ pub(super) struct Line {
 }
 
 /// All results, and what the reader should do besides.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) lines: Vec<Line>,
     pub(super) remarks: Vec<String>,
-    #[serde(skip)]
     section: &'static str,
 }
 
@@ -55,7 +52,6 @@ pub(super) struct Plan {
 pub(super) struct PolicyFigures {
     /// The most caps of a segment.
     pub(super) caps: f64,
-    pub(super) segments: f64,
     /// The most sends of one user that it allows within a history, and by which cap. `None` if some segment has no cap
     /// on all sends.
     pub(super) most_sends: Option<(f64, String)>,
@@ -68,7 +64,7 @@ impl PolicyFigures {
         let caps = all.clone().map(|(_, caps)| caps.list().len()).max().unwrap_or(0) as f64;
         let bounds = all.map(|(name, caps)| most_of(name, caps, history_ms)).collect::<Option<Vec<_>>>();
         let most_sends = bounds.and_then(|bounds| bounds.into_iter().max_by(|one, other| one.0.total_cmp(&other.0)));
-        Self { caps, segments: policy.segments.len() as f64, most_sends }
+        Self { caps, most_sends }
     }
 }
 
@@ -102,19 +98,15 @@ struct Redis {
 
 impl Plan {
     /// Estimates. An error reports inputs that contradict each other.
-    pub(super) fn new(
-        inputs: &PlanInputs,
-        policy: Option<&PolicyFigures>,
-        measured: &Measured,
-    ) -> Result<Self, String> {
+    pub(super) fn new(inputs: &PlanArgs, policy: Option<&PolicyFigures>, measured: &Measured) -> Result<Self, String> {
         if inputs.peak < inputs.rate {
-            let PlanInputs { peak, rate, .. } = inputs;
+            let PlanArgs { peak, rate, .. } = inputs;
             return Err(format!("--peak is {peak} and --rate {rate}: give a peak that is not below the average"));
         }
         let mut plan = Self { lines: Vec::new(), remarks: Vec::new(), section: "Redis" };
         let redis = plan.redis(inputs, policy, measured)?;
         plan.section = "Workers";
-        let lanes = plan.workers(inputs, policy, measured);
+        let lanes = plan.workers(inputs, measured);
         plan.section = "Kafka";
         plan.kafka(inputs, lanes, measured);
         plan.section = "Time";
@@ -142,12 +134,12 @@ impl Plan {
 
     fn redis(
         &mut self,
-        inputs: &PlanInputs,
+        inputs: &PlanArgs,
         policy: Option<&PolicyFigures>,
         measured: &Measured,
     ) -> Result<Redis, String> {
         use Unit::{Bytes, Cores, Count, Micros};
-        let PlanInputs { users, peak, node_memory, .. } = *inputs;
+        let PlanArgs { users, peak, node_memory, .. } = *inputs;
         let replicas = f64::from(inputs.replicas);
         let (sends, formula) = sends_per_user(inputs, policy)?;
         self.line(("sends_a_user", "sends per user"), (sends, Count), formula);
@@ -180,9 +172,9 @@ impl Plan {
         Ok(Redis { sends: users * sends, decision_us, primaries })
     }
 
-    fn workers(&mut self, inputs: &PlanInputs, policy: Option<&PolicyFigures>, measured: &Measured) -> f64 {
-        use Unit::{Bytes, Cores, Count, PerSecond};
-        let PlanInputs { users, peak, .. } = *inputs;
+    fn workers(&mut self, inputs: &PlanArgs, measured: &Measured) -> f64 {
+        use Unit::{Cores, Count, PerSecond};
+        let peak = inputs.peak;
         let lane_per_s = lane_rate(inputs, measured);
         let formula = "measured, at most 10,000 intents per 5 x --round-trip (a commit)";
         self.line(("lane_per_s", "rate of a lane"), (lane_per_s, PerSecond), formula);
@@ -194,14 +186,6 @@ impl Plan {
         self.line(("instances", "instances"), (instances, Count), "lanes / --lanes");
         let cores = peak * measured.worker_us / 1e6;
         self.line(("worker_cores", "CPU"), (cores, Cores), "--peak x CPU per intent (measured)");
-        // Bitmaps for segments with more than 4,096 of 65,536 users, lists of 2 bytes per user for smaller ones.
-        let segments = policy.map_or(4.0, |policy| policy.segments);
-        let set = (segments * (users / CONTAINER.0).ceil() * CONTAINER.1).min(2.0 * users);
-        let formula = format!("{segments} segments of u32 ids without gaps");
-        self.line(("segments_memory", "a set of segments"), (set, Bytes), formula);
-        let instance = f64::from(inputs.lanes) * measured.worker_bytes + 2.0 * set;
-        let formula = "--lanes x memory of a lane (measured) + 2 x set (the old one stays while weir reads a new one)";
-        self.line(("instance_memory", "memory per instance"), (instance, Bytes), formula);
         if lanes < needed {
             self.remarks.push(format!(
                 "{lanes} partitions feed at most {lanes} lanes, and the peak needs {needed}: add partitions before there is \
@@ -211,9 +195,9 @@ impl Plan {
         lanes
     }
 
-    fn kafka(&mut self, inputs: &PlanInputs, lanes: f64, measured: &Measured) {
+    fn kafka(&mut self, inputs: &PlanArgs, lanes: f64, measured: &Measured) {
         use Unit::{Bytes, BytesPerSecond, Count};
-        let PlanInputs { rate, peak, approved, intent_size, .. } = *inputs;
+        let PlanArgs { rate, peak, approved, intent_size, .. } = *inputs;
         let partitions = inputs.partitions.map_or(lanes * PARTITIONS_PER_LANE, f64::from);
         let formula = "--partitions, else 2 x lanes: room to grow without moving users";
         self.line(("partitions", "partitions of intents"), (partitions, Count), formula);
@@ -226,9 +210,9 @@ impl Plan {
         self.line(("approved_disk", "approved topic, on disk"), (disk, Bytes), formula);
     }
 
-    fn time(&mut self, inputs: &PlanInputs, redis: &Redis, lanes: f64, measured: &Measured) -> Result<(), String> {
+    fn time(&mut self, inputs: &PlanArgs, redis: &Redis, lanes: f64, measured: &Measured) -> Result<(), String> {
         use Unit::{Count, PerSecond, Seconds};
-        let PlanInputs { rate, blast, round_trip, delivery_timeout, processing, .. } = *inputs;
+        let PlanArgs { rate, blast, round_trip, delivery_timeout, processing, .. } = *inputs;
         let redis_per_s = redis.primaries * 1e6 / redis.decision_us;
         let drain = redis_per_s.min(lanes * lane_rate(inputs, measured));
         let formula = "all lanes busy, at most primaries / CPU per decision";
@@ -255,12 +239,12 @@ impl Plan {
 }
 
 /// A lane commits once per batch.
-fn lane_rate(inputs: &PlanInputs, measured: &Measured) -> f64 {
+fn lane_rate(inputs: &PlanArgs, measured: &Measured) -> f64 {
     // Without a round trip this is infinite, and the measured rate holds.
     measured.lane_per_s.min(BATCH / (COMMIT_ROUND_TRIPS * inputs.round_trip))
 }
 
-fn sends_per_user(inputs: &PlanInputs, policy: Option<&PolicyFigures>) -> Result<(f64, String), String> {
+fn sends_per_user(inputs: &PlanArgs, policy: Option<&PolicyFigures>) -> Result<(f64, String), String> {
     let by_rate = inputs.rate * inputs.approved * inputs.history / inputs.users;
     let most = policy.and_then(|policy| policy.most_sends.as_ref());
     let (sends, formula) = match (inputs.sends, most) {

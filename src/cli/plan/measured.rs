@@ -53,16 +53,12 @@ pub struct Measured {
     pub lane_per_s: f64,
     /// CPU of the worker per intent, in microseconds.
     pub worker_us: f64,
-    /// Resident memory of a worker with one lane, in bytes.
-    pub worker_bytes: f64,
     /// CPU of `weir rebuild` per send, in microseconds.
     pub rebuild_us: f64,
     /// Bytes that an approved record has more than its intent.
     pub headers_bytes: f64,
     /// Bytes that a suppressed record has more than its intent.
     pub envelope_bytes: f64,
-    /// What was measured, and on which machine.
-    pub source: String,
 }
 
 /// The constants of this build.
@@ -82,7 +78,6 @@ pub fn measured() -> anyhow::Result<Measured> {
         let point = |point: &Value| Ok((positive(point.get(at), at)?, positive(point.get(value), value)?));
         Curve::new(points.iter().map(point).collect::<anyhow::Result<_>>()?).context(table.to_owned())
     };
-    let said = |key: &str| bench["machine"][key].as_str().unwrap_or("unknown");
     Ok(Measured {
         user_bytes: curve("by_sends", "sends", "user_bytes")?,
         redis_us_by_sends: curve("by_sends", "sends", "cpu_us")?,
@@ -91,17 +86,9 @@ pub fn measured() -> anyhow::Result<Measured> {
         empty_node_bytes: scalar("/store/empty_node_bytes")?,
         lane_per_s: figure("intents/s")?,
         worker_us: figure("worker CPU, us an intent")?,
-        worker_bytes: figure("resident memory at most, MiB")? * 1_048_576.0,
         rebuild_us: positive(rebuild.pointer("/rebuild/cpu_us"), "/rebuild/cpu_us")?,
         headers_bytes: scalar("/sizes/approved_headers_bytes")?,
         envelope_bytes: scalar("/sizes/envelope_bytes")?,
-        source: format!(
-            "benches/measured.json and benches/measured-rebuild.json: weir {}, Kafka {}, Redis {} on {}",
-            said("weir"),
-            said("kafka"),
-            said("redis"),
-            said("cpu"),
-        ),
     })
 }
 

@@ -12,10 +12,10 @@ struct Cli {
     plan: PlanArgs,
 }
 
-fn inputs(args: &str) -> PlanInputs {
+fn inputs(args: &str) -> PlanArgs {
     let base = "plan --users 1M --rate 1000 --peak 100k --sends 4 --approved 75% --node-memory 1GB --intent-size 300 \
                 --round-trip 10ms --delivery-timeout 10s --processing 500ms";
-    Cli::try_parse_from(base.split_whitespace().chain(args.split_whitespace())).unwrap().plan.inputs
+    Cli::try_parse_from(base.split_whitespace().chain(args.split_whitespace())).unwrap().plan
 }
 
 /// Round figures, so that the cases can be checked with pen and paper.
@@ -29,16 +29,14 @@ fn constants() -> Measured {
         empty_node_bytes: 1e6,
         lane_per_s: 100_000.0,
         worker_us: 5.0,
-        worker_bytes: 100e6,
         rebuild_us: 5.0,
         headers_bytes: 200.0,
         envelope_bytes: 500.0,
-        source: String::new(),
     }
 }
 
 #[track_caller]
-fn has(inputs: &PlanInputs, policy: Option<&PolicyFigures>, expected: &[(&str, f64)]) {
+fn has(inputs: &PlanArgs, policy: Option<&PolicyFigures>, expected: &[(&str, f64)]) {
     let plan = Plan::new(inputs, policy, &constants()).unwrap();
     for (id, value) in expected {
         let found = plan.value(id).unwrap_or_else(|| panic!("no line {id}"));
@@ -48,7 +46,7 @@ fn has(inputs: &PlanInputs, policy: Option<&PolicyFigures>, expected: &[(&str, f
 
 #[test]
 fn a_plan_is_what_pen_and_paper_give() {
-    let policy = PolicyFigures { caps: 4.0, segments: 4.0, most_sends: None };
+    let policy = PolicyFigures { caps: 4.0, most_sends: None };
     let expected = [
         ("redis_user_bytes", 110.0),
         ("redis_resident", 121e6),
@@ -65,9 +63,6 @@ fn a_plan_is_what_pen_and_paper_give() {
         ("lanes", 2.0),
         ("instances", 1.0),
         ("worker_cores", 0.5),
-        // 4 x 16 x 8192 B; 2 B per user are more.
-        ("segments_memory", 524_288.0),
-        ("instance_memory", 400e6 + 1_048_576.0),
         ("partitions", 4.0),
         ("kafka_read", 30e6),
         // 0.75 x 500 + 0.25 x 800
@@ -98,7 +93,7 @@ fn a_plan_is_what_pen_and_paper_give() {
 
 #[test]
 fn sends_come_from_the_rate_unless_the_policy_bounds_them() {
-    let derived = PlanInputs { sends: None, ..inputs("") };
+    let derived = PlanArgs { sends: None, ..inputs("") };
     // 750/s x 691,200 s / 1e6
     has(&derived, None, &[("sends_a_user", 518.4)]);
     let most = |caps: &str, days: i64| {
@@ -187,30 +182,5 @@ fn both_forms_have_every_line_with_its_formula() {
 #[test]
 fn a_curve_never_falls_and_continues_straight() {
     let curve = Curve::new(vec![(1.0, 10.0), (2.0, 9.0), (4.0, 30.0)]).unwrap();
-    for (place, value) in [(0.0, 10.0), (1.5, 10.0), (2.0, 10.0), (3.0, 20.0), (4.0, 30.0), (6.0, 50.0)] {
-        assert_eq!(curve.at(place), value, "at {place}");
-    }
-    assert!(Curve::new(vec![(1.0, 1.0)]).is_err() && Curve::new(vec![(2.0, 1.0), (1.0, 1.0)]).is_err());
-}
-
-#[test]
-fn more_never_takes_less() {
-    let plan = |users: u32, sends: u32, peak: u32| {
-        Plan::new(&inputs(&format!("--users {users}k --sends {sends} --peak {peak}")), None, &constants()).unwrap()
-    };
-    let memory = ["redis_resident", "redis_primaries", "redis_nodes", "redis_all_memory"];
-    let load = ["redis_cores", "redis_primaries", "lanes", "worker_cores", "kafka_read", "kafka_write"];
-    for (users, sends, peak) in [(1, 1, 1000), (900, 7, 20_000), (270_000, 16, 100_000), (5_000_000, 900, 900_000)] {
-        let before = plan(users, sends, peak);
-        let more = [
-            (plan(users * 2, sends, peak), &memory[..]),
-            (plan(users, sends * 3, peak), &memory[..]),
-            (plan(users, sends, peak * 2), &load[..]),
-        ];
-        for (after, ids) in more {
-            for id in ids {
-                assert!(after.value(id) >= before.value(id), "{id}: {:?} {:?}", before.value(id), after.value(id));
-            }
-        }
-    }
+    assert_eq!([0.0, 1.5, 2.0, 3.0, 6.0].map(|place| curve.at(place)), [10.0, 10.0, 10.0, 20.0, 50.0]);
 }

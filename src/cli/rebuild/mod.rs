@@ -205,13 +205,13 @@ fn settle_of(kafka: &KafkaOptions) -> Duration {
 }
 
 async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyhow::Result<Vec<Extent>> {
-    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
-    Ok(tokio::task::spawn_blocking(move || extents(&kafka, &topic, since)).await??)
+    let topic = topic.to_owned();
+    assemble::ask_kafka(kafka, move |kafka| extents(kafka, &topic, since)).await
 }
 
 async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Topic, Vec<i32>)> {
-    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
-    Ok(tokio::task::spawn_blocking(move || topics::identify(&kafka, &topic)).await??)
+    let topic = topic.to_owned();
+    assemble::ask_kafka(kafka, move |kafka| topics::identify(kafka, &topic)).await
 }
 
 /// Restores what the group has committed, where the keyspace has lost it.

@@ -9,9 +9,9 @@ use super::{
     PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
-    progress,
 };
 use crate::{
+    cli::output::progress,
     domain::{
         approved::{self, ApprovedRecord},
         decode::{Header, decode},
@@ -83,7 +83,8 @@ impl History<'_> {
             to: with_slack(self.since.to, SLACK_MS),
         };
         let mut reader = RangeReader::open(kafka, &range)?;
-        let bar = progress(reader.records(), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
+        let bar =
+            progress(Some(reader.records()), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
         let mut sends = 0;
         while let Some(record) = reader.read()?
             && !stop.is_cancelled()
