@@ -10,8 +10,8 @@ use weir::metrics::{
 
 const HEAD: &str = "# Metrics
 
-`GET /metrics` answers in the text format of OpenMetrics, which Prometheus reads. A metric with labels shows once there
-is something to count. A histogram has `_bucket`, `_sum` and `_count` series.
+`GET /metrics` returns the OpenMetrics text format, which Prometheus reads. A metric with labels appears with its first
+value. [operations.md](operations.md#what-to-watch) says which to alert on.
 
 ";
 

@@ -7,30 +7,16 @@ use super::keys::{Form, Otherwise, SETTINGS, Setting};
 /// The table in docs/configuration.md.
 #[must_use]
 pub fn markdown() -> String {
-    let mut lines =
-        vec!["| setting | variable | form | default | meaning |".to_owned(), "|---|---|---|---|---|".to_owned()];
+    let mut lines = vec!["| setting | default | meaning |".to_owned(), "|---|---|---|".to_owned()];
     for setting in SETTINGS.iter() {
         let default = match setting.default {
             Otherwise::Required => "required".to_owned(),
             Otherwise::Is(text) => format!("`{text}`"),
             Otherwise::Unset(meaning) => meaning.to_owned(),
         };
-        let (key, variable, form) = (setting.key, setting.variable(), form_name(setting.form));
-        let variable = if setting.form == Form::Properties { format!("{variable}__...") } else { variable };
-        lines.push(format!("| `{key}` | `{variable}` | {form} | {default} | {} |", setting.meaning));
+        lines.push(format!("| `{}` | {default} | {} |", setting.key, setting.meaning));
     }
     lines.join("\n") + "\n"
-}
-
-const fn form_name(form: Form) -> &'static str {
-    match form {
-        Form::Text => "string",
-        Form::Whole => "whole number",
-        Form::Flag => "`true` or `false`",
-        Form::Duration => "length of time",
-        Form::Texts => "list of strings",
-        Form::Properties => "table",
-    }
 }
 
 /// The JSON Schema of the configuration file, as it is checked in at `schemas/config.schema.json`. Nothing is

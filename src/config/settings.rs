@@ -77,30 +77,30 @@ fn host_name() -> String {
 section! {
     /// `[kafka]`
     KafkaSettings "kafka" {
-        /// Brokers to ask first, `host:port`, several with commas.
+        /// Bootstrap brokers, `host:port`, separated by commas.
         brokers: String = Text required, brokers;
         /// Consumer group. Instances of one group share the load.
         group: String = Text is "weir", name;
-        /// Topic that intents are read from.
+        /// Topic of intents.
         intents: String = Text required, topic;
-        /// Topic that approved intents are written to.
+        /// Topic of approved intents.
         approved: String = Text required, topic;
-        /// Topic that decisions on suppressed intents are written to.
+        /// Topic of suppressed decisions.
         suppressed: String = Text required, topic;
-        /// Topic for what is not an intent.
+        /// Dead-letter topic, for invalid records.
         dead_letters: String = Text required, topic;
-        /// Topic of refunds, sends that count no longer. Read by the group `<kafka.group>-refunds`.
+        /// Topic of refunds: approved intents that no longer count. Read by the group `<kafka.group>-refunds`.
         refunds: Option<String> = Text unset "none", topic;
         /// `exactly_once` (Kafka transactions) or `at_least_once` (a crash may write the last batch twice).
         delivery: Delivery = Text is "exactly_once", word(DELIVERIES);
-        /// Names this instance's transactional ids: unlike any other running instance's, the same after a restart.
+        /// Names this instance's transactional ids: unique among running instances, stable over restarts.
         instance: String = Text unset "the host name" or host_name, name;
-        /// Whether missing topics are made. For development.
+        /// Create missing topics. For development.
         create_topics: bool = Flag is "false", flag;
-        /// Partitions of a topic that is made. 1 to 10000.
+        /// Partitions of a created topic. 1 to 10000.
         create_partitions: i32 = Whole is "12", whole_in(1, 10_000);
-        /// Handed to librdkafka as they are, such as `"security.protocol"`. As a variable, each has its own, with
-        /// `_` for `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. What weir sets itself is refused.
+        /// Passed to librdkafka unchanged, such as `"security.protocol"`. Each has its own variable, with `_` for
+        /// `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.
         properties: BTreeMap<String, Secret> = Properties unset "none" or BTreeMap::new, properties;
     }
 }
@@ -108,14 +108,14 @@ section! {
 section! {
     /// `[redis]`
     RedisSettings "redis" {
-        /// URLs of any nodes of a cluster, or of one single server: `redis://host:port`, with TLS
+        /// URLs of any nodes of a cluster, or of a single server: `redis://host:port`, with TLS
         /// `rediss://host:port`.
         nodes: Vec<Secret> = Texts required, nodes;
         /// ACL user.
         username: Option<String> = Text unset "the URL's", name;
-        /// Password. Rather use `redis.password_file`.
+        /// Password. Prefer `redis.password_file`.
         password: Option<Secret> = Text unset "the URL's", secret;
-        /// File that the password is in.
+        /// File with the password.
         password_file: Option<Secret> = Text unset "none", secret_file;
         /// Certificate authority for TLS, a PEM file.
         ca_file: Option<PathBuf> = Text unset "the system's", path;
@@ -123,27 +123,27 @@ section! {
         cert_file: Option<PathBuf> = Text unset "none", path;
         /// The key of `redis.cert_file`, a PEM file.
         key_file: Option<PathBuf> = Text unset "none", path;
-        /// How far back the history of sends reaches: no window of the policy may be longer. 1m to 3660d.
+        /// Length of the history: no window of the policy may be longer. 1m to 3660d.
         history: Duration = Duration is "8d", between(MINUTE, 3_660 * DAY);
-        /// The most sends that the history of one user holds: weir drops the oldest beyond. No limit of the policy
-        /// may be higher. 200 to 50000.
+        /// Most sends in one user's history: weir drops the oldest beyond. No limit of the policy may be higher. 200
+        /// to 50000.
         max_entries: u32 = Whole is "10000", whole_in(200, 50_000);
-        /// What every key begins with: letters, digits, `_`, `-`, `.`.
+        /// Prefix of every key: letters, digits, `_`, `-`, `.`.
         prefix: String = Text is "weir", prefix;
-        /// Shards that the users are spread over. Fixed when the keyspace is made. 1 to 16384.
+        /// Number of shards. Fixed when the keyspace is created. 1 to 16384.
         shards: u16 = Whole is "128", whole_in(1, 16_384);
-        /// Users to expect: sizes the keyspace when it is made. 1 to 10000000000.
+        /// Expected users: sizes the keyspace when it is created. 1 to 10000000000.
         users: u64 = Whole is "10000000", whole_in(1, 10_000_000_000);
-        /// Whether weir may set server parameters that save memory (`hash-max-listpack-value`).
+        /// Let weir set server parameters that save memory (`hash-max-listpack-value`).
         tune: bool = Flag is "false", flag;
-        /// Whether a server that may evict keys is accepted, though an evicted history is a forgotten cap.
+        /// Accept a server that may evict keys, though an evicted history is a forgotten cap.
         allow_eviction: bool = Flag is "false", flag;
         /// Replicas that must have a decision before it is published. 0 to 10.
         wait_replicas: u32 = Whole is "0", whole_in(0, 10);
-        /// How long a reply may take. 10ms to 60s.
+        /// Timeout of a reply. 10ms to 60s.
         timeout: Duration = Duration is "1s", between(SECOND / 100, MINUTE);
-        /// How long a shard may be away until its intents go by `[[on_unavailable]]` of the policy, or wait while
-        /// others go on; until then, and where this is not set, all of its lane waits. Twice `redis.timeout` to 1d.
+        /// How long a shard may be unavailable before its intents follow `[[on_unavailable]]` of the policy, or wait
+        /// while others continue. Until then, and if unset, its whole lane waits. Twice `redis.timeout` to 1d.
         unavailable_after: Option<Duration> = Duration unset "never", between(SECOND / 50, DAY);
     }
 }
@@ -151,11 +151,11 @@ section! {
 section! {
     /// `[segments]`
     SegmentsSettings "segments" {
-        /// The segments' manifest: a file, or `s3://bucket/key`.
+        /// Manifest of the segments: a file, or `s3://bucket/key`.
         source: Location = Text required, source;
-        /// How often it is looked at. 1s to 1d.
+        /// Polling interval. 1s to 1d.
         refresh: Duration = Duration is "60s", between(SECOND, DAY);
-        /// What is taken off a user id before it is read as a number (`u` for `u42`).
+        /// Prefix to remove from a user id before it is read as a number (`u` for `u42`).
         user_id_prefix: Option<String> = Text unset "none", name;
     }
 }
@@ -165,7 +165,7 @@ section! {
     PolicySettings "policy" {
         /// The policy: a file or `s3://bucket/key` that ends in `.toml` or `.json`.
         source: Location = Text required, policy_source;
-        /// How often it is looked at. 1s to 1d.
+        /// Polling interval. 1s to 1d.
         refresh: Duration = Duration is "10s", between(SECOND, DAY);
     }
 }
@@ -177,7 +177,7 @@ section! {
         endpoint: Option<String> = Text unset "AWS", http_url;
         /// Region.
         region: Option<String> = Text unset "the AWS default chain's", name;
-        /// Whether buckets are named in the path, not in the host name.
+        /// Name buckets in the path, not in the host name.
         force_path_style: bool = Flag is "false", flag;
         /// Certificate authority of the store at `s3.endpoint`, a PEM file. No other is trusted then.
         ca_file: Option<Authorities> = Text unset "the system's", authorities;
@@ -199,11 +199,11 @@ section! {
         campaign: String = Text is "/campaign", pointer;
         /// JSON pointer to the cost.
         cost: String = Text is "/cost", pointer;
-        /// JSON pointer to the time it was made.
+        /// JSON pointer to the creation time.
         created_at: String = Text is "/created_at", pointer;
-        /// JSON pointer to the time it expires.
+        /// JSON pointer to the expiry time.
         expires_at: String = Text is "/expires_at", pointer;
-        /// JSON pointer to the time it is due.
+        /// JSON pointer to the earliest time to send.
         not_before: String = Text is "/not_before", pointer;
         /// JSON pointer to the user's time zone.
         timezone: String = Text is "/timezone", pointer;
@@ -213,16 +213,16 @@ section! {
 section! {
     /// `[worker]`
     WorkerSettings "worker" {
-        /// Lanes, each with its own consumer and producer. 0 (one a core) to 256.
+        /// Lanes, each with its own consumer and producer. 0 (one per core) to 256.
         lanes: usize = Whole is "0", whole_in(0, 256);
-        /// Intents decided together, at most. 1 to 100000.
+        /// Most intents decided together. 1 to 100000.
         batch: usize = Whole is "10000", whole_in(1, 100_000);
-        /// How long an intent may take from being read to being committed. 1ms to 10s.
+        /// Target time from reading an intent to committing it. 1ms to 10s.
         commit_interval: Duration = Duration is "50ms", between(SECOND / 1000, 10 * SECOND);
-        /// How long a stop may take. 1s to 10m.
+        /// Longest time to stop. 1s to 10m.
         drain: Duration = Duration is "20s", between(SECOND, 10 * MINUTE);
-        /// What the process may take, without the segments: all queues and batches are sized by it. With kB, MB, GB,
-        /// KiB, MiB or GiB. 88MiB to 1TiB; each lane takes 40 MiB at the least.
+        /// Memory of the process without segments: sizes all queues and batches. In kB, MB, GB, KiB, MiB or GiB.
+        /// 88MiB to 1TiB; each lane takes at least 40 MiB.
         memory: u64 = Text is "300MiB", bytes_in(memory());
     }
 }
@@ -232,28 +232,26 @@ section! {
     HttpSettings "http" {
         /// Address and port of the HTTP interface. Port 0: any free one.
         listen: SocketAddr = Text is "127.0.0.1:8080", address;
-        /// Bearer token for what shows or changes a user's data; several with commas while one is replaced by
-        /// another. Rather use `http.token_file`.
+        /// Bearer token for endpoints that show or change a user's data; several, with commas, while one replaces
+        /// another. Prefer `http.token_file`.
         token: Vec<Secret> = Text unset "none" or Vec::new, tokens;
-        /// File that the token (or tokens) is in. Read at the start.
+        /// File with the token or tokens. Read at start.
         token_file: Vec<Secret> = Text unset "none" or Vec::new, tokens_file;
-        /// Threads of their own that HTTP runs on. 1 to 64.
+        /// Threads for HTTP. 1 to 64.
         threads: usize = Whole is "1", whole_in(1, 64);
-        /// Open connections, at most; when one more comes, the one that has been idle the longest is closed. 10 to
-        /// 100000.
+        /// Most open connections; one more closes the longest idle one. 10 to 100000.
         connections: usize = Whole is "1024", whole_in(10, 100_000);
-        /// Requests that are worked on at the same time, at most; others are answered 503. 1 to 10000.
+        /// Most requests in progress; others get 503. 1 to 10000.
         concurrency: usize = Whole is "256", whole_in(1, 10_000);
-        /// Requests a second from one address, at most; others are answered 429. 0 (no limit) to 1000000.
+        /// Most requests per second from one address; others get 429. 0 (no limit) to 1000000.
         rate: Option<NonZeroU32> = Whole is "1000", no_limit_at_0(1_000_000);
-        /// Requests from one address that may come at once. 1 to 1000000.
+        /// Requests allowed at once from one address. 1 to 1000000.
         burst: NonZeroU32 = Whole is "2000", non_zero_in(1_000_000);
-        /// Largest body of a request, in bytes. 1024 to 16777216.
+        /// Largest request body, in bytes. 1024 to 16777216.
         body_bytes: usize = Whole is "1048576", whole_in(1024, 16_777_216);
-        /// How long an answer may take. 100ms to 5m.
+        /// Timeout of an answer. 100ms to 5m.
         timeout: Duration = Duration is "5s", between(SECOND / 10, 5 * MINUTE);
-        /// How long a client may take to send a request's head or body, to take an answer, or to be idle. 100ms to
-        /// 5m.
+        /// Timeout for a client to send a head or body, read an answer, or be idle. 100ms to 5m.
         read_timeout: Duration = Duration is "10s", between(SECOND / 10, 5 * MINUTE);
     }
 }
@@ -261,9 +259,9 @@ section! {
 section! {
     /// `[log]`
     LogSettings "log" {
-        /// `text`, `json`, or `auto`: text on a terminal, JSON otherwise.
+        /// `text`, `json`, or `auto`: text on a terminal, otherwise JSON.
         format: LogFormat = Text is "auto", word(LOG_FORMATS);
-        /// Filter: `error` `warn` `info` `debug` `trace`, also for a part of weir: `info,weir::edge=debug`.
+        /// Filter: `error` `warn` `info` `debug` `trace`, also for a part of weir: `info,weir_kafka=debug`.
         level: String = Text is "info", filter;
     }
 }
