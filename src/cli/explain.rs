@@ -1,4 +1,4 @@
-//! `weir explain`: why a user was not sent something, and when they may be.
+//! `weir explain`: why a user's intents were suppressed, and when the next one is allowed.
 
 mod text;
 
@@ -34,16 +34,16 @@ use crate::{
 /// Arguments of `weir explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
-    /// The user's id, as intents have it
+    /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
-    /// Also say what would become of this intent if it came now: a JSON file, - for stdin
+    /// Also report how this intent would be decided now: a JSON file, - for stdin
     #[arg(long, value_name = "FILE")]
     intent: Option<PathBuf>,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
@@ -88,7 +88,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
 
 fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
-        InquiryError::NotAnIntent(_) => UsageError(format!("--intent: what it holds is no intent: {error}")).into(),
+        InquiryError::NotAnIntent(_) => UsageError(format!("--intent: not a valid intent: {error}")).into(),
         InquiryError::Clock(error) => error.into(),
         InquiryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))

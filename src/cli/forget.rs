@@ -18,13 +18,13 @@ use crate::{
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]
 pub struct ForgetArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
-    /// The user's id, as intents have it
+    /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }

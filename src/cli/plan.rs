@@ -79,7 +79,7 @@ pub struct PlanArgs {
     /// The policy, a .toml or .json file: how many caps there are, and how many sends it allows
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     #[serde(skip)]
     output: OutputForm,

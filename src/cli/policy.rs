@@ -56,10 +56,10 @@ pub struct PolicyCheckArgs {
     /// How far back the history reaches (redis.history): no window may be longer
     #[arg(long, value_name = "TIME", default_value = "8d", value_parser = humantime::parse_duration)]
     history: Duration,
-    /// The most sends of a user that the history holds (redis.max_entries): no limit may be higher
+    /// Most sends in one user's history (redis.max_entries): no limit may be higher
     #[arg(long, value_name = "N", default_value_t = MAX_ENTRIES)]
     max_entries: u32,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }

@@ -72,7 +72,7 @@ const TRIES_WITHOUT_PATIENCE: usize = 2;
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     pub config: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `weir segments`: makes a set, shows it, asks it.
+//! `weir segments`: builds, inspects and queries sets.
 
 mod build;
 mod ids;
@@ -34,13 +34,13 @@ pub use members::MembersArgs;
 /// `weir segments ...`
 #[derive(Debug, Subcommand)]
 pub enum SegmentsCommand {
-    /// Make a set from files of user ids, and put it into a folder or bucket
+    /// Build a set from files of user ids, and store it in a folder or bucket
     // Its --version is the set's.
     #[command(disable_version_flag = true)]
     Build(BuildArgs),
-    /// Show what a set consists of
+    /// Show the segments of a set, and what changed
     Inspect(InspectArgs),
-    /// Show which segment users are in
+    /// Look up the segments of users
     Lookup(LookupArgs),
     /// List the members of a segment, in ascending order
     Members(MembersArgs),
@@ -50,10 +50,10 @@ pub enum SegmentsCommand {
 /// AWS default chain.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AccessArgs {
-    /// Configuration to take [s3] and segments.user_id_prefix from; the rest of it need not be there
+    /// Configuration to read [s3] and segments.user_id_prefix from; the rest of it is optional
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to take off user ids before they are read as numbers
+    /// Prefix to remove from user ids before they are read as numbers
     #[arg(long, env = "WEIR__SEGMENTS__USER_ID_PREFIX", value_name = "PREFIX")]
     user_id_prefix: Option<String>,
     #[command(flatten)]

@@ -110,8 +110,10 @@ pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
     }
     for overlap in set.overlaps() {
         let (first, second) = (names[overlap.first], names[overlap.second]);
-        let message =
-            format!("{} users are in both {first} and {second}: build the set anew, each user in one", overlap.users);
+        let message = format!(
+            "{} users are in both {first} and {second}: rebuild the set with each user in one segment",
+            overlap.users
+        );
         report.add(Finding::Invalid, "segments", message);
     }
 }

@@ -63,29 +63,29 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// Arguments of `weir rebuild`.
 #[derive(Debug, Args)]
 pub struct RebuildArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     pub config: PathBuf,
-    /// Restore these shards, whether they have lost their history or not: 1,5-9
+    /// Restore these shards, even if they have their history: 1,5-9
     #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
     pub shards: Option<args::Shards>,
-    /// Restore all shards; where the keyspace itself is gone, make it anew
+    /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
-    /// Read from this time on, in place of one history ago: RFC 3339
+    /// Read from this time on instead of one history ago: RFC 3339
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     pub since: Option<Time>,
-    /// Readers side by side [default: one a core]
+    /// Parallel readers [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub readers: Option<u16>,
-    /// How long what was decided before may take to become visible: only for when no worker runs, or none can have hung
+    /// How long earlier decisions may take to become visible: change it only if no worker runs, or none can hang
     /// [default: 80s, or more with a long session.timeout.ms]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub settle: Option<Duration>,
-    /// Pass over approved records that cannot be read, in place of stopping at them: their sends are forgotten
+    /// Skip approved records that cannot be read instead of stopping: their sends are forgotten
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub output: OutputForm,
 }

@@ -28,7 +28,7 @@ use crate::{
 /// What the manifest is called in the folder.
 const MANIFEST_NAME: &str = "manifest.json";
 
-/// What ids are.
+/// Type of the user ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UserIdArg {
     /// Numbers below 2^32
@@ -56,19 +56,19 @@ pub struct BuildArgs {
     /// Folder to put the set into: a path, or s3://bucket/prefix
     #[arg(long, value_name = "DIR|s3://...")]
     out: String,
-    /// What user ids are
+    /// Type of the user ids
     #[arg(long, value_enum, visible_alias = "format")]
     user_id: UserIdArg,
-    /// Names this state of the set [default: the time]
+    /// Version of the set [default: the time]
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// CSV file with the columns user_id and segment; - is standard input
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// A segment's name and a file of its user ids, one a line; - is standard input
+    /// A segment's name and a file of its user ids, one per line; - is standard input
     #[arg(value_name = "NAME=FILE")]
     files: Vec<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
     #[command(flatten)]

@@ -26,7 +26,7 @@ pub struct InspectArgs {
     /// Manifest of an earlier version: shows who was added, removed and moved since
     #[arg(long, value_name = "MANIFEST", visible_alias = "since")]
     diff: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }

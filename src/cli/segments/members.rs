@@ -25,25 +25,25 @@ pub struct MembersArgs {
     set: SetArgs,
     /// The segment's name
     name: String,
-    /// And who is in this one; may be given again
+    /// Add the members of this segment; repeatable
     #[arg(long, value_name = "NAME")]
     union: Vec<String>,
-    /// Of these, who is in this one too; may be given again
+    /// Keep only those also in this segment; repeatable
     #[arg(long, value_name = "NAME")]
     intersect: Vec<String>,
-    /// Without who is in this one; may be given again
+    /// Remove the members of this segment; repeatable
     #[arg(long, value_name = "NAME")]
     minus: Vec<String>,
-    /// Print how many they are and not who
+    /// Print their number only
     #[arg(long, conflicts_with_all = ["after", "limit"])]
     count: bool,
-    /// List those above this one
+    /// List the members above this id
     #[arg(long, value_name = "ID")]
     after: Option<u64>,
-    /// List this many at most [default: all]
+    /// Maximum number of members to list [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }

@@ -42,7 +42,7 @@ fn head(report: &Report) -> String {
     for (policy, label) in report.policies.iter().zip(labels(report)) {
         let VerdictCounts { approved, shadow_suppressed, suppressed } = policy.counts;
         let shadow =
-            if policy.shadow { format!(", {shadow_suppressed} sent in shadow mode alone") } else { String::new() };
+            if policy.shadow { format!(", {shadow_suppressed} approved in shadow mode only") } else { String::new() };
         let _ = writeln!(
             out,
             "{label}: {} version {}: {approved} approved{shadow}, {suppressed} suppressed.",
@@ -52,7 +52,7 @@ fn head(report: &Report) -> String {
     if let Some(changed) = &report.users.changed {
         let _ = writeln!(
             out,
-            "{} users are sent more, {} fewer; {} intents are sent that were not, {} are not that were.",
+            "{} users get more, {} fewer; {} intents newly approved, {} newly suppressed.",
             changed.more, changed.fewer, changed.intents.newly_approved, changed.intents.newly_suppressed
         );
     }
@@ -99,7 +99,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
     let mut tables = vec![
         ("By segment".to_owned(), names("segment", &report.segments)),
         (
-            "By cap: how many intents it held back".to_owned(),
+            "By cap: how many intents it suppressed".to_owned(),
             Grid {
                 head: head(&["segment", "cap", "what"], each("suppressed")),
                 rows: report.caps.iter().map(cap_row).collect(),
