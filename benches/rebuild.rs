@@ -28,7 +28,9 @@ fn main() {
     let sends = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(SENDS);
     let kafka = Kafka::start(1).unwrap();
     let redis = RedisCluster::start(3, 0).unwrap();
-    kafka.create_topic("approved", PARTITIONS).unwrap();
+    for topic in ["intents", "approved", "suppressed", "dead"] {
+        kafka.create_topic(topic, PARTITIONS).unwrap();
+    }
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let records =
         (0..sends).map(|number| send(number, now_ms - 86_400_000 + i64::try_from(number % 80_000_000).unwrap()));

@@ -5,7 +5,7 @@
 //! is what weir adds; what `edge/kafka` itself costs is in both.
 //!
 //! Records without headers go to the client in runs, by one call for many, which no record with headers can. Two more
-//! bare loops say what that is worth: one that makes a call for each record, and one that writes the headers that weir does.
+//! bare loops show what that is worth: one that makes a call for each record, and one that writes the bytes that weir does.
 
 use std::{
     io::Write,
@@ -43,8 +43,8 @@ pub enum Kind {
     Bare,
     /// Nothing, and each record is handed to the client by a call of its own.
     OneByOne,
-    /// Nothing but write what a decision writes: see [`with_headers`].
-    Headers,
+    /// Writes what weir writes, and decides nothing: see [`envelope`].
+    SameBytes,
     /// The published way.
     SortedSets,
     /// The same script, one call at a time over an async client.
@@ -112,7 +112,7 @@ impl Committed {
 /// Who decides.
 enum Capper {
     Nobody,
-    Headers(OurHeaders),
+    SameBytes(OurHeaders),
     SortedSets(SortedSets),
     AsyncClient(AsyncClient),
 }
@@ -135,7 +135,7 @@ impl Bare {
         sink.recover().await?;
         let capper = match kind {
             Kind::Bare | Kind::OneByOne => Capper::Nobody,
-            Kind::Headers => Capper::Headers(headers()),
+            Kind::SameBytes => Capper::SameBytes(headers()),
             Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
             Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
@@ -169,18 +169,23 @@ impl Bare {
                 }
                 closed_at = Instant::now();
             }
+            let same_bytes = matches!(self.capper, Capper::SameBytes(_));
             let (ways, headers) = match &mut self.capper {
                 Capper::Nobody => (vec![Destination::Approved; batch.len()], &none),
-                Capper::Headers(headers) => (with_headers(batch.len()), &*headers),
+                Capper::SameBytes(headers) => (three_of_four(batch.len()), &*headers),
                 Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
                 Capper::AsyncClient(caps) => (caps.decide(&batch).await?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
-            let output = |to| {
-                let headers = if to == Destination::Approved { headers } else { &none };
-                Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) }
+            let output = |(place, to)| match to {
+                Destination::Suppressed if same_bytes => Output {
+                    to,
+                    value: OutputValue::Ours(envelope(batch.get(place).value)),
+                    headers: Arc::clone(&none),
+                },
+                to => Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) },
             };
-            let outputs = ways.into_iter().map(output).collect();
+            let outputs = ways.into_iter().enumerate().map(output).collect();
             self.collect().await?;
             if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await?.is_some() {
                 self.source.settle(&where_committed).await?;
@@ -224,9 +229,21 @@ fn headers() -> OurHeaders {
     Arc::new([(HeaderName::Decision.as_str(), decision.to_owned())])
 }
 
-/// As many records with headers as weir approves of this load, three of four; the fourth goes to the suppressed topic as
-/// it came.
-fn with_headers(records: usize) -> Vec<Destination> {
+/// What an envelope holds beside the intent, as long as weir's.
+const ENVELOPE: &str = concat!(
+    r#"{"schema":"weir.decision/2","verdict":"suppressed","reason":"cap","intent_id":"0195c0de-0000-7000-8000-000000123456","#,
+    r#""user_id":"12345","segment":"active","cap":{"name":"daily","limit":4,"window":"24h","used":4},"#,
+    r#""eligible_at":"2026-01-02T00:00:00.000Z","decided_at":"2026-01-01T00:00:00.000Z","policy_version":"bench-1","#,
+    r#""segments_version":"bench-1","origin":{"topic":"send-intents","partition":3,"offset":123456},"intent":"#,
+);
+
+/// The bytes that weir writes around a suppressed intent.
+fn envelope(intent: Option<&[u8]>) -> Vec<u8> {
+    [ENVELOPE.as_bytes(), intent.unwrap_or(b"null"), b"}"].concat()
+}
+
+/// As many as weir approves of this load, three of four; the fourth is suppressed.
+fn three_of_four(records: usize) -> Vec<Destination> {
     let way = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::Approved };
     (0..records).map(way).collect()
 }

@@ -29,6 +29,8 @@ pub struct Window<T> {
     pub time: Duration,
     /// CPU of the process, all threads, user and system, in microseconds.
     pub cpu_us: f64,
+    /// CPU of the broker, likewise.
+    pub broker_cpu_us: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
     /// What `ask` said at its start and its end.
@@ -53,19 +55,20 @@ pub fn watch<T>(
         });
         let at = Instant::now();
         match committed {
-            Some(Ok(committed)) => Ok((committed, at, cpu_us(process.pid())?, ask()?)),
+            Some(Ok(committed)) => Ok((committed, at, [cpu_us(process.pid())?, cpu_us(servers.broker)?], ask()?)),
             Some(Err(exit)) => bail!("it ended ({exit:?}); it said: {}", process.log()),
             None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
         }
     };
-    let (first, began, cpu_began, asked) = edge(1)?;
-    let (last, ended, cpu_ended, asked_last) = edge(i64::from(servers.workload.intents))?;
+    let (first, began, [cpu_began, broker_began], asked) = edge(1)?;
+    let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(i64::from(servers.workload.intents))?;
     let resident_mib = peak_resident_mib(process.pid())?;
     ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
     Ok(Window {
         intents: (last - first) as f64,
         time: ended - began,
         cpu_us: cpu_ended - cpu_began,
+        broker_cpu_us: broker_ended - broker_began,
         resident_mib,
         asked: (asked, asked_last),
     })

@@ -3,7 +3,7 @@
 //! A backlog of seeded intents is published once. Then each round drains it six times, on the same servers, each time
 //! by a process of its own:
 //! * the bare loop: consume and produce in transactions and nothing else, once by runs of records, once record by record,
-//!   once with the headers that weir writes ([`bare_loop`]);
+//!   once with the bytes that weir writes ([`bare_loop`]);
 //! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
 //! * the unpipelined way: the same by an async client, one call an intent ([`async_client`]);
 //! * `weir run`, the release binary.
@@ -17,6 +17,7 @@ mod async_client;
 mod bare_loop;
 mod calls;
 mod compare;
+mod cpu;
 mod drain;
 mod goals;
 mod http;
@@ -147,6 +148,8 @@ pub enum Output {
 enum Child {
     /// What HTTP costs the lanes, and how long its answers take meanwhile
     Http(http::Load),
+    /// All CPU together: worker, Redis and broker, with and without a channel filter
+    Cpu(cpu::Cpu),
     /// The longest script calls, where they are worst
     Calls(calls::Calls),
     /// How long an intent takes to come out
@@ -176,6 +179,7 @@ fn main() -> Result<()> {
     match cli.child {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
         Some(Child::Http(load)) => http(load),
+        Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),

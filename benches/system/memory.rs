@@ -23,7 +23,7 @@ use crate::{
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
     machine::Machine,
     servers::{Run, Servers, WEIR},
-    workload::{Intent, Workload},
+    workload::{Intent, Payload, Workload},
 };
 
 /// Goal 8 for two lanes without segments; what the rest of a drain is bounded by, too.
@@ -122,7 +122,8 @@ impl Memory {
 pub fn run(memory: &Memory) -> Result<Report> {
     let (intents, intent_bytes) = memory.load()?;
     let filler = intent_bytes - PLAIN_BYTES;
-    let workload = Workload { filler, segmented: 4, ..Workload::new(intents, (intents / 5).max(4), 1) };
+    let workload =
+        Workload { payload: Payload::Message(filler), segmented: 4, ..Workload::new(intents, (intents / 5).max(4), 1) };
     let settings = Settings {
         intents,
         lanes: memory.lanes,

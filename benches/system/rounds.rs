@@ -27,8 +27,8 @@ pub struct Round {
     pub bare: Drained,
     /// The bare loop with a call of the client for each record.
     pub one_by_one: Drained,
-    /// The bare loop with weir's headers.
-    pub headers: Drained,
+    /// The loop that writes the bytes that weir writes.
+    pub same_bytes: Drained,
     /// The published way.
     pub zset: Capped,
     /// The unpipelined async client.
@@ -59,6 +59,8 @@ pub struct Drained {
     pub intents_per_s: f64,
     /// CPU of the process an intent, in microseconds.
     pub cpu_us: f64,
+    /// CPU of the broker an intent, in microseconds.
+    pub broker_cpu_us: f64,
     /// Intents a commit, in the mean.
     pub batch: f64,
     /// The most memory that the process had resident, in MiB.
@@ -89,13 +91,13 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     let rounds = (1..=rounds).map(|number| {
         eprintln!("round {number} of {rounds}");
         let one_by_one = bare(servers, Kind::OneByOne).context("the bare loop, record by record")?;
-        let headers = bare(servers, Kind::Headers).context("the bare loop with headers")?;
+        let same_bytes = bare(servers, Kind::SameBytes).context("the loop that writes the same bytes")?;
         let bare = bare(servers, Kind::Bare).context("the bare loop")?;
         let zset = capped(servers, Kind::SortedSets).context("the published way")?;
         let client = capped(servers, Kind::AsyncClient).context("the async client")?;
         let Weir { capped: weir, stages_ms, scripts, round_trips } =
             weir(servers, &Program::this(), |_| Ok(())).context("weir")?;
-        Ok(Round { bare, one_by_one, headers, zset, client, weir, scripts, round_trips, stages_ms })
+        Ok(Round { bare, one_by_one, same_bytes, zset, client, weir, scripts, round_trips, stages_ms })
     });
     rounds.collect()
 }
@@ -118,7 +120,8 @@ fn bare(servers: &Servers, kind: Kind) -> Result<Drained> {
     Ok(drained(servers, &window, f64::from(told.batches)))
 }
 
-fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
+/// Drains by the published way.
+pub fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
     servers.flush_redis()?;
     let empty = RedisTotals::ask(&servers.redis)?;
     let run = servers.run(&kind.name())?;
@@ -203,6 +206,7 @@ fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
     Drained {
         intents_per_s: window.intents / window.time.as_secs_f64(),
         cpu_us: window.cpu_us / window.intents,
+        broker_cpu_us: window.broker_cpu_us / window.intents,
         batch: f64::from(servers.workload.intents) / batches,
         resident_mib: window.resident_mib,
     }

@@ -23,6 +23,8 @@ pub const PRIMARIES: usize = 3;
 pub struct Servers {
     /// One broker.
     pub kafka: Kafka,
+    /// Its process id.
+    pub broker: i32,
     /// Three primaries.
     pub redis: RedisCluster,
     /// What is capped: the load's that is on.
@@ -71,10 +73,11 @@ impl Servers {
         Self::around(Kafka::start_gathering().context("Kafka")?, settings, workload)
     }
 
-    fn around(kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {
+    fn around(mut kafka: Kafka, settings: &Settings, workload: Workload) -> Result<Self> {
+        let broker = kafka.pid(0)?;
         let redis = RedisCluster::start(PRIMARIES, 0).context("the Redis Cluster")?;
         let load = Load::make(&kafka, settings, workload, "")?;
-        Ok(Self { kafka, redis, workload, load })
+        Ok(Self { kafka, broker, redis, workload, load })
     }
 
     /// Publishes a backlog to topics of its own, beside what is there.
@@ -187,7 +190,7 @@ impl Load {
         let folder = Scratch::new("bench")?;
         let (intents, outputs) = (format!("{INTENTS}{suffix}"), OUTPUTS.map(|topic| format!("{topic}{suffix}")));
         let load = Self { workload, settings: settings.clone(), intents, outputs, folder };
-        std::fs::write(load.folder.join("policy.toml"), policy())?;
+        std::fs::write(load.folder.join("policy.toml"), policy(workload.caps))?;
         load.build_segments()?;
         load.topics().try_for_each(|topic| kafka.create_topic(topic, settings.partitions))?;
         Ok(load)

@@ -64,6 +64,19 @@ pub enum Partitioner {
     Shard,
 }
 
+/// The caps of every segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Caps {
+    /// Two windows of all sends.
+    TwoWindows,
+    /// The second window is of push alone.
+    ChannelFilter,
+}
+
+/// The limit of [`Caps::ChannelFilter`]: low enough to suppress some.
+const PUSH_WEEKLY: u32 = 2;
+
 /// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Workload {
@@ -81,10 +94,22 @@ pub struct Workload {
     pub order: Order,
     /// How their partitions are found.
     pub partitioner: Partitioner,
-    /// Bytes that are added to each intent's payload.
-    pub filler: u32,
+    /// What an intent holds besides what weir reads.
+    pub payload: Payload,
+    /// What users and intents are capped by.
+    pub caps: Caps,
     /// What users and kinds are picked by.
     pub seed: u64,
+}
+
+/// What an intent holds besides what weir reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Payload {
+    /// Nothing: some 110 bytes in all.
+    None,
+    /// A message, and so many bytes more: some 250 bytes in all, and those.
+    Message(u32),
 }
 
 /// One intent.
@@ -96,7 +121,7 @@ pub struct Intent {
     kind: usize,
     campaign: u32,
     partitioner: Partitioner,
-    filler: u32,
+    payload: Payload,
 }
 
 impl Workload {
@@ -104,7 +129,8 @@ impl Workload {
     pub fn new(intents: u32, users: u32, seed: u64) -> Self {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
-        Self { intents, users, active, segmented, campaigns: 20, order, partitioner, filler: 0, seed }
+        let (payload, caps) = (Payload::Message(0), Caps::TwoWindows);
+        Self { intents, users, active, segmented, campaigns: 20, order, partitioner, payload, caps, seed }
     }
 
     /// All of them, in order.
@@ -117,7 +143,7 @@ impl Workload {
             kind: numbers.usize(..KINDS.len()),
             campaign: number % self.campaigns,
             partitioner: self.partitioner,
-            filler: self.filler,
+            payload: self.payload,
         })
     }
 
@@ -166,12 +192,23 @@ impl Workload {
         users.len()
     }
 
-    /// How many intents are to be suppressed, where all are of one day.
+    /// How many intents are to be suppressed, where all are of one day. A user's intents are decided in their order.
     pub fn suppressed(self) -> u32 {
-        let mut intents_of = vec![0_u32; self.users as usize];
-        self.intents().for_each(|intent| intents_of[intent.user as usize] += 1);
-        let daily = |user| if user < self.segmented { segment_of(user).daily } else { DEFAULT_CAPS.0 };
-        (0..).zip(intents_of).map(|(user, intents)| intents.saturating_sub(daily(user))).sum()
+        let mut approved = vec![(0_u32, 0_u32); self.users as usize];
+        let mut suppressed = 0;
+        for intent in self.intents() {
+            let daily = if intent.user < self.segmented { segment_of(intent.user).daily } else { DEFAULT_CAPS.0 };
+            let push = KINDS[intent.kind].0 == FILTERED_CHANNEL;
+            let (all, of_push) = &mut approved[intent.user as usize];
+            let full = push && self.caps == Caps::ChannelFilter && *of_push >= PUSH_WEEKLY;
+            if *all >= daily || full {
+                suppressed += 1;
+            } else {
+                *all += 1;
+                *of_push += u32::from(push);
+            }
+        }
+        suppressed
     }
 
     /// The ids of a segment's users, one a line.
@@ -185,6 +222,9 @@ impl Workload {
     }
 }
 
+/// The channel of [`Caps::ChannelFilter`].
+const FILTERED_CHANNEL: &str = "push";
+
 /// Channels and categories in use.
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 
@@ -194,15 +234,21 @@ impl Intent {
         format!("0195c0de-0000-7000-8000-{:012}", self.number)
     }
 
-    /// As it is published to so many partitions: some 250 bytes, with the user as the key.
+    /// As it is published to so many partitions, with the user as the key.
     pub fn record(&self, partitions: i32) -> Record {
         let (channel, category) = KINDS[self.kind];
         let (number, user, id) = (self.number, self.user, self.id());
         let (campaign, created_at) = (self.campaign, CREATED_AT_MS + u64::from(number));
-        let filler = "x".repeat(self.filler as usize);
-        let value = format!(
-            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}}}"#
+        let mut value = format!(
+            r#"{{"id":"{id}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"c-{campaign}""#
         );
+        if let Payload::Message(more) = self.payload {
+            let filler = "x".repeat(more as usize);
+            value += &format!(
+                r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}"#
+            );
+        }
+        value.push('}');
         let key = user.to_string();
         let partition = match self.partitioner {
             Partitioner::Key => None,
@@ -212,19 +258,23 @@ impl Intent {
     }
 }
 
-/// The policy: two sliding caps a segment, no filters.
-pub fn policy() -> String {
-    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(DEFAULT_CAPS));
+/// The policy: two sliding caps a segment.
+pub fn policy(kind: Caps) -> String {
+    let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(kind, DEFAULT_CAPS));
     for Segment { name, daily, weekly } in &SEGMENTS {
         // Writing to a String cannot fail.
-        let _ = write!(text, "[segments.{name}]\n{}", caps((*daily, *weekly)));
+        let _ = write!(text, "[segments.{name}]\n{}", caps(kind, (*daily, *weekly)));
     }
     text
 }
 
-fn caps((daily, weekly): (u32, u32)) -> String {
+fn caps(kind: Caps, (daily, weekly): (u32, u32)) -> String {
+    let weekly = match kind {
+        Caps::TwoWindows => format!("limit = {weekly}"),
+        Caps::ChannelFilter => format!("limit = {PUSH_WEEKLY}, channel = \"{FILTERED_CHANNEL}\""),
+    };
     format!(
         "caps = [\n  {{ name = \"daily\", limit = {daily}, window = \"24h\" }},\n  \
-         {{ name = \"weekly\", limit = {weekly}, window = \"7d\" }},\n]\n"
+         {{ name = \"weekly\", {weekly}, window = \"7d\" }},\n]\n"
     )
 }

@@ -1,7 +1,7 @@
 //! The pure heart of weir: what an intent is, what a policy says, and what the history of a user allows.
 //!
 //! Nothing here does I/O, reads a clock, draws a random number, logs or awaits; time is a parameter.
-//! `tests/tidy.rs` keeps it so.
+//! `tests/pure/tidy.rs` keeps it so.
 
 pub mod admit;
 pub mod approved;

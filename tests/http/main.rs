@@ -1,4 +1,4 @@
-//! The HTTP interface: every endpoint and error, its limits, and that the lanes do not feel it.
+//! The HTTP interface: every endpoint and error, its limits, and that the lanes do not feel it; and the page at `/`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![recursion_limit = "256"]
 
@@ -15,4 +15,5 @@ mod frozen;
 mod guarded;
 mod in_process;
 mod limits;
+mod page;
 mod schemathesis;

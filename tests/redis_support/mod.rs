@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use testkit::unique;
+use testkit::{redis::RedisServer, unique};
 use weir::{
     domain::{
         admit::{AdmitBatch, Ask, CapQuery},
@@ -38,6 +38,16 @@ pub fn options<S: AsRef<str>>(urls: &[S]) -> RedisOptions {
     options
 }
 
+/// A server of one's own, to be broken.
+pub fn server() -> RedisServer {
+    RedisServer::start::<&str>(&[]).unwrap()
+}
+
+/// Options for a keyspace on such a server.
+pub fn own(server: &RedisServer) -> RedisOptions {
+    options(&[server.url()])
+}
+
 /// Makes or finds the keyspace.
 pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     let birth = Birth { epoch: unique("epoch"), now: at(0) };
@@ -52,6 +62,12 @@ pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
 /// Keyspace and store in one.
 pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
     store(options, &opened(options).await.unwrap())
+}
+
+/// Two lanes' stores of one keyspace.
+pub async fn two_stores(options: &RedisOptions) -> (RedisStore, RedisStore) {
+    let opened = opened(options).await.unwrap();
+    (store(options, &opened), store(options, &opened))
 }
 
 /// A sliding cap on everything.
@@ -84,7 +100,8 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
     (answers, result)
 }
 
-/// Asks until all is answered, as the worker does, for at most a minute.
+/// Asks until all is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
+/// has answered.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
     let mut answers = vec![None; batch.asks.len()];
     let mut said = None;
@@ -92,7 +109,7 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
         loop {
             match store.admit(batch, &mut answers).await {
                 Ok(()) => break,
-                Err(StoreError::Temporary(message)) => said = Some(message),
+                Err(StoreError::Temporary(message) | StoreError::TooSlow(message)) => said = Some(message),
                 Err(error) => panic!("{error}"),
             }
         }

@@ -33,6 +33,8 @@ pub struct Told {
     /// It was approved while its history was away.
     pub later: bool,
     pub shadow: bool,
+    /// The numbers of its kind and campaign.
+    pub numbers: [Option<u64>; 2],
 }
 
 /// The one place where headers are read.
@@ -44,6 +46,7 @@ pub fn told(out: &Out) -> Told {
         counts: decision["counts"] != false,
         later: decision["recorded"] == "later",
         shadow: decision["verdict"] == "shadow-suppressed",
+        numbers: [0, 1].map(|n| decision["numbers"][n].as_u64()),
     }
 }
 

@@ -32,6 +32,7 @@ struct Sent<'a> {
     decided: Option<Decided>,
     visible: Duration,
     id: IdHash,
+    numbers: [Option<u64>; 2],
     /// It was approved while its history was away.
     later: bool,
     /// It was let through by caps, which were asked: not while the history was away, nor in shadow mode.
@@ -59,7 +60,7 @@ impl<'w> Judge<'w> {
         let asks = self.asks;
         for out in outs.iter().filter(|out| out.to == Destination::Approved) {
             let Some(ask) = asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
-            let Told { decided_at: Some(at), counts, later, .. } = told(out) else {
+            let Told { decided_at: Some(at), counts, later, numbers, .. } = told(out) else {
                 self.broken.push(format!("{ask:?} does not say when it was decided"));
                 continue;
             };
@@ -79,7 +80,16 @@ impl<'w> Judge<'w> {
             let put_in = lock(&self.world.keyspace.put_in).contains(&(field_of(&ask.user), at, id));
             let judged = !later && !put_in && self.world.setting.mode == Mode::Enforce;
             let visible = broker.visible_at(out).unwrap_or_default();
-            approved.entry(ask.user.clone()).or_default().push(Sent { ask, at, decided, visible, id, later, judged });
+            approved.entry(ask.user.clone()).or_default().push(Sent {
+                ask,
+                at,
+                decided,
+                visible,
+                id,
+                numbers,
+                later,
+                judged,
+            });
         }
         approved
     }
@@ -160,8 +170,9 @@ impl<'w> Judge<'w> {
                 let refunded = |sent: &&Sent<'_>| self.refunded_at(sent).is_some_and(|at| at <= last);
                 let used: u32 = counted().filter(|sent| !refunded(sent)).map(|sent| u32::from(sent.ask.cost)).sum();
                 if used > limit.limit && end.ask.kind != Kind::Alert {
-                    let tag = self.tag(limit);
-                    self.broken.push(format!("{tag}C: user {user} had {used} of {limit:?} until {}", end.at));
+                    let (tag, counted) = (self.tag(limit), counted().collect::<Vec<_>>());
+                    let end = end.at;
+                    self.broken.push(format!("{tag}C: user {user} had {used} of {limit:?} until {end}: {counted:?}"));
                 }
             }
         }

@@ -10,6 +10,7 @@ use std::{
 use weir::{
     domain::{
         admit::AdmitBatch,
+        class::{ClassNames, ClassNumbers},
         decide::{Answer, Verdict},
         owed::OwedSend,
         shard::{IdHash, UserHash},
@@ -226,6 +227,10 @@ impl Store for SimStore {
         let new = open.iter().zip(&*answers).enumerate().filter(|(_, (before, _))| before.is_none());
         self.note(called, batch, new.filter_map(|(place, (_, answer))| Some((place, (*answer)?))));
         outcome
+    }
+
+    fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        self.store.numbers(class)
     }
 
     fn shards(&self) -> u16 {

@@ -10,7 +10,7 @@ use crate::{
 /// Apart from the ordinary build, of which it could use nothing.
 const FOLDER: &str = "target/sanitize";
 /// The tests that take records of every shape through a worker, more batches than one, and rewinds.
-const TESTS: [&str; 2] = ["contract", "end_to_end"];
+const TESTS: [&str; 5] = ["--test", "worker", "--", "contract::", "end_to_end::"];
 
 /// Builds weir with AddressSanitizer and runs the tests that start it with this binary. librdkafka is not instrumented,
 /// but its allocations are watched, so that what weir reads of them after their end is found.
@@ -30,6 +30,5 @@ pub fn run() -> Result<()> {
         // weir leaves without exit handlers, and what lives until then is no leak.
         ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".as_ref()),
     ];
-    let tests = TESTS.iter().flat_map(|test| ["--test".to_owned(), (*test).to_owned()]);
-    servers::test_with(&env, &["--no-fail-fast".to_owned()].into_iter().chain(tests).collect::<Vec<_>>())
+    servers::test_with(&env, &["--no-fail-fast"].iter().chain(&TESTS).map(|&arg| arg.to_owned()).collect::<Vec<_>>())
 }

@@ -25,7 +25,7 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
     // Selecting an integration test of testkit builds its binaries.
-    shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "stack"]))?;
+    shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "kit"]))?;
     let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
     exec.args(args).envs(env.iter().copied());
     shell::run(exec)

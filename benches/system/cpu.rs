@@ -1,0 +1,155 @@
+//! All CPU that an intent takes, of worker, Redis and broker together: `cargo xtask bench cpu`.
+//!
+//! Lean intents (some 110 bytes) for many users in no order: the load where everything but the body costs most. weir drains them under
+//! two caps per segment, once with and once without a channel filter, and the published way drains them beside it.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+
+use crate::{
+    Output, Settings,
+    bare_loop::Kind,
+    goals::{Goal, Wanted},
+    machine::Machine,
+    report::{Ratio, median, to_the_right},
+    rounds::{self, Capped, Program},
+    servers::Servers,
+    workload::{Caps, Payload, Workload},
+};
+
+/// All CPU that an intent takes
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Cpu {
+    /// Rounds; figures are their medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Intents in the backlog
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
+    intents: u32,
+    /// Users they are for, picked evenly
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    users: u32,
+    /// Lanes of the worker and of the published way
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    lanes: u16,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    pub output: Output,
+}
+
+/// One round: three drains of the same intents.
+#[derive(Debug, Serialize)]
+struct Round {
+    filter: Capped,
+    no_filter: Capped,
+    zset: Capped,
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    cpu: Cpu,
+    goals: Vec<Goal>,
+    rounds: Vec<Round>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something breaks.
+pub fn run(cpu: &Cpu) -> Result<Report> {
+    let Cpu { rounds, intents, users, lanes, .. } = *cpu;
+    let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };
+    let workload = Workload { payload: Payload::None, ..settings.workload() };
+    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents twice");
+    let mut servers = Servers::start(&settings, workload)?;
+    let mut other = servers.publish(&settings, Workload { caps: Caps::ChannelFilter, ..workload })?;
+    let machine = Machine::look(&servers)?;
+    let weir = |servers: &Servers| Ok::<_, anyhow::Error>(rounds::weir(servers, &Program::this(), |_| Ok(()))?.capped);
+    eprintln!("a drain to warm up");
+    weir(&servers)?;
+    let mut all = Vec::new();
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        let zset = rounds::capped(&servers, Kind::SortedSets).context("the published way")?;
+        let no_filter = weir(&servers).context("weir without a filter")?;
+        other = servers.turn_to(other);
+        let filter = weir(&servers).context("weir with a filter")?;
+        other = servers.turn_to(other);
+        all.push(Round { filter, no_filter, zset });
+    }
+    Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
+}
+
+/// CPU of worker, Redis and broker per intent.
+fn total(capped: &Capped) -> f64 {
+    capped.drained.cpu_us + capped.redis.cpu_us + capped.drained.broker_cpu_us
+}
+
+fn goals(rounds: &[Round]) -> Vec<Goal> {
+    let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
+    let redis = |of: fn(&Round) -> &Capped| rounds.iter().map(|round| of(round).redis.cpu_us).collect::<Vec<_>>();
+    let [filter, no_filter, zset] =
+        [redis(|round| &round.filter), redis(|round| &round.no_filter), redis(|round| &round.zset)];
+    vec![
+        Goal::of(
+            9,
+            "all CPU per intent, one cap of two with a filter, us",
+            Wanted::AtMost(10.0),
+            median(&all(|round| total(&round.filter))),
+        ),
+        Goal::of(
+            9,
+            "Redis CPU with a filter, of that without",
+            Wanted::AtMost(1.25),
+            Ratio::of(&filter, &no_filter).median,
+        ),
+        Goal::of(
+            2,
+            "Redis CPU per decision, of the ZSET script's",
+            Wanted::AtMost(0.20),
+            Ratio::of(&no_filter, &zset).median,
+        ),
+    ]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpu, cores, load, .. } = &self.machine;
+        let Cpu { rounds, intents, users, .. } = self.cpu;
+        writeln!(
+            f,
+            "{cores} cores of {cpu}, load {load} at the start; {rounds} rounds of {intents} intents for {users} users\n"
+        )?;
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"]);
+        let rows: [(&str, fn(&Round) -> &Capped); 3] = [
+            ("weir, a cap with a filter", |round| &round.filter),
+            ("weir, no filter", |round| &round.no_filter),
+            ("the published way", |round| &round.zset),
+        ];
+        for (name, way) in rows {
+            let of = |figure: fn(&Capped) -> f64| {
+                median(&self.rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>())
+            };
+            let us = |figure| format!("{:.2}", of(figure));
+            table.add_row([
+                name.to_owned(),
+                us(|capped| capped.drained.cpu_us),
+                us(|capped| capped.redis.cpu_us),
+                us(|capped| capped.drained.broker_cpu_us),
+                us(total),
+                format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
+            ]);
+        }
+        writeln!(f, "{}", to_the_right(table))?;
+        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
+    }
+}

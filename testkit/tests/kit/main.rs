@@ -1,0 +1,10 @@
+//! The servers of the tests, and what can be broken about them, are as weir's tests take them for granted.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod ends_with_its_owner;
+mod kafka;
+mod proxy;
+mod redis;
+mod s3;
+mod stack;
+mod wrong;

@@ -1,0 +1,50 @@
+//! What the kit makes go wrong does, and nothing else.
+
+use std::process::Command;
+
+use testkit::{
+    clock::MovedClock,
+    kafka::{Api, Fate, Kafka, Moment, Record, Trap},
+};
+
+fn seconds(env: &[(&str, String)]) -> i64 {
+    let output = Command::new("date").arg("+%s").envs(env.iter().map(|(name, value)| (*name, value))).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_moved_clock_is_that_of_its_process_alone() {
+    let clock = MovedClock::build().unwrap();
+    for ahead_s in [3_600, -3_600] {
+        let process = clock.clock(ahead_s).unwrap();
+        let ahead = seconds(&process.env()) - seconds(&[]);
+        assert!((ahead - ahead_s).abs() < 60, "{ahead} s ahead, not {ahead_s}");
+    }
+}
+
+#[test]
+fn a_tap_cuts_the_request_that_it_is_set_for_once() {
+    let kafka = Kafka::start_tapped(1).unwrap();
+    kafka.create_topic("cut", 1).unwrap();
+    let tapped = kafka.tapped_client();
+    for moment in [Moment::Request, Moment::Reply] {
+        kafka.tap(0).arm(Trap { api: Api::EndTransaction, moment, fate: Fate::Cut });
+        tapped.publish("cut", [Record::keyless("another kind of request")]).unwrap();
+        assert!(!kafka.tap(0).is_sprung());
+        kafka.tap(0).arm(Trap { api: Api::Produce, moment, fate: Fate::Cut });
+        // An idempotent producer sends again, and the broker knows what it has.
+        tapped.publish("cut", [Record::keyless("cut off")]).unwrap();
+        assert!(kafka.tap(0).is_sprung());
+    }
+    assert_eq!(kafka.client().read_committed("cut").unwrap().len(), 4);
+}
+
+#[test]
+fn a_topic_that_nobody_may_write_is_open_again_once_the_denial_is_lifted() {
+    let kafka = Kafka::start_tapped(1).unwrap();
+    kafka.create_topic("closed", 1).unwrap();
+    let denial = kafka.deny_writing("closed").unwrap();
+    assert!(kafka.client().publish("closed", [Record::keyless("no")]).is_err());
+    denial.lift().unwrap();
+    kafka.client().publish("closed", [Record::keyless("yes")]).unwrap();
+}

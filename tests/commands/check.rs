@@ -1,0 +1,300 @@
+//! `weir check`: what it finds, by which exit code, and that it changes nothing.
+
+use std::process::{Command, Output};
+
+use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, ResourceSpecifier},
+    client::DefaultClientContext,
+};
+use serde_json::{Value, json};
+use testkit::{redis::RedisServer, stack::Stack};
+
+fn run(scene: &Scene, config: &str, args: &[&str]) -> Output {
+    std::fs::write(scene.path("weir.toml"), config).unwrap();
+    let mut command = Command::new(weir());
+    command.args(["check", "--config", "weir.toml"]).args(args).current_dir(scene.folder.path());
+    command.output().unwrap()
+}
+
+/// What `weir check` found.
+struct Found {
+    code: i32,
+    findings: Vec<Value>,
+    stderr: String,
+}
+
+impl Found {
+    /// Those of this kind, as `what: message`.
+    fn of(&self, finding: &str) -> Vec<String> {
+        let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+        let of_kind = self.findings.iter().filter(|line| line["finding"] == finding);
+        of_kind.map(|line| format!("{}: {}", text(line, "what"), text(line, "message"))).collect()
+    }
+
+    /// What is wrong: one thing, of this kind, in these words; the exit code is that of its kind.
+    #[track_caller]
+    fn is_one(&self, finding: &str, words: &[&str]) {
+        let found = [self.of("error"), self.of("invalid")].concat();
+        assert_eq!((found.len(), self.of(finding).len()), (1, 1), "{found:?}");
+        for word in words {
+            assert!(found[0].contains(word), "{found:?} should say {word}");
+        }
+        assert_eq!(self.code, if finding == "invalid" { 2 } else { 1 }, "{found:?} {}", self.stderr);
+        is_a_paragraph(&self.stderr);
+    }
+
+    #[track_caller]
+    fn is_fine(&self) {
+        let found = [self.of("error"), self.of("invalid")].concat();
+        assert_eq!((self.code, found), (0, vec![]), "{}", self.stderr);
+        assert_eq!(self.stderr, "");
+    }
+}
+
+fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
+    let output = run(scene, config, &[&["--output", "json"], args].concat());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    Found { code: output.status.code().unwrap(), findings, stderr }
+}
+
+fn check(scene: &Scene, config: &str) -> Found {
+    check_with(scene, config, &[])
+}
+
+/// Nothing but one paragraph, that begins with the program's name.
+#[track_caller]
+fn is_a_paragraph(err: &str) {
+    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
+}
+
+/// A scene with a Redis of its own.
+fn scene(name: &str) -> (Scene, RedisServer) {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 3, POLICY);
+    (scene, redis)
+}
+
+/// What a check may change: keys and settings of Redis, and the topics of the scene with the ends of their partitions.
+fn state(scene: &Scene, redis: &RedisServer) -> String {
+    let keys: Vec<String> = redis.query(&["KEYS", "*"]).unwrap();
+    let settings: Vec<String> = redis.query(&["CONFIG", "GET", "*"]).unwrap();
+    let ends = TOPICS.map(|topic| scene.kafka.end_offsets(&scene.topic(topic)).ok());
+    format!("{keys:?} {settings:?} {ends:?}")
+}
+
+#[test]
+fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
+    let (scene, redis) = scene("check-new");
+    let config = scene.config("i").replace("[redis]", "[redis]\ntune = true");
+    let before = state(&scene, &redis);
+    assert!(
+        before.contains("\"hash-max-listpack-value\", \"64\"") || before.contains("\"hash-max-ziplist-value\", \"64\"")
+    );
+    for _ in 0..2 {
+        let found = check(&scene, &config);
+        found.is_fine();
+        let ok = found.of("ok").join("\n");
+        assert!(
+            ok.contains("redis: there is no keyspace") && ok.contains("the first start of weir run creates it"),
+            "{ok}"
+        );
+        assert!(found.of("warning").join("").contains("weir run sets it"), "{:?}", found.of("warning"));
+    }
+    assert_eq!(state(&scene, &redis), before, "it changed something");
+
+    // The group decides something, and Redis loses everything.
+    let mut worker = scene.worker("i");
+    scene.publish([intent("one", "user-1", json!({}))]);
+    scene.drain(&mut worker);
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    check(&scene, &config).is_fine();
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    check(&scene, &config).is_one("error", &["redis:", "has decided intents before", "weir rebuild --all"]);
+}
+
+#[test]
+fn each_thing_that_is_wrong_is_found_and_the_exit_code_says_of_which_kind_it_is() {
+    let (scene, redis) = scene("check-each");
+    let good = scene.config("i");
+    let found = check_with(&scene, &good, &["--create"]);
+    found.is_fine();
+    check(&scene, &good).is_fine();
+    let output = run(&scene, &good, &[]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.lines().all(|line| line.starts_with("ok ") || line.starts_with("warning")), "{out}");
+    for topic in TOPICS {
+        assert!(out.contains(&format!("{}: 3 partitions", scene.topic(topic))), "{out}");
+    }
+
+    // Files: 2.
+    check(&scene, &good.replace("[redis]", "[rediss]")).is_one("invalid", &["configuration:", "weir.toml"]);
+    check(&scene, &good.replace("redis://", "http://")).is_one("invalid", &["configuration:", "redis.nodes"]);
+    check(&scene, &good.replace("manifest.json", "nowhere.json")).is_one("invalid", &["segments:", "nowhere.json"]);
+    scene.write_policy(&POLICY.replace("[default]", "[defualt]"));
+    let found = check(&scene, &good);
+    let invalid = found.of("invalid");
+    assert!(invalid.iter().all(|line| line.starts_with("policy: ") && line.contains("policy.toml")), "{invalid:?}");
+    assert_eq!((found.code, invalid.is_empty()), (2, false));
+    scene.write_policy(&POLICY.replace("segments.staff", "segments.stuff"));
+    check(&scene, &good).is_one("invalid", &["policy:", "does not name the segment staff"]);
+    scene.write_policy(POLICY);
+
+    // Servers: 1.
+    let gone = check(&scene, &good.replace("-dead\"", "-gone\""));
+    gone.is_one("error", &["kafka:", "-gone", "weir check --create", "kafka-topics.sh"]);
+    let away = check(&scene, &good.replace(scene.kafka.bootstrap(), "127.0.0.1:1"));
+    away.is_one("error", &["kafka:", "127.0.0.1:1"]);
+    redis.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    check(&scene, &good).is_one("error", &["redis:", "allkeys-lru", "noeviction"]);
+    redis.cli(&["config", "set", "maxmemory-policy", "noeviction"]).unwrap();
+    check(&scene, &good).is_fine();
+    let port = redis.port();
+    drop(redis);
+    let found = check(&scene, &good);
+    let errors = found.of("error");
+    assert!(found.code == 1 && !errors.is_empty() && found.of("invalid").is_empty(), "{errors:?}");
+    assert!(errors.iter().all(|error| error.contains(&port.to_string())), "{errors:?}");
+
+    // Users in two segments can only come from elsewhere: `segments build` rejects them. Both kinds together: 2.
+    let manifest = scene.path("segments/manifest.json");
+    let mut set: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    for field in ["object", "bytes", "sha256", "cardinality"] {
+        set["segments"][1][field] = set["segments"][0][field].clone();
+    }
+    std::fs::write(&manifest, set.to_string()).unwrap();
+    let found = check(&scene, &good);
+    let users = SEGMENTS[0].1.end;
+    assert!(found.of("invalid").join("").contains(&format!("{users} users are in both")), "{:?}", found.findings);
+    assert_eq!((found.code, found.of("error").is_empty()), (2, false));
+}
+
+#[test]
+fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that_repairs_it() {
+    let (scene, _redis) = scene("check-kept");
+    let (approved, refunds) = (scene.topic("approved"), scene.topic("refunds"));
+    // Kafka's default is 7 days, below the history's 8; the tests' broker keeps everything.
+    let default = [("max.message.bytes", "9000000"), ("retention.ms", "604800000")];
+    scene.kafka.create_topic_with(&refunds, 1, &default).unwrap();
+    scene.kafka.configure_topic(&approved, &default).unwrap();
+    let config = scene.config("i").replace("[kafka]", &format!("[kafka]\nrefunds = {refunds:?}"));
+    let found = check(&scene, &config);
+    assert_eq!(found.code, 1, "{}", found.stderr);
+    let of = |topic: &str, found: &Found| -> Vec<Value> {
+        found.findings.iter().filter(|line| line["topic"] == topic).cloned().collect()
+    };
+    for topic in [&approved, &refunds] {
+        let [line] = of(topic, &found).try_into().unwrap();
+        assert_eq!((&line["finding"], &line["setting"]), (&json!("error"), &json!("retention.ms")), "{line}");
+        assert_eq!((&line["value"], &line["required"]), (&json!("604800000"), &json!("691200000")), "{line}");
+        let command = line["command"].as_str().unwrap();
+        assert!(
+            command.contains("--entity-name") && command.ends_with("--add-config retention.ms=691200000"),
+            "{line}"
+        );
+        assert!(line["message"].as_str().unwrap().contains(command), "{line}");
+        scene.kafka.configure_topic(topic, &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")]).unwrap();
+    }
+    check(&scene, &config).is_fine();
+    let settings = [
+        ("max.message.bytes", "9000000"),
+        ("retention.ms", "-1"),
+        ("retention.bytes", "1048576"),
+        ("cleanup.policy", "compact"),
+    ];
+    scene.kafka.configure_topic(&approved, &settings).unwrap();
+    let found = check(&scene, &config);
+    let mut wrong: Vec<(Value, Value)> =
+        of(&approved, &found).iter().map(|line| (line["setting"].clone(), line["required"].clone())).collect();
+    wrong.sort_by_key(|(setting, _)| setting.to_string());
+    assert_eq!(wrong, [(json!("cleanup.policy"), json!("delete")), (json!("retention.bytes"), json!("-1"))]);
+    // A history that is shorter needs less.
+    for topic in [&approved, &refunds] {
+        scene.kafka.configure_topic(topic, &default).unwrap();
+    }
+    check(&scene, &config.replace("[redis]", "[redis]\nhistory = \"7d\"")).is_fine();
+}
+
+/// A topic's `retention.ms`.
+fn retention(scene: &Scene, topic: &str) -> String {
+    let admin: AdminClient<DefaultClientContext> = scene.kafka.config().create().unwrap();
+    let topic = scene.topic(topic);
+    let resource = [ResourceSpecifier::Topic(&topic)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answers = runtime.block_on(admin.describe_configs(&resource, &AdminOptions::new())).unwrap();
+    let entries = &answers[0].as_ref().unwrap().entries;
+    entries.iter().find(|entry| entry.name == "retention.ms").unwrap().value.clone().unwrap()
+}
+
+#[test]
+fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let mut scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
+    scene.build_segments(&SEGMENTS);
+    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
+    scene.env.push(("WEIR__REDIS__HISTORY", "9d".into()));
+    wait_ready(&scene.worker("i"));
+    assert_eq!(retention(&scene, "approved"), "777600000");
+}
+
+#[test]
+fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_rebuild_needs() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-create", 3, POLICY);
+    scene.build_segments(&SEGMENTS);
+    let refunds = scene.topic("refunds");
+    let config =
+        scene.config("i").replace("[kafka]", &format!("[kafka]\nrefunds = {refunds:?}\ncreate_partitions = 2"));
+    let missing = check(&scene, &config);
+    missing.is_one("error", &["kafka:", &scene.topic("intents"), "weir check --create"]);
+
+    let created = check_with(&scene, &config, &["--create"]);
+    created.is_one("error", &[&scene.topic("intents"), "kafka-topics.sh"]);
+    let ok = created.of("ok").join("\n");
+    for topic in ["approved", "suppressed", "dead", "refunds"] {
+        assert!(ok.contains(&scene.topic(topic)), "{ok}");
+        assert_eq!(scene.kafka.partitions(&scene.topic(topic)).unwrap(), 2);
+    }
+    assert!(scene.kafka.partitions(&scene.topic("intents")).is_err(), "the intents topic belongs to its publishers");
+    for topic in ["approved", "refunds"] {
+        assert_eq!(retention(&scene, topic), "691200000", "{topic} is kept for redis.history");
+    }
+    assert!(redis.query::<i64>(&["DBSIZE"]).unwrap() > 64, "the keyspace is there");
+    scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
+    check(&scene, &config).is_fine();
+    check_with(&scene, &config, &["--create"]).is_fine();
+}
+
+#[test]
+fn offline_reads_files_alone() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-offline", 1, POLICY);
+    scene.build_segments(&SEGMENTS);
+    let config =
+        scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1").replace(&redis.url(), "redis://127.0.0.1:1");
+    drop(redis);
+    let found = check_with(&scene, &config, &["--offline"]);
+    found.is_fine();
+    assert_eq!(found.of("skipped").len(), 2, "{:?}", found.findings);
+    assert!(found.of("ok").len() >= 4, "{:?}", found.findings);
+    let s3 = config.replace(&scene.policy, "s3://nowhere/policy.toml");
+    assert_eq!(check_with(&scene, &s3, &["--offline"]).of("skipped").len(), 3);
+    scene.write_policy("version = 1");
+    check_with(&scene, &config, &["--offline"]).is_one("invalid", &["policy:"]);
+}
+
+#[test]
+fn a_worker_that_runs_is_not_disturbed() {
+    let (scene, _redis) = scene("check-beside");
+    let mut worker = scene.worker("i");
+    wait_ready(&worker);
+    let config = scene.config("i");
+    for wave in 0..2 {
+        check(&scene, &config).is_fine();
+        scene.publish([intent(&format!("{wave}"), format!("user-{wave}"), json!({}))]);
+        scene.drain(&mut worker);
+    }
+    assert_eq!(scene.output("approved").len(), 2);
+}

@@ -1,0 +1,242 @@
+//! Inquiries on the embedded store, one Redis and a Redis Cluster.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use testkit::stack::Stack;
+use weir::{
+    domain::time::Time,
+    edge::embedded::EmbeddedStore,
+    worker::{
+        inquiry::{Door, Inquiry, InquiryError, SendView},
+        ports::{Clock as _, Histories, Store},
+    },
+};
+
+use crate::{
+    explain::{
+        Hand, RETENTION_MS, inquiry,
+        model::{self, Sent},
+    },
+    redis_support::{DAY_MS, fresh_store, options},
+    support::POLICY,
+};
+
+const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
+const STEPS: usize = 300;
+
+fn pick<T: Copy>(random: &mut fastrand::Rng, from: &[T]) -> T {
+    from[random.usize(..from.len())]
+}
+
+/// An intent of this id, and what is to be known of it if it is sent.
+fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Value, Sent) {
+    let channel = pick(random, &[None, Some("push"), Some("email")]);
+    let category = pick(random, &[None, Some("promo"), Some("partner"), Some("news"), Some("transactional")]);
+    let campaign = pick(random, &[None, Some("autumn"), Some("winter"), Some("=")]);
+    let cost = pick(random, &[1, 1, 1, 2, 5]);
+    let mut intent = json!({
+        "id": id, "user_id": user, "channel": channel, "category": category, "campaign": campaign, "cost": cost,
+        "timezone": pick(random, &[None, Some("Asia/Singapore")]), "payload": {"a": [1, 1.5e300]},
+    });
+    match random.u8(..12) {
+        0 => intent["expires_at"] = json!(now.plus(-1)),
+        1 => intent["not_before"] = json!(now.plus(5000)),
+        _ => {}
+    }
+    let sent = Sent { at_ms: 0, id: id.to_owned(), channel, category, campaign, cost };
+    (intent, sent)
+}
+
+/// Random intents, each asked about and then decided: the one says what the other does, and the user's view is what
+/// the decisions come to when they are counted by hand.
+async fn walk<S: Store + Histories>(store: S) {
+    let mut random = fastrand::Rng::with_seed(4);
+    let clock = Hand::new();
+    let mut inquiry = inquiry(POLICY, Door::Http, store, &clock);
+    let mut sent: HashMap<u32, Vec<Sent>> = HashMap::new();
+    let mut verdicts = HashMap::<String, usize>::new();
+    for step in 0..STEPS {
+        clock.turn(pick(&mut random, &[0, 1, 1000, 60_000, 3_600_000, DAY_MS / 2 - 1]));
+        let user = pick(&mut random, &USERS);
+        let id = format!("i-{}", if random.u8(..8) == 0 { step / 2 } else { step });
+        let (intent, mut new) = an_intent(&mut random, &id, user, clock.now());
+        let bytes = serde_json::to_vec(&intent).unwrap();
+
+        let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
+        let decided = serde_json::to_value(inquiry.decide(&bytes).await.unwrap()).unwrap();
+        assert_eq!(said, decided, "step {step}: {intent}");
+        assert_eq!(decided["intent"], intent);
+        let known = sent.entry(user).or_default();
+        let why = decided["reason"].as_str().or(decided["verdict"].as_str()).unwrap();
+        *verdicts.entry(why.to_owned()).or_default() += 1;
+        let fresh = !known.iter().any(|sent| sent.id == id && sent.at_ms > clock.now().millis() - RETENTION_MS);
+        if why == "approved" && new.category != Some("transactional") && fresh {
+            new.at_ms = clock.now().millis();
+            known.push(new);
+        }
+        known.retain(|sent| sent.at_ms > clock.now().millis() - RETENTION_MS);
+        view_is_the_model(&mut inquiry, user, known, &clock).await;
+    }
+    for why in ["approved", "cap", "expired", "too_early"] {
+        assert!(verdicts.get(why).is_some_and(|count| *count >= 10), "{why}: {verdicts:?}");
+    }
+}
+
+async fn view_is_the_model<S: Histories>(inquiry: &mut Inquiry<S, Hand>, user: u32, sent: &[Sent], clock: &Hand) {
+    let view = inquiry.user(&user.to_string()).await.unwrap();
+    let names = |send: &SendView| (send.channel.clone(), send.category.clone(), send.campaign.clone());
+    let seen: Vec<_> = view.sends.iter().map(|send| (send.at.millis(), names(send), u32::from(send.cost))).collect();
+    let owned = |name: Option<&str>| name.map(str::to_owned);
+    let names = |sent: &Sent| (owned(sent.channel), owned(sent.category), owned(sent.campaign));
+    let expected: Vec<_> = sent.iter().map(|sent| (sent.at_ms, names(sent), sent.cost)).collect();
+    assert_eq!(seen, expected, "user {user}");
+
+    let now_ms = clock.now().millis();
+    let at_ms = |at: Option<Time>| at.unwrap().millis();
+    let seen: Vec<model::Expected> =
+        view.caps.iter().map(|cap| (cap.name.clone(), cap.limit, cap.used, at_ms(cap.next_at))).collect();
+    let expected = model::caps(user, sent, now_ms);
+    assert_eq!(seen, expected, "user {user}: {sent:?}");
+    let latest = expected.iter().map(|cap| cap.3).max().unwrap_or(now_ms);
+    assert_eq!(at_ms(view.eligible_at), latest);
+    let segment = match user {
+        0..1000 => Some("new"),
+        1000..3000 => Some("active"),
+        3000..4000 => Some("staff"),
+        _ => None,
+    };
+    assert_eq!((view.segment.as_deref(), view.unlimited), (segment, user == 3001));
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to() {
+    walk(EmbeddedStore::new(RETENTION_MS)).await;
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to_on_one_redis() {
+    walk(fresh_store(&options(&[Stack::shared().redis()])).await).await;
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_decision_is_and_the_view_what_they_come_to_on_a_cluster() {
+    walk(fresh_store(&options(Stack::shared().redis_cluster())).await).await;
+}
+
+/// A policy with all that a gate may say, and what is sent all the same.
+const GATES: &str = r#"
+version = "gates-1"
+timezone = "Asia/Singapore"
+max_age = "1h"
+shadow = false
+[default]
+caps = [ { name = "daily", limit = 2, window = "24h" }, { name = "never", limit = 0, per = "week", channel = "push" } ]
+[[bypass]]
+category = "transactional"
+counts = true
+[[bypass]]
+category = "news"
+counts = false
+[quiet_hours]
+from = "22:00"
+to = "08:00"
+action = "suppress"
+category = "promo"
+"#;
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mode() {
+    let mut seen = std::collections::BTreeSet::new();
+    for policy in [GATES.to_owned(), GATES.replace("shadow = false", "shadow = true")] {
+        let store = fresh_store(&options(Stack::shared().redis_cluster())).await;
+        let clock = Hand::new();
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut inquiry = inquiry(&policy, Door::Http, store, &clock);
+        for step in 0..STEPS {
+            clock.turn(pick(&mut random, &[0, 1000, 3_600_000, 7_200_000]));
+            let id = format!("i-{}", if random.u8(..4) == 0 { step / 2 } else { step });
+            let user = pick(&mut random, &USERS);
+            let (mut intent, _) = an_intent(&mut random, &id, user, clock.now());
+            intent["created_at"] = json!(clock.now().plus(-pick(&mut random, &[0, 0, 0, 3_600_001])));
+            let bytes = serde_json::to_vec(&intent).unwrap();
+            let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
+            let decided = serde_json::to_value(inquiry.decide(&bytes).await.unwrap()).unwrap();
+            assert_eq!(said, decided, "step {step}: {intent}");
+            seen.insert(format!("{} {}", decided["verdict"], decided["reason"]).replace('"', ""));
+        }
+    }
+    for verdict in ["suppressed", "shadow-suppressed"] {
+        for reason in ["cap", "expired", "too_early", "quiet_hours"] {
+            assert!(seen.contains(&format!("{verdict} {reason}")), "{verdict} {reason}: {seen:?}");
+        }
+    }
+}
+
+fn can_be_sent<F: Future + Send>(future: F) -> F {
+    future
+}
+
+#[tokio::test]
+async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() {
+    let options = options(Stack::shared().redis_cluster());
+    let opened = crate::redis_support::opened(&options).await.unwrap();
+    let store = || crate::redis_support::store(&options, &opened);
+    let clock = Hand::new();
+    let mut http = inquiry(POLICY, Door::Http, store(), &clock);
+    let mut line = inquiry(POLICY, Door::CommandLine, store(), &clock);
+    let intent = br#"{"id":"i-1","user_id":"7","campaign":"autumn","channel":"push"}"#;
+
+    // Servers want futures that may be polled on any thread.
+    let first = can_be_sent(http.decide(intent)).await.unwrap();
+    assert_eq!((first.verdict.as_str(), first.origin.topic.as_str()), ("approved", "/v1/decisions"));
+    clock.turn(60_000);
+    // Over a new connection the names are compared with their tables, once.
+    let again = http.decide(intent).await.unwrap();
+    let trips = http.store().stats().round_trips();
+    assert_eq!(http.decide(intent).await.unwrap().decided_at, first.decided_at);
+    assert_eq!(http.store().stats().round_trips(), trips + 1, "one round trip once the names are known");
+    assert_eq!((again.verdict.as_str(), again.decided_at), ("approved", first.decided_at));
+    let duplicate = can_be_sent(line.would(intent)).await.unwrap();
+    assert_eq!(serde_json::to_value(duplicate.reason).unwrap(), "duplicate");
+    let view = can_be_sent(http.user("7")).await.unwrap();
+    assert_eq!(view.sends.len(), 1);
+    let trips = http.store().stats().round_trips();
+    assert_eq!(http.user("7").await.unwrap(), view);
+    assert_eq!(http.store().stats().round_trips(), trips + 1, "one round trip once the names are known");
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing() {
+    let server = testkit::redis::RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
+    let clock = Hand::new();
+    let store = fresh_store(&options(&[server.url()])).await;
+    let mut inquiry = inquiry(POLICY, Door::Http, store, &clock);
+    let writes = || -> String { server.query(&["DEBUG", "DIGEST"]).unwrap() };
+    inquiry.decide(br#"{"id":"i-0","user_id":"7","campaign":"autumn"}"#).await.unwrap();
+    let before = writes();
+    for (id, user) in [("i-0", 7), ("i-1", 7), ("i-2", 8)] {
+        let intent = json!({"id": id, "user_id": user, "campaign": "new name", "channel": "new channel"});
+        inquiry.would(&serde_json::to_vec(&intent).unwrap()).await.unwrap();
+        inquiry.user(&user.to_string()).await.unwrap();
+    }
+    assert_eq!(writes(), before);
+}
+
+#[tokio::test]
+async fn what_is_no_intent_is_told_with_its_reason() {
+    let mut inquiry = inquiry(POLICY, Door::Http, EmbeddedStore::new(RETENTION_MS), &Hand::new());
+    let cases: [(&[u8], &str); 5] = [
+        (b"", "empty"),
+        (b"{", "not_json"),
+        (br#"{"id":"i"}"#, "missing_field"),
+        (br#"{"id":1,"user_id":1}"#, "wrong_type"),
+        (br#"{"id":"i","user_id":1,"expires_at":"soon"}"#, "bad_time"),
+    ];
+    for (bytes, reason) in cases {
+        for result in [inquiry.would(bytes).await, inquiry.decide(bytes).await] {
+            let Err(InquiryError::NotAnIntent(letter)) = result else { panic!("{reason}: {result:?}") };
+            assert_eq!(letter.reason.as_str(), reason);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `weir explain` and the inquiries behind it: what they say is what the worker does, on every store.
+
+mod asked;
+mod command;
+mod faults;
+mod model;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    redis_support::{DAY_MS, START_MS},
+    support::SEGMENTS,
+};
+use weir::{
+    document::Format,
+    domain::{
+        fields::FieldMap,
+        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+        time::Time,
+    },
+    edge::policy_file::parse_policy,
+    metrics::Metrics,
+    worker::{
+        clock::SystemClock,
+        desk::Desk,
+        inquiry::{Door, Inquiry},
+        ports::Clock,
+        refresh::Refreshed,
+    },
+};
+
+/// Eight days, as unless set.
+const RETENTION_MS: i64 = 8 * DAY_MS;
+
+/// A clock that tests turn; all clones show the same.
+#[derive(Clone)]
+struct Hand(Arc<AtomicI64>);
+
+impl Hand {
+    fn new() -> Self {
+        Self(Arc::new(AtomicI64::new(START_MS)))
+    }
+
+    fn turn(&self, millis: i64) {
+        self.0.fetch_add(millis, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Time {
+        Time::default().plus(self.0.load(Ordering::Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
+    }
+}
+
+/// The segments of the scenes, and this policy.
+fn desk(policy: &str) -> Desk {
+    let segment = |(name, users): &(&str, std::ops::Range<u64>)| Segment {
+        name: (*name).to_owned(),
+        sha256: Sha256([0; 32]),
+        bytes: 0,
+        members: Arc::new(Members::U32(users.clone().map(|user| u32::try_from(user).unwrap()).collect())),
+    };
+    let segments = SEGMENTS.iter().map(segment).collect();
+    let set = SegmentSet::new("test-set".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
+    let policy = parse_policy("policy.toml", policy, Format::Toml, RETENTION_MS).unwrap();
+    Desk {
+        topic: "send-intents".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Refreshed::new(Arc::new(set)),
+        policy: Refreshed::new(Arc::new(policy)),
+        limits: Arc::default(),
+    }
+}
+
+fn inquiry<S>(policy: &str, door: Door, store: S, clock: &Hand) -> Inquiry<S, Hand> {
+    Inquiry::new(&desk(policy), door, store, clock.clone(), Arc::new(Metrics::default()))
+}

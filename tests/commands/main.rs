@@ -1,0 +1,13 @@
+//! The commands beside the worker: `check`, `rebuild`, `explain`, `policy simulate` and `segments`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../redis_support/mod.rs"]
+mod redis_support;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod check;
+mod explain;
+mod rebuild;
+mod segments;
+mod simulate;

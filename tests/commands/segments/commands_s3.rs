@@ -1,0 +1,160 @@
+//! `weir segments` and S3: what is written in which order, what a failure half way leaves, and how S3 is reached.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Output},
+    sync::Arc,
+};
+
+use testkit::s3::{Bucket, Fault, S3};
+use weir::{
+    edge::object_store::{Fetched, MULTIPART_ABOVE_BYTES, Upload},
+    worker::refresh::{Refreshed, refresh},
+};
+
+use super::from_s3::{in_bucket, source, start};
+use super::support::{load, names};
+
+/// Runs the program with the bucket's settings, given by the environment or in another way.
+fn weir(bucket: &Bucket, settings: &[(&str, &str)], args: &[String]) -> Output {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.arg("segments").args(args).envs(bucket.env()).envs(settings.iter().copied());
+    weir.output().unwrap()
+}
+
+/// Builds a set of two segments there.
+fn build(s3: &S3, version: &str, new: &str, old: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, ids: &str| {
+        std::fs::write(folder.path().join(name), ids).unwrap();
+        format!("{name}={}", folder.path().join(name).display())
+    };
+    let out = s3.bucket().url("segments/eu");
+    let args = ["build", "--out", &out, "--user-id", "u32", "--version", version, &file("new", new), &file("old", old)];
+    let endpoint = [("WEIR__S3__ENDPOINT", s3.endpoint()), ("WEIR__S3__FORCE_PATH_STYLE", "true")];
+    weir(s3.bucket(), &endpoint, &args.map(str::to_owned))
+}
+
+#[track_caller]
+fn done(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The keys that were written, without their checksums.
+fn written(s3: &S3) -> Vec<String> {
+    let plain = |write: String| match write.strip_suffix(".roaring") {
+        Some(object) => format!("{}.roaring", object.rsplit_once('-').unwrap().0),
+        None => write,
+    };
+    s3.writes().into_iter().map(plain).collect()
+}
+
+#[tokio::test]
+async fn objects_are_written_before_the_manifest_and_none_of_the_live_set_is_overwritten() {
+    let s3 = start();
+    done(&build(&s3, "v1", "1\n2\n", "7\n"));
+    let expected =
+        ["new.roaring", "old.roaring", "manifest-v1.json", "manifest.json"].map(|key| format!("PUT segments/eu/{key}"));
+    assert_eq!(written(&s3), expected);
+
+    let mut source = source(s3.bucket()).await;
+    let first = load(&mut source).await;
+    assert_eq!(names(&first, &["1", "7", "9"]), [Some("new"), Some("old"), None]);
+    let live: BTreeMap<String, ()> = s3.writes().into_iter().map(|write| (write, ())).collect();
+    done(&build(&s3, "v2", "1\n2\n9\n", "7\n8\n"));
+    let again: Vec<String> = s3.writes().into_iter().skip(4).filter(|write| live.contains_key(write)).collect();
+    assert_eq!(again, ["PUT segments/eu/manifest.json"], "other content has other names");
+    assert_eq!(names(&*load(&mut source).await, &["9", "8"]), [Some("new"), Some("old")]);
+}
+
+#[tokio::test]
+async fn a_build_that_fails_half_way_leaves_the_old_set_readable_at_every_step() {
+    let s3 = start();
+    done(&build(&s3, "good", "1\n", "7\n"));
+    for good_writes in 0..4 {
+        s3.fail_writes_after(good_writes, Some(Fault::Forbidden));
+        let failed = build(&s3, "better", "2\n", "8\n");
+        s3.fail_writes_after(0, None);
+        let error = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains("cannot write s3://weir/segments/eu/") && error.contains("access was denied"),
+            "{error}"
+        );
+        let set = load(&mut source(s3.bucket()).await).await;
+        assert_eq!((set.version(), names(&set, &["1", "7", "2"])), ("good", vec![Some("new"), Some("old"), None]));
+    }
+    done(&build(&s3, "better", "2\n", "8\n"));
+    assert_eq!(load(&mut source(s3.bucket()).await).await.version(), "better");
+}
+
+#[tokio::test]
+async fn a_reader_that_meets_the_build_half_way_sees_the_old_set_or_the_new_one() {
+    let s3 = Arc::new(start());
+    done(&build(&s3, "v0", "0\n", "1000\n"));
+    let mut source = source(s3.bucket()).await;
+    let refreshed = Refreshed::new(load(&mut source).await);
+    let builds = std::thread::spawn(move || {
+        for version in 1..6 {
+            done(&build(&s3, &format!("v{version}"), &version.to_string(), &(1000 + version).to_string()));
+        }
+        s3
+    });
+    while !builds.is_finished() {
+        refresh(&mut source, &refreshed).await;
+        assert_eq!(refreshed.failures(), 0, "{:?}", refreshed.last_error());
+        let set = refreshed.current();
+        let version: u32 = set.version()[1..].parse().unwrap();
+        let users = [version.to_string(), (1000 + version).to_string()];
+        assert_eq!(names(&set, &[&users[0], &users[1]]), [Some("new"), Some("old")]);
+    }
+    let _s3 = builds.join().unwrap();
+    refresh(&mut source, &refreshed).await;
+    assert_eq!(refreshed.current().version(), "v5");
+}
+
+#[tokio::test]
+async fn s3_is_reached_as_the_configuration_says_and_as_the_environment_says_over_it() {
+    let s3 = start();
+    done(&build(&s3, "v1", "1\n", "7\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("weir.toml");
+    let prefix = "[segments]\nuser_id_prefix = \"u\"\n";
+    std::fs::write(&config, format!("{}{prefix}", s3.bucket().config())).unwrap();
+    let manifest = s3.bucket().url("segments/eu/manifest.json");
+    let lookup = ["lookup", &manifest, "--config", config.to_str().unwrap(), "u7"].map(str::to_owned);
+    assert_eq!(done(&weir(s3.bucket(), &[], &lookup)), "u7: old\n");
+
+    let prefix = [("WEIR__SEGMENTS__USER_ID_PREFIX", "v")];
+    assert_eq!(done(&weir(s3.bucket(), &prefix, &lookup)), "u7: in no segment\n");
+    std::fs::write(&config, s3.bucket().config().replace("http:", "ftp:")).unwrap();
+    let wrong = weir(s3.bucket(), &[], &lookup);
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(error.contains("weir.toml:2:") && error.contains("s3.endpoint"), "{error}");
+}
+
+#[tokio::test]
+async fn a_large_object_goes_up_in_parts_and_is_whole_or_not_there() {
+    let s3 = start();
+    let bytes = usize::try_from(MULTIPART_ABOVE_BYTES).unwrap() + 12_345;
+    let content: Vec<u8> = (0..bytes).map(|at| u8::try_from((at / 1000) % 251).unwrap()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("large");
+    std::fs::write(&file, &content).unwrap();
+    let object = in_bucket(s3.bucket(), "large").await;
+
+    // The second of three parts is refused.
+    s3.fail_writes_after(2, Some(Fault::Forbidden));
+    object.put(Upload::File(file.clone())).await.unwrap_err();
+    s3.fail_writes_after(0, None);
+    assert!(s3.bucket().get("large").is_err());
+    assert_eq!(s3.writes().last().unwrap(), "DELETE large", "the upload is given up");
+
+    let before = s3.counts().puts;
+    object.put(Upload::File(file)).await.unwrap();
+    assert_eq!(s3.counts().puts - before, 3, "parts");
+    let read = object.get_if_changed(None, content.len() as u64).await.unwrap();
+    assert!(matches!(read, Fetched::Object { bytes, .. } if bytes == content));
+}

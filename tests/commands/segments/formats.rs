@@ -1,0 +1,154 @@
+//! The portable Roaring formats, as other libraries write them, and as nobody should.
+
+use proptest::prelude::*;
+use roaring::RoaringBitmap;
+use weir::{
+    domain::segment::{Members, UserIdKind, UserIds},
+    edge::segments::{FormatError, read_members, write_members},
+};
+
+use super::support::{members, object};
+
+const KINDS: [UserIdKind; 3] = [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64];
+
+fn read(kind: UserIdKind, mut bytes: &[u8]) -> Result<Members, FormatError> {
+    read_members(kind, Some(bytes.len() as u64), &mut bytes)
+}
+
+/// What fixtures/make.py puts into each file.
+fn croaring() -> [(UserIdKind, &'static [u8], Members); 3] {
+    let u32s = (100_000..165_000)
+        .chain([0, 1, 42, (1 << 32) - 1])
+        .chain((1 << 20..(1 << 20) + 65_536).step_by(3))
+        .chain((1 << 24..(1 << 24) + 60).step_by(2));
+    let u64s = ((1 << 40)..(1 << 40) + 5000).chain([0, 42, (1 << 32) - 1, 1 << 32, u64::MAX]);
+    let ids = UserIds::new(UserIdKind::Hash64, "");
+    let mut hashes: Vec<u64> = (0..500).filter_map(|n| ids.number(&format!("user-{n}"))).collect();
+    hashes.sort_unstable();
+    [
+        (UserIdKind::U32, include_bytes!("fixtures/u32.roaring"), members(UserIdKind::U32, u32s)),
+        (UserIdKind::U64, include_bytes!("fixtures/u64.roaring"), members(UserIdKind::U64, u64s)),
+        (UserIdKind::Hash64, include_bytes!("fixtures/hash64.roaring"), Members::Hash64(hashes.into())),
+    ]
+}
+
+#[test]
+fn bitmaps_made_by_croaring_are_read() {
+    for (kind, bytes, expected) in croaring() {
+        assert_eq!(read(kind, bytes), Ok(expected), "{kind}");
+    }
+}
+
+#[test]
+fn what_was_read_from_croaring_is_written_byte_for_byte_as_it_was() {
+    for (kind, bytes, _) in croaring() {
+        let mut written = Vec::new();
+        write_members(&read(kind, bytes).unwrap(), &mut written).unwrap();
+        assert_eq!(written, bytes, "{kind}");
+    }
+}
+
+#[test]
+fn bitmaps_as_small_as_they_get_are_read() {
+    let runs: [std::ops::Range<u64>; 3] = [0..100, 1 << 40..(1 << 40) + 3, 7..8];
+    for numbers in runs {
+        let made = members(UserIdKind::U64, numbers.clone());
+        assert_eq!(read(UserIdKind::U64, &object(&made)), Ok(made), "{numbers:?}");
+    }
+    // As other libraries write them, each part a run: 19 bytes.
+    let mut parts = roaring::RoaringTreemap::from_iter((0..3_u64).flat_map(|part| part << 32..(part << 32) + 50));
+    parts.optimize();
+    let mut bytes = Vec::new();
+    parts.serialize_into(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), 8 + 3 * 19);
+    assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(parts)));
+}
+
+#[test]
+fn hashes_that_share_parts_and_containers_survive_the_way_there_and_back() {
+    let cases: [Vec<u64>; 5] = [
+        vec![],
+        vec![0],
+        vec![1, 2, 65_536, 1 << 32, (1 << 32) + 1, u64::MAX],
+        (0..4000).collect(),
+        (0..5000).map(|n| (n * n) << 20).collect(),
+    ];
+    for hashes in cases {
+        let members = Members::Hash64(hashes.into());
+        assert_eq!(read(UserIdKind::Hash64, &object(&members)), Ok(members));
+    }
+}
+
+#[test]
+fn a_few_bytes_cannot_make_us_hold_many_hashes() {
+    // All 2^32 numbers of one part, in run containers: half a megabyte that would be 32 GiB of hashes.
+    let mut everything = roaring::RoaringBitmap::full();
+    everything.optimize();
+    let mut bytes = Vec::from(1_u64.to_le_bytes());
+    bytes.extend(0_u32.to_le_bytes());
+    everything.serialize_into(&mut bytes).unwrap();
+    let error = read(UserIdKind::Hash64, &bytes).unwrap_err().to_string();
+    assert!(error.contains("not hashes"), "{error}");
+}
+
+#[test]
+fn a_count_that_the_bytes_do_not_bear_out_is_refused_at_once() {
+    for parts in [2_u64, 1 << 20, 1 << 40, u64::MAX] {
+        let mut bytes = Vec::from(parts.to_le_bytes());
+        bytes.resize(40, 0);
+        for kind in [UserIdKind::U64, UserIdKind::Hash64] {
+            let error = read(kind, &bytes).unwrap_err().to_string();
+            assert!(error.contains("counts more parts"), "{error}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever is done to a bitmap, it is refused or is another bitmap; nothing panics.
+    #[test]
+    fn damaged_bitmaps_do_no_harm(
+        numbers in prop::collection::btree_set(0..200_000_u64, 0..6000),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for kind in KINDS {
+            let mut bytes = object(&members(kind, numbers.iter().copied()));
+            for (at, value) in &damage {
+                let at = at.index(bytes.len().min(64));
+                bytes[at] = *value;
+            }
+            let _ = read(kind, &bytes);
+            let _ = read(kind, &bytes[..cut.index(bytes.len())]);
+        }
+    }
+}
+
+#[test]
+fn bitmaps_of_every_kind_of_container_are_read_as_the_library_reads_them_and_written_as_it_writes_them() {
+    let scattered = |block: u32| (block << 16..(block + 1) << 16).filter(|id| id % 3 == 0);
+    let run = |block: u32| (block << 16) + 5..(block << 16) + 60_000;
+    let mut bitmaps = Vec::new();
+    for blocks in [vec![], vec![0], vec![7, 8], vec![1, 2, 4], vec![0, 1, 9, 65_535], (0..40).collect::<Vec<u32>>()] {
+        for kinds in 0..6 {
+            let mut bitmap = RoaringBitmap::new();
+            for (at, &block) in (0_u32..).zip(&blocks) {
+                // All of one kind, or in turn.
+                match if kinds < 3 { kinds } else { (at + kinds) % 3 } {
+                    0 => bitmap.extend([block << 16, (block << 16) + 9]),
+                    1 => bitmap.extend(scattered(block)),
+                    _ => bitmap.extend(run(block)),
+                }
+            }
+            bitmaps.push(bitmap.clone());
+            bitmap.optimize();
+            bitmaps.push(bitmap);
+        }
+    }
+    for bitmap in bitmaps {
+        let mut bytes = Vec::new();
+        bitmap.serialize_into(&mut bytes).unwrap();
+        let Members::U32(ids) = read(UserIdKind::U32, &bytes).unwrap() else { panic!("other members") };
+        assert_eq!(ids.to_bitmap(), bitmap);
+        assert_eq!(object(&Members::U32(ids)), bytes);
+    }
+}

@@ -1,0 +1,278 @@
+//! Sets from S3: what has not changed is not downloaded, and what goes wrong there leaves the last good set.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    path::Path,
+    sync::Arc,
+};
+
+use testkit::s3::{ACCESS_KEY, Bucket, Counts, Fault, REGION, S3, SECRET_KEY};
+use weir::{
+    domain::segment::SegmentSet,
+    edge::{
+        object_store::{Fetched, Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject, Upload},
+        segments::{SegmentSource, SegmentsError},
+    },
+    worker::refresh::{Refreshed, refresh},
+};
+
+use super::support::{load, names, set};
+
+const PREFIX: &str = "segments/eu/";
+
+/// Starting an S3 blocks, which a thread of an async test may not.
+pub fn start() -> S3 {
+    std::thread::spawn(S3::start).join().unwrap().unwrap()
+}
+
+async fn object(endpoint: &str, url: &str) -> StoredObject {
+    let options = S3Options {
+        endpoint: Some(endpoint.to_owned()),
+        region: Some(REGION.to_owned()),
+        force_path_style: true,
+        credentials: S3Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: SECRET_KEY.to_owned() },
+        ..S3Options::default()
+    };
+    StoredObject::connect(&Location::parse(url).unwrap(), &options).await
+}
+
+pub async fn in_bucket(bucket: &Bucket, key: &str) -> StoredObject {
+    object(bucket.endpoint(), &bucket.url(key)).await
+}
+
+pub async fn source(bucket: &Bucket) -> SegmentSource {
+    SegmentSource::new(in_bucket(bucket, &format!("{PREFIX}manifest.json")).await, "")
+}
+
+pub fn put(bucket: &Bucket, objects: Vec<(String, Vec<u8>)>) {
+    for (key, bytes) in objects {
+        bucket.put(&format!("{PREFIX}{key}"), bytes).unwrap();
+    }
+}
+
+/// How many GETs and how many of them without a download `work` took.
+async fn gets<T>(s3: &S3, work: impl Future<Output = T>) -> (T, u64, u64) {
+    let Counts { gets, not_modified, .. } = s3.counts();
+    let result = work.await;
+    let after = s3.counts();
+    (result, after.gets - gets, after.not_modified - not_modified)
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_downloaded_again() {
+    let s3 = start();
+    put(s3.bucket(), set("v1", &[("a", &[1]), ("b", &[2])]));
+    let mut source = source(s3.bucket()).await;
+    let (first, gets_of_first, _) = gets(&s3, load(&mut source)).await;
+    assert_eq!((names(&first, &["1", "2"]), gets_of_first), (vec![Some("a"), Some("b")], 3));
+
+    for _ in 0..3 {
+        let (again, gets, not_modified) = gets(&s3, source.load()).await;
+        assert!(again.unwrap().is_none());
+        assert_eq!((gets, not_modified), (1, 1), "one conditional GET of the manifest, answered with 304");
+    }
+
+    put(s3.bucket(), set("v2", &[("a", &[1]), ("b", &[2, 3])]));
+    let (second, gets, not_modified) = gets(&s3, load(&mut source)).await;
+    assert_eq!((second.version(), gets, not_modified), ("v2", 2, 0), "the manifest, and the object that is new");
+    assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
+}
+
+async fn good(s3: &S3) -> (SegmentSource, Arc<Refreshed<SegmentSet>>) {
+    put(s3.bucket(), set("good", &[("a", &[1])]));
+    let mut source = source(s3.bucket()).await;
+    let first = load(&mut source).await;
+    (source, Refreshed::new(first))
+}
+
+#[tokio::test]
+async fn a_store_that_fails_leaves_the_last_good_set_and_the_error_says_what_to_do() {
+    let s3 = start();
+    let (mut source, refreshed) = good(&s3).await;
+    put(s3.bucket(), set("better", &[("a", &[2])]));
+    let cases = [
+        (
+            Fault::Forbidden,
+            "access was denied (AccessDenied: a fault; it takes s3:GetObject on arn:aws:s3:::weir/segments/eu/manifest.json)",
+        ),
+        (Fault::NotFound, "it does not exist (NoSuchKey: a fault); check the name"),
+        (Fault::SlowDown, "the store is not available (status 503, SlowDown: a fault)"),
+        // That the body was cut, or where not even the head came through, that the connection was.
+        (Fault::CutBody, "connection"),
+    ];
+    for (fault, expected) in cases {
+        s3.fail_next(100, fault);
+        refresh(&mut source, &refreshed).await;
+        s3.fail_next(0, fault);
+        let error = refreshed.last_error().expect("an error is told");
+        assert!(error.contains(expected), "{error} should say {expected:?}");
+        assert!(error.contains("s3://weir/segments/eu/manifest.json"), "{error} should name the object");
+        assert_eq!(refreshed.current().version(), "good");
+    }
+    refresh(&mut source, &refreshed).await;
+    assert_eq!(refreshed.current().version(), "better");
+}
+
+#[tokio::test]
+async fn a_store_that_is_slow_for_a_moment_is_asked_again_a_bounded_number_of_times() {
+    let s3 = start();
+    put(s3.bucket(), set("v1", &[("a", &[1])]));
+    let mut source = source(s3.bucket()).await;
+    s3.fail_next(2, Fault::SlowDown);
+    load(&mut source).await;
+
+    s3.fail_next(100, Fault::SlowDown);
+    let (_, gets, _) = gets(&s3, source.load()).await;
+    assert_eq!(gets, u64::from(weir::edge::object_store::MAX_ATTEMPTS));
+}
+
+#[tokio::test]
+async fn an_object_that_is_missing_or_was_replaced_under_its_manifest_refuses_the_set_until_it_is_whole() {
+    let s3 = start();
+    let (mut source, refreshed) = good(&s3).await;
+    let better = set("better", &[("a", &[2])]);
+    let (object, manifest) = (better[0].clone(), better[1].clone());
+
+    // A writer that puts the manifest first.
+    put(s3.bucket(), vec![manifest]);
+    refresh(&mut source, &refreshed).await;
+    let error = refreshed.last_error().unwrap();
+    assert!(error.contains("segments/eu/a.roaring") && error.contains("has SHA-256"), "{error}");
+    s3.bucket().delete("segments/eu/a.roaring").unwrap();
+    refresh(&mut source, &refreshed).await;
+    let error = refreshed.last_error().unwrap();
+    assert!(error.contains("segments/eu/a.roaring") && error.contains("does not exist"), "{error}");
+    assert_eq!(names(&refreshed.current(), &["1", "2"]), [Some("a"), None]);
+
+    put(s3.bucket(), vec![object]);
+    refresh(&mut source, &refreshed).await;
+    assert_eq!(names(&refreshed.current(), &["1", "2"]), [None, Some("a")]);
+}
+
+/// What a server that speaks just enough HTTP answers to a GET of this path: status line and headers, and the body.
+type Answer = fn(&str) -> (String, Vec<u8>);
+
+/// Serves on a port until the process ends, one request a connection.
+fn serve(answer: Answer) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if socket.read(&mut byte).unwrap_or(0) == 0 {
+                    break;
+                }
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8_lossy(&head);
+            let (headers, body) = answer(head.split(' ').nth(1).unwrap_or_default());
+            let _ = socket.write_all(format!("{headers}\r\nconnection: close\r\n\r\n").as_bytes());
+            let _ = socket.write_all(&body);
+        }
+    });
+    endpoint
+}
+
+fn canned(path: &str) -> Vec<u8> {
+    let key = Path::new(path.split('?').next().unwrap()).file_name().unwrap().to_str().unwrap();
+    let numbers: Vec<u64> = (0..4000).map(|n| n * 3).collect();
+    set("v1", &[("a", &numbers)]).into_iter().find(|(name, _)| name == key).unwrap().1
+}
+
+async fn refused(answer: Answer) -> SegmentsError {
+    let manifest = object(&serve(answer), "s3://weir/manifest.json").await;
+    SegmentSource::new(manifest, "").load().await.unwrap_err()
+}
+
+#[tokio::test]
+async fn an_object_that_is_cut_or_lies_about_its_size_refuses_the_set() {
+    let cut = refused(|path| {
+        let bytes = canned(path);
+        let keep = if path.contains("manifest") { bytes.len() } else { bytes.len() / 2 };
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {}", bytes.len()), bytes[..keep].to_vec())
+    });
+    let error = cut.await.to_string();
+    assert!(error.contains("a.roaring") && error.contains("it was cut off after"), "{error}");
+
+    let endless = refused(|path| {
+        let mut bytes = canned(path);
+        if !path.contains("manifest") {
+            bytes.resize(10 << 20, 0);
+        }
+        ("HTTP/1.1 200 OK".to_owned(), bytes)
+    });
+    let error = endless.await.to_string();
+    assert!(error.contains("a.roaring") && error.contains("the manifest says 8"), "{error}");
+
+    let huge = refused(|path| {
+        let bytes = canned(path);
+        let lie = if path.contains("manifest") { bytes.len() as u64 } else { 1 << 50 };
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {lie}"), bytes)
+    });
+    let error = huge.await.to_string();
+    assert!(error.contains("a.roaring") && error.contains("has 1125899906842624 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_without_entity_tags_is_read_again_each_time() {
+    let answer: Answer = |path| {
+        let bytes = canned(path);
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {}", bytes.len()), bytes)
+    };
+    let manifest = object(&serve(answer), "s3://weir/manifest.json").await;
+    let mut source = SegmentSource::new(manifest, "");
+    let first = load(&mut source).await;
+    let second = load(&mut source).await;
+    assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
+}
+
+async fn problem(object: StoredObject) -> ObjectProblem {
+    let ObjectError { problem, .. } = object.get_if_changed(None, 1000).await.unwrap_err();
+    problem
+}
+
+#[tokio::test]
+async fn what_keeps_us_from_the_store_is_told_apart() {
+    let s3 = start();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = object(&format!("http://{closed}"), "s3://weir/a").await;
+    assert!(matches!(problem(away).await, ObjectProblem::Unavailable(_)));
+
+    let plain = object(&s3.endpoint().replace("http:", "https:"), "s3://weir/a").await;
+    assert!(matches!(problem(plain).await, ObjectProblem::Tls(_)));
+
+    let no_key = in_bucket(s3.bucket(), "nowhere").await;
+    assert!(matches!(problem(no_key).await, ObjectProblem::NotFound(_)));
+    let no_bucket = object(s3.endpoint(), "s3://nowhere/a").await;
+    assert!(matches!(problem(no_bucket).await, ObjectProblem::NotFound(_)));
+
+    let options = S3Options {
+        endpoint: Some(s3.endpoint().to_owned()),
+        region: None,
+        force_path_style: true,
+        credentials: S3Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: "wrong".to_owned() },
+        ..S3Options::default()
+    };
+    let stranger = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
+    assert!(matches!(problem(stranger).await, ObjectProblem::Denied(_)));
+    assert!(!format!("{options:?}").contains("wrong"), "a secret is in no log");
+}
+
+#[tokio::test]
+async fn bytes_and_files_are_uploaded_whole() {
+    let s3 = start();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&content).unwrap();
+    let uploads = [Upload::Bytes(content.clone().into()), Upload::File(file.path().to_owned())];
+    for (at, upload) in uploads.into_iter().enumerate() {
+        let object = in_bucket(s3.bucket(), &format!("objects/{at}")).await;
+        object.put(upload).await.unwrap();
+        let read = object.get_if_changed(None, content.len() as u64).await.unwrap();
+        assert!(matches!(read, Fetched::Object { bytes, version: Some(_) } if bytes == content));
+    }
+}

@@ -1,0 +1,320 @@
+//! Runs of the command over files.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::LazyLock,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::weir;
+
+/// 2026-11-16, a Monday, at midnight UTC.
+pub const MONDAY_MS: i64 = 1_794_787_200_000;
+pub const HOUR_MS: i64 = 3_600_000;
+
+pub const TWO_A_DAY: &str =
+    "version = \"two\"\n[default]\ncaps = [{ name = \"daily\", limit = 2, window = \"24h\" }]\n";
+pub const ONE_A_DAY: &str =
+    "version = \"one\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
+
+/// A folder with files to simulate from.
+pub struct Folder(pub tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn write_lines(&self, name: &str, lines: impl IntoIterator<Item = Value>) {
+        let lines: Vec<String> = lines.into_iter().map(|line| line.to_string()).collect();
+        self.write(name, &lines.join("\n"));
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(weir());
+        command.args(["policy", "simulate"]).args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// What it prints; it must succeed.
+    #[track_caller]
+    pub fn says(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Its report, which is as its schema says.
+    #[track_caller]
+    pub fn report(&self, args: &[&str]) -> Value {
+        let report = serde_json::from_str(&self.says(&[args, &["--output", "json"]].concat())).unwrap();
+        is_by_the_schema(&report);
+        report
+    }
+
+    #[track_caller]
+    pub fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
+        let output = self.run(args);
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
+        assert!(output.stdout.is_empty() && err.starts_with("weir: ") || err.starts_with("error: "), "{args:?}: {err}");
+        for word in words {
+            assert!(err.contains(word), "{args:?} should say {word}: {err}");
+        }
+    }
+}
+
+#[track_caller]
+pub fn is_by_the_schema(report: &Value) {
+    static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/simulation.schema.json");
+        jsonschema::validator_for(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
+    });
+    let problems: Vec<String> = SCHEMA.iter_errors(report).map(|problem| problem.to_string()).collect();
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// An intent of user 1 so many milliseconds after Monday's midnight.
+pub fn intent(id: &str, after_ms: i64, more: Value) -> Value {
+    let mut intent = json!({"id": id, "user_id": 1, "created_at": MONDAY_MS + after_ms});
+    intent.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    intent
+}
+
+fn hourly(users: std::ops::Range<u32>, hours: i64) -> impl Iterator<Item = Value> {
+    users.flat_map(move |user| {
+        (0..hours).map(move |hour| {
+            intent(
+                &format!("{user}-{hour}"),
+                hour * HOUR_MS + i64::from(user),
+                json!({"user_id": user, "channel": "push"}),
+            )
+        })
+    })
+}
+
+#[test]
+fn two_policies_are_told_apart_by_everything_that_is_counted() {
+    let folder = Folder::new();
+    folder.write("one.toml", ONE_A_DAY);
+    folder.write("two.toml", TWO_A_DAY);
+    // Three users, five intents each; a fourth user with one.
+    folder.write_lines("intents", hourly(0..3, 5).chain(hourly(7..8, 1)));
+    let args = ["--policy", "two.toml", "--against", "one.toml", "--intents", "intents", "--no-segments"];
+    let report = folder.report(&[&args[..], &["--changed-users", "changed.csv", "--show-users", "2"]].concat());
+    assert_eq!(report["source"]["records"], 16);
+    let sides = report["policies"].as_array().unwrap();
+    assert_eq!(
+        (&sides[0]["version"], &sides[0]["approved"], &sides[0]["suppressed"]),
+        (&json!("two"), &json!(7), &json!(9))
+    );
+    assert_eq!(
+        (&sides[1]["version"], &sides[1]["approved"], &sides[1]["suppressed"]),
+        (&json!("one"), &json!(4), &json!(12))
+    );
+    assert_eq!(report["segments"][0]["difference"], 3);
+    assert_eq!(report["channels"][0]["name"], "push");
+    assert_eq!(report["caps"][0]["suppressed"], json!([9, 12]));
+    assert_eq!(report["caps"][0]["limits"], json!([2, 1]));
+    assert_eq!(report["reasons"][0], json!({"reason": "cap", "suppressed": [9, 12], "difference": -3}));
+    let users = &report["users"];
+    assert_eq!(users["seen"], 4);
+    assert_eq!(users["approved_per_user"], json!([{"approved": 1, "users": [1, 4]}, {"approved": 2, "users": [3, 0]}]));
+    assert_eq!((&users["changed"]["more"], &users["changed"]["fewer"]), (&json!(3), &json!(0)));
+    assert_eq!(users["changed"]["intents"], json!({"newly_approved": 3, "newly_suppressed": 0}));
+    assert_eq!(users["changed"]["first"].as_array().unwrap().len(), 2);
+    let changed = std::fs::read_to_string(folder.path("changed.csv")).unwrap();
+    assert_eq!(changed, "user_id,segment,approved,approved_against\n0,,2,1\n1,,2,1\n2,,2,1\n");
+    let hour = |at: usize| &report["hours"][at]["outcomes"];
+    assert_eq!(hour(0)[1]["approved"], 4);
+    assert_eq!((&hour(1)[0]["approved"], &hour(1)[1]["approved"]), (&json!(3), &json!(0)));
+    assert_eq!(report["hours_of_day"][1][0]["approved"], 3);
+
+    let text = folder.says(&args);
+    for part in [
+        "16 records of intents",
+        "3 users get more, 0 fewer",
+        "sent (against)",
+        "+3",
+        "Note: every history began empty",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_first_intent_counts() {
+    let folder = Folder::new();
+    folder.write("policy.toml", TWO_A_DAY);
+    folder.write_lines("intents", [intent("a", 0, json!({})), intent("b", 1, json!({}))]);
+    let args = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
+    assert_eq!(folder.report(&args)["policies"][0]["approved"], 2);
+    let sent = |id: &str, at: i64| json!({"at": MONDAY_MS + at, "intent": {"id": id, "user_id": "1"}});
+    let history = [
+        sent("counts", -1),
+        sent("is of another window", -24 * HOUR_MS),
+        json!({"at": MONDAY_MS - 1, "counts": false, "intent": {"id": "bypassed", "user_id": 1}}),
+        json!({"schema": "weir.decision/2", "verdict": "suppressed", "decided_at": MONDAY_MS - 1, "intent": {"id": "no", "user_id": 1}}),
+        sent("is one of the intents", 0),
+        json!("no intent"),
+    ];
+    folder.write_lines("approved", history);
+    let with = folder.report(&[&args[..], &["--approved", "approved"]].concat());
+    assert_eq!((&with["source"]["history"], &with["source"]["history_sends"]), (&json!("approved"), &json!(2)));
+    assert_eq!((&with["policies"][0]["approved"], &with["source"]["notes"]), (&json!(1), &json!([])));
+    // An id that was sent before is a duplicate, also when no cap counts it any more.
+    folder.write_lines("approved", [sent("a", -30 * HOUR_MS)]);
+    let with = folder.report(&[&args[..], &["--approved", "approved"]].concat());
+    assert_eq!(with["reasons"], json!([{"reason": "duplicate", "suppressed": [1]}]));
+}
+
+#[test]
+fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
+    let folder = Folder::new();
+    folder.write("policy.toml", ONE_A_DAY);
+    let lines = [
+        // The last line is the first in time.
+        intent("late", 2 * HOUR_MS, json!({})).to_string(),
+        json!({"at": "2026-11-16T01:00:00Z", "intent": {"id": "at", "user_id": 1}}).to_string(),
+        json!({"schema": "weir.decision/2", "decided_at": "2026-11-16T00:30:00.000Z", "intent": {"id": "env", "user_id": 2}}).to_string(),
+        "   ".to_owned(),
+        json!({"id": "timeless", "user_id": 1}).to_string(),
+        "{".to_owned(),
+        r#"{"user_id":1}"#.to_owned(),
+        // A time that is none, and one of another type; an intent's own members of these names are its own.
+        r#"{"at":"bad","intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":[1],"intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":1.5,"intent":{"id":"x","user_id":1}}"#.to_owned(),
+        r#"{"at":"home","intent":"to buy","user_id":1}"#.to_owned(),
+        format!(r#"{{"id":"big","user_id":1,"payload":"{}"}}"#, "x".repeat(3 << 20)),
+        intent("first", 0, json!({})).to_string(),
+    ];
+    folder.write("intents", &lines.join("\r\n"));
+    let args = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
+    let report = folder.report(&args);
+    assert_eq!(report["source"]["records"], 12);
+    assert_eq!(report["source"]["without_time"], 1);
+    assert_eq!(
+        report["source"]["dead_letters"],
+        json!({"bad_time": 1, "missing_field": 2, "not_json": 1, "too_large": 1, "wrong_type": 2})
+    );
+    assert_eq!((&report["policies"][0]["approved"], &report["policies"][0]["suppressed"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (&report["from"], &report["to"]),
+        (&json!("2026-11-16T00:00:00.000Z"), &json!("2026-11-16T02:00:00.000Z"))
+    );
+    assert_eq!(report["hours"][0]["outcomes"][0]["approved"], 2, "the first in time is sent: {report}");
+
+    let part =
+        folder.report(&[&args[..], &["--from", "2026-11-16T01:00:00Z", "--to", "2026-11-16T02:00:00Z"]].concat());
+    assert_eq!((&part["from"], &part["to"]), (&json!("2026-11-16T01:00:00.000Z"), &json!("2026-11-16T01:00:00.000Z")));
+    let none = folder.report(&[&args[..], &["--to", "2020-01-01T00:00:00Z"]].concat());
+    assert_eq!((&none["from"], &none["policies"][0]["approved"]), (&Value::Null, &json!(0)));
+}
+
+#[test]
+fn intents_come_from_standard_input_too() {
+    use std::io::Write as _;
+    let folder = Folder::new();
+    folder.write("policy.toml", ONE_A_DAY);
+    let mut command = Command::new(weir());
+    command.args([
+        "policy",
+        "simulate",
+        "--policy",
+        "policy.toml",
+        "--intents",
+        "-",
+        "--no-segments",
+        "--output",
+        "json",
+    ]);
+    command.current_dir(folder.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines: Vec<String> = hourly(0..2, 3).map(|intent| intent.to_string()).collect();
+    child.stdin.take().unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["source"]["intents"], &report["policies"][0]["approved"]),
+        (&json!("standard input"), &json!(2))
+    );
+}
+
+#[test]
+fn what_has_to_be_corrected_is_said_with_exit_code_2() {
+    let folder = Folder::new();
+    folder.write("policy.toml", ONE_A_DAY);
+    folder.write("bad.toml", "version = 1");
+    folder.write_lines("intents", [intent("a", 0, json!({}))]);
+    let good = ["--policy", "policy.toml", "--intents", "intents"];
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&good, &["--segments", "--no-segments"]),
+        (&["--policy", "policy.toml", "--intents", "nowhere", "--no-segments"], &["nowhere", "topic:nowhere"]),
+        (&["--policy", "policy.toml", "--intents", "topic", "--no-segments"], &["--config"]),
+        (&["--policy", "bad.toml", "--intents", "intents", "--no-segments"], &["bad.toml:1:", "default"]),
+        (&["--policy", "gone.toml", "--intents", "intents", "--no-segments"], &["gone.toml"]),
+        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--from", "soon"], &["RFC 3339"]),
+        (
+            &["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--from", "-1h", "--to", "-2h"],
+            &["is not before"],
+        ),
+        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--history", "1h"], &["looks back"]),
+        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--changed-users", "x"], &["--against"]),
+    ];
+    for (args, words) in cases {
+        folder.fails(args, 2, words);
+    }
+    folder.fails(
+        &[&good[..], &["--no-segments", "--html", "no/such/folder"]].concat(),
+        1,
+        &["--html", "no/such/folder"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
+    let folder = Folder::new();
+    folder.write("policy.toml", ONE_A_DAY);
+    let mut command = Command::new(weir());
+    // Standard input that never ends: it waits for the rest.
+    command.args([
+        "policy",
+        "simulate",
+        "--policy",
+        "policy.toml",
+        "--intents",
+        "-",
+        "--no-segments",
+        "--html",
+        "page",
+    ]);
+    command.current_dir(folder.0.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let pid = child.id();
+    // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt).
+    testkit::wait_until(crate::support::DEADLINE, "SIGINT is handled", || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
+        u64::from_str_radix(&caught, 16).unwrap_or(0) & 2 != 0
+    });
+    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+    let input = child.stdin.take();
+    let status = child.wait().unwrap();
+    drop(input);
+    let mut err = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.contains("interrupted") && !folder.path("page").exists(), "{err}");
+}

@@ -1,0 +1,228 @@
+//! The page at `/`, in a headless Chromium and over HTTP.
+//!
+//! `UPDATE=1 cargo xtask test -- --test http page` takes the screenshots in docs/images anew.
+
+mod browser;
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::support::{DEADLINE, POLICY, Scene, http};
+use browser::{Browser, DARK, LIGHT, PHONE, Screen};
+use fantoccini::Locator;
+use serde_json::{Value, json};
+use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+
+/// Viewers at a time, as src/edge/http/page/events.rs has it.
+const MAX_VIEWERS: usize = 64;
+
+/// Intents for many users of all segments, and some that are none.
+fn intents(round: u32, count: u32) -> impl Iterator<Item = Record> {
+    let channels = ["push", "email", "in-app"];
+    (0..count).map(move |number| {
+        let user = number * 7 % 5000;
+        let (channel, campaign) = (channels[number as usize % 3], number % 4);
+        let intent = json!({
+            "id": format!("{round}-{number}"), "user_id": user, "channel": channel, "category": "promo",
+            "campaign": format!("c-{campaign}"),
+        });
+        let text = if number % 500 == 499 { "not json".to_owned() } else { intent.to_string() };
+        Record::new(user.to_string(), text)
+    })
+}
+
+fn scene(name: &str, http: &str) -> (Scene, Worker) {
+    let mut scene = Scene::new(name, 6, POLICY);
+    scene.extra = http.to_owned();
+    let worker = scene.worker("one");
+    http::wait_ready(&worker);
+    (scene, worker)
+}
+
+/// Where the screenshots of the documentation are.
+fn images() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images")
+}
+
+async fn screenshot(browser: &Browser, screen: Screen, name: &str) {
+    browser.screen(screen);
+    // Two frames later it is drawn.
+    let drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(true)));";
+    browser.client.execute_async(drawn, Vec::new()).await.unwrap();
+    let png = browser.client.screenshot().await.unwrap();
+    assert!(png.len() > 10_000, "{name} is an empty picture");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::create_dir_all(images()).unwrap();
+        std::fs::write(images().join(name), png).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_what_the_worker_is_doing_while_it_does_it() {
+    let (scene, worker) = scene("page-live", "");
+    let browser = Browser::open(&http::address(&worker)).await;
+    browser.wait("the page is connected", "return document.getElementById('state').dataset.state === 'ready'").await;
+    assert_eq!(browser.client.title().await.unwrap(), "weir");
+
+    let decided = "[...document.querySelectorAll('#reasons tr')].filter((row) => row.children.length === 4)\
+                   .reduce((sum, row) => sum + Number(row.lastChild.textContent.replaceAll(',', '')), 0)";
+    let mut sent = 0;
+    for round in 0..3 {
+        scene.publish(intents(round, 5000));
+        sent += 5000;
+        browser.wait("all intents are counted", &format!("return {decided} === {sent}")).await;
+    }
+    browser.wait("there is a rate", "return document.getElementById('rate-all').textContent !== '0'").await;
+    for (css, words) in [
+        ("#reasons", &["approved", "counted", "suppressed", "cap", "dead letter", "not_json"][..]),
+        ("#caps", &["new", "daily", "2 in any 24h", "active", "once", "(none)"]),
+        ("#versions", &["test-1", "test-set", "ago"]),
+        ("#segments", &["new", "1,000", "active", "2,000", "staff"]),
+        ("#nodes", &["127.0.0.1:", "answers", "ms", "MiB"]),
+        ("footer", &["1 of 1 lanes"]),
+    ] {
+        let text = browser.text(css).await;
+        assert!(words.iter().all(|word| text.contains(word)), "{css} should have {words:?}: {text}");
+    }
+    let rows = |css: &str| format!("return document.querySelectorAll('{css} tr').length");
+    assert_eq!(browser.script(&rows("#nodes")).await, 3, "a row a primary");
+    assert_eq!(browser.script(&rows("#lag")).await, 6, "a row a partition");
+
+    // What the page says is what the metrics say.
+    let suppressed = http::metric(&worker, "weir_cap_denials_total", "segment=\"new\",cap=\"daily\"").unwrap();
+    let said = "const row = [...document.querySelectorAll('#caps tr')].find((row) => row.textContent.startsWith('newdaily'));\
+                return Number(row.lastChild.textContent.replaceAll(',', ''))";
+    assert_eq!(browser.script(said).await.as_f64(), Some(suppressed));
+
+    looks(&browser).await;
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.strangers(), Vec::<String>::new());
+}
+
+/// How it looks: on a desk by day and by night, and on a phone.
+async fn looks(browser: &Browser) {
+    browser.client.find(Locator::Css("#user")).await.unwrap().send_keys("1001").await.unwrap();
+    browser.client.find(Locator::Css("#explain button")).await.unwrap().click().await.unwrap();
+    browser.wait("the user is explained", "return !document.getElementById('user-answer').hidden").await;
+    for (screen, name) in [(LIGHT, "page-light.png"), (DARK, "page-dark.png"), (PHONE, "page-phone.png")] {
+        screenshot(browser, screen, name).await;
+        assert_eq!(browser.faint().await, Vec::<Value>::new(), "{screen:?}");
+        let wide = browser.script("return [document.documentElement.scrollWidth, window.innerWidth]").await;
+        assert!(wide[0].as_u64() <= wide[1].as_u64(), "{screen:?} scrolls sideways: {wide}");
+        assert_eq!(wide[1], screen.width);
+    }
+    let grounds = "return getComputedStyle(document.body).backgroundColor";
+    browser.screen(DARK);
+    let dark = browser.script(grounds).await;
+    browser.screen(LIGHT);
+    assert_ne!(browser.script(grounds).await, dark, "dark is like light");
+    assert_eq!(browser.nameless(), Vec::<String>::new());
+    let landmarks = "return ['header', 'main', 'footer', '[role=search]', '[aria-live=polite]', 'html[lang]']\
+                     .filter((css) => document.querySelectorAll(css).length !== 1)";
+    assert_eq!(browser.script(landmarks).await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_is_explained_by_keyboard_alone_to_who_has_the_token() {
+    const TAB: &str = "\u{e004}";
+    const ENTER: &str = "\u{e007}";
+    let (scene, worker) = scene("page-explain", "token = \"the-right-token\"");
+    scene.publish((0..3).map(|number| {
+        Record::new("7", json!({"id": format!("i-{number}"), "user_id": 7, "channel": "push"}).to_string())
+    }));
+    scene.wait_until_drained();
+    let browser = Browser::open(&http::address(&worker)).await;
+    let focus = "return document.activeElement.id || document.activeElement.className";
+
+    // Totals are shown without a token.
+    browser.wait("totals are there", "return document.querySelectorAll('#reasons .mark').length === 2").await;
+    browser.keys(TAB).await;
+    assert_eq!(browser.script(focus).await, "skip", "the first stop leads past the header");
+    browser.keys(TAB).await;
+    assert_eq!(browser.script(focus).await, "user");
+    browser.keys(&format!("7{ENTER}")).await;
+    browser.wait("the token is asked for", "return document.activeElement.id === 'token'").await;
+    assert!(browser.text("#user-problem").await.contains("wants the bearer token"));
+
+    browser.keys(&format!("a-wrong-token{ENTER}")).await;
+    let refused = "return document.getElementById('user-problem').textContent.includes('not accepted')";
+    browser.wait("the wrong token is refused", refused).await;
+    assert_eq!(browser.script("return sessionStorage.length").await, 0, "a wrong token is not kept");
+    browser.wait("the token is asked for again", "return document.activeElement.id === 'token'").await;
+    browser.keys(&format!("the-right-token{ENTER}")).await;
+    browser.wait("the user is explained", "return !document.getElementById('user-answer').hidden").await;
+    let card = browser.text("#user-card").await;
+    for word in ["User 7", "new", "daily", "any 24h", "2 of 2", "weekly", "push", "Asia/Singapore"] {
+        assert!(card.contains(word), "{word} is not in {card}");
+    }
+    assert!(!browser.client.find(Locator::Css("#token-form")).await.unwrap().is_displayed().await.unwrap());
+    let announced = browser.script("return document.getElementById('announce').textContent").await;
+    assert!(announced.as_str().unwrap().starts_with("User 7: 2 sends"), "{announced}");
+    let kept = "return [sessionStorage.length, localStorage.length, document.cookie]";
+    assert_eq!(browser.script(kept).await, json!([1, 0, ""]), "the token is in this tab alone");
+
+    // A user that nobody has heard of, by an id that would be a path or markup.
+    for id in ["nobody", "../segments", "<b>x</b>&%2F"] {
+        browser.client.find(Locator::Css("#user")).await.unwrap().clear().await.unwrap();
+        browser.keys_into("#user", &format!("{id}{ENTER}")).await;
+        let shown = format!(
+            "return document.getElementById('user-heading').textContent === {} \
+             && document.getElementById('user-sends').textContent.includes('Nothing was sent')",
+            json!(format!("User {id}"))
+        );
+        browser.wait("an unknown user is explained", &shown).await;
+    }
+    // A browser notes each 401 on its console, and nothing else is there.
+    let complaints = browser.complaints();
+    assert!(complaints.iter().all(|said| said.contains("401")), "{complaints:?}");
+    assert_eq!(browser.strangers(), Vec::<String>::new());
+}
+
+/// Status, head and the open connection of a GET.
+fn get(address: &str, path: &str) -> (u16, String, BufReader<TcpStream>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "the server hung up: {head}");
+    }
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), reader)
+}
+
+#[test]
+fn viewers_are_bounded_told_the_same_and_do_not_hold_up_the_end() {
+    let (_scene, mut worker) = scene("page-viewers", "");
+    let address = http::address(&worker);
+    let (status, head, _) = get(&address, "/");
+    assert_eq!(status, 200);
+    for said in ["default-src 'none'; script-src 'self'", "nosniff", "referrer-policy: no-referrer", "text/html"] {
+        assert!(head.contains(said), "{said} is not in {head}");
+    }
+    let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| get(&address, "/events")).collect();
+    for (status, head, reader) in &mut viewers {
+        assert!(*status == 200 && head.contains("text/event-stream"), "{head}");
+        let look = reader.lines().map(Result::unwrap).find(|line| line.starts_with("data: ")).unwrap();
+        let look: Value = serde_json::from_str(look.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!((&look["policy"]["version"], &look["waiting"]), (&json!("test-1"), &json!([])));
+        assert!(!look.to_string().contains("user_id"));
+    }
+    let (status, head, _) = get(&address, "/events");
+    assert!(status == 503 && head.contains("retry-after"), "{head}");
+    viewers.truncate(MAX_VIEWERS - 1);
+    wait_until(DEADLINE, "a place is free again", || get(&address, "/events").0 == 200);
+
+    let began = Instant::now();
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
+    assert!(began.elapsed() < Duration::from_secs(20), "open pages held it up for {:?}", began.elapsed());
+    let mut rest = String::new();
+    viewers[0].2.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("0\r\n\r\n"), "the stream was cut off: {rest}");
+}

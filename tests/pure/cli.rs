@@ -1,0 +1,170 @@
+//! The commands as processes: what they print, where, and with which exit code.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use crate::support::{POLICY, weir};
+use serde_json::{Value, json};
+
+fn run(args: &[&str], folder: &Path) -> Output {
+    Command::new(weir()).args(args).current_dir(folder).output().unwrap()
+}
+
+#[track_caller]
+fn says(args: &[&str], folder: &Path, code: i32) -> (String, String) {
+    let output = run(args, folder);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {out}{err}");
+    (out, err)
+}
+
+/// Nothing but one paragraph, that begins with the program's name.
+#[track_caller]
+fn is_a_paragraph(err: &str) {
+    assert!(err.starts_with("weir: ") && !err.trim().contains("\n\n"), "{err}");
+}
+
+#[test]
+fn help_and_version_are_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let verbs: [&[&str]; 16] = [
+        &[],
+        &["demo"],
+        &["run"],
+        &["check"],
+        &["explain"],
+        &["forget"],
+        &["rebuild"],
+        &["segments"],
+        &["segments", "build"],
+        &["segments", "inspect"],
+        &["segments", "lookup"],
+        &["segments", "members"],
+        &["policy"],
+        &["policy", "check"],
+        &["policy", "simulate"],
+        &["plan"],
+    ];
+    for verb in verbs {
+        let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
+        assert!(out.contains("Usage: weir") && err.is_empty(), "{verb:?}: {out}{err}");
+        // Of `segments build`, it is the version of the set.
+        if verb.contains(&"build") {
+            continue;
+        }
+        let (out, err) = says(&[verb, &["--version"]].concat(), folder.path(), 0);
+        assert!(out.contains(env!("CARGO_PKG_VERSION")) && err.is_empty(), "{verb:?}: {out}{err}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [&[&str]; 10] = [
+        &[],
+        &["no-verb"],
+        &["explain"],
+        &["forget"],
+        &["run", "--no-flag"],
+        &["check", "--output", "xml"],
+        &["segments", "build", "--out", "x"],
+        &["policy", "check"],
+        &["demo", "--intents", "0"],
+        &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
+    ];
+    for args in cases {
+        let (out, err) = says(args, folder.path(), 2);
+        assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
+    }
+    for verb in [&["run"][..], &["check"], &["explain", "42"], &["forget", "42"]] {
+        let (_, err) = says(&[verb, &["--config", "nowhere.toml"]].concat(), folder.path(), 2);
+        is_a_paragraph(&err);
+        assert!(err.contains("nowhere.toml"), "{err}");
+    }
+}
+
+#[test]
+fn the_demo_shows_the_whole_thing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = says(&["demo", "--intents", "2000"], folder.path(), 0);
+    assert!(out.starts_with("2000 intents: "), "{out}");
+    for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let counts: Vec<u64> = out
+        .lines()
+        .next()
+        .unwrap()
+        .split(|sign: char| !sign.is_ascii_digit())
+        .filter_map(|part| part.parse().ok())
+        .collect();
+    assert_eq!(counts[0], counts[1..].iter().sum::<u64>(), "{out}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
+}
+
+#[test]
+fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
+    std::fs::write(folder.path().join("bad.toml"), "version = 1\n[segments.a]\ncaps = []\n").unwrap();
+    let (out, err) = says(&["policy", "check", "good.toml"], folder.path(), 0);
+    assert!(out.contains("push-today") && out.contains("test-1") && err.is_empty(), "{out}{err}");
+    let (out, _) = says(&["policy", "check", "good.toml", "--output", "json"], folder.path(), 0);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["valid"], &said["version"]), (&json!(true), &json!("test-1")));
+
+    let (out, err) = says(&["policy", "check", "bad.toml"], folder.path(), 2);
+    assert!(out.is_empty(), "{out}");
+    for place in ["bad.toml:1:", "bad.toml:3:", "default"] {
+        assert!(err.contains(place), "{err} should name {place}");
+    }
+    let (out, _) = says(&["policy", "check", "bad.toml", "--output", "json"], folder.path(), 2);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["valid"], false);
+    assert!(said["problems"].as_array().unwrap().len() >= 3, "{said}");
+    let (_, err) = says(&["policy", "check", "nowhere.toml"], folder.path(), 2);
+    assert!(err.contains("nowhere.toml"), "{err}");
+    let (_, err) = says(&["policy", "check", "good.toml", "--history", "1d"], folder.path(), 2);
+    assert_eq!(err.matches("segments.new.caps[1].window looks back up to 7d").count(), 1, "{err}");
+}
+
+#[test]
+fn segments_are_built_shown_and_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
+    std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
+    let build = ["segments", "build", "--out", "set", "--user-id", "u32", "--version", "v1"];
+    says(&[&build[..], &["new=new.ids", "old=old.ids"]].concat(), folder.path(), 0);
+    let manifest = "set/manifest.json";
+    let (out, _) = says(&["segments", "inspect", manifest, "--output", "json"], folder.path(), 0);
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["version"], &said["segments"][0]["cardinality"]), (&json!("v1"), &json!(3)));
+    let (out, _) = says(&["segments", "lookup", manifest, "2", "8"], folder.path(), 0);
+    assert_eq!(out, "2: new\n8: in no segment\n");
+    let (out, _) = says(&["segments", "members", manifest, "new"], folder.path(), 0);
+    assert_eq!(out, "1\n2\n3\n");
+
+    let (out, err) = says(&[&build[..], &["new=new.ids", "old=new.ids"]].concat(), folder.path(), 2);
+    is_a_paragraph(&err);
+    assert!(out.is_empty() && err.contains("`new` and `old`"), "a user in two segments: {err}");
+    let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
+    assert!(err.contains("nobody"), "{err}");
+    for verb in ["inspect", "lookup", "members"] {
+        let (_, err) = says(
+            &["segments", verb, "set/no-manifest.json", "1"][..if verb == "inspect" { 3 } else { 4 }],
+            folder.path(),
+            2,
+        );
+        assert!(err.contains("no-manifest.json: it does not exist"), "{verb}: {err}");
+    }
+    // What is there but cannot be used is a failure of the run, not of the arguments.
+    for object in std::fs::read_dir(folder.path().join("set")).unwrap().map(|entry| entry.unwrap().path()) {
+        if object.extension().is_some_and(|ending| ending == "roaring") {
+            std::fs::write(object, "torn").unwrap();
+        }
+    }
+    let (_, err) = says(&["segments", "inspect", manifest], folder.path(), 1);
+    is_a_paragraph(&err);
+}

@@ -1,0 +1,409 @@
+//! Settings come from a file and the environment, and what is wrong is said with its place.
+
+use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
+
+use serde_json::Value;
+use weir::config::{
+    self, Delivery, LogFormat, Secret, Settings,
+    keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
+};
+use weir::edge::object_store::Location;
+
+const SMALLEST: &str = r#"
+[kafka]
+brokers = "b:9092"
+intents = "i"
+approved = "a"
+suppressed = "s"
+dead_letters = "d"
+[redis]
+nodes = ["redis://r:6379"]
+[segments]
+source = "set/manifest.json"
+[policy]
+source = "policy.toml"
+"#;
+
+fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
+    let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    config::parse("weir.toml", text, Path::new("/etc/weir"), env).map_err(|problems| problems.to_string())
+}
+
+fn repository(path: &str) -> String {
+    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_smallest_configuration_gets_the_documented_defaults() {
+    let settings = parse(SMALLEST, &[]).unwrap();
+    let file = |path: &str| Location::File(Path::new("/etc/weir").join(path));
+    assert_eq!(settings.kafka.group, "weir");
+    assert_eq!(settings.kafka.delivery, Delivery::ExactlyOnce);
+    assert!(!settings.kafka.instance.is_empty(), "the host name");
+    assert_eq!(settings.kafka.properties, BTreeMap::new());
+    assert_eq!(settings.redis.history, Duration::from_secs(8 * 24 * 60 * 60));
+    assert_eq!((settings.redis.shards, settings.redis.users), (128, 10_000_000));
+    assert_eq!(
+        (settings.segments.source, settings.segments.refresh),
+        (file("set/manifest.json"), Duration::from_secs(60))
+    );
+    assert_eq!((settings.policy.source, settings.policy.refresh), (file("policy.toml"), Duration::from_secs(10)));
+    assert_eq!((settings.worker.lanes, settings.worker.batch), (0, 10_000));
+    assert_eq!(settings.worker.commit_interval, Duration::from_millis(50));
+    assert_eq!(settings.worker.drain, Duration::from_secs(20));
+    assert_eq!(settings.http.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.http.tokens().next(), None);
+    assert_eq!(settings.intent.fields.user_id, "/user_id");
+    assert_eq!((settings.log.format, &*settings.log.level), (LogFormat::Auto, "info"));
+}
+
+#[test]
+fn the_least_that_the_documentation_says_is_enough() {
+    let text = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
+    assert_eq!(parse(block, &[]).map(|settings| settings.kafka.brokers), Ok("127.0.0.1:9092".to_owned()));
+}
+
+#[test]
+fn the_full_example_is_read_as_it_says() {
+    let text = std::fs::read_to_string(repository("schemas/examples/config-full.toml")).unwrap();
+    let settings = parse(&text, &[]).unwrap();
+    assert_eq!(settings.kafka.instance, "weir-0");
+    let property = |name: &str| settings.kafka.properties[name].expose().to_owned();
+    assert_eq!(property("security.protocol"), "PLAINTEXT");
+    assert_eq!(property("statistics.interval.ms"), "0");
+    assert_eq!(property("socket.keepalive.enable"), "true");
+    assert_eq!(settings.redis.nodes.len(), 2);
+    assert_eq!(settings.segments.source.to_string(), "s3://bucket/segments/manifest.json");
+    assert_eq!(settings.segments.user_id_prefix.as_deref(), Some("u"));
+    assert_eq!(settings.s3.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
+    assert!(settings.s3.force_path_style);
+    assert_eq!(settings.intent.fields.user_id, "/recipient/id");
+    assert_eq!(settings.intent.fields.id, "/id");
+    assert_eq!(settings.log.format, LogFormat::Json);
+
+    let schema: Value = serde_json::from_str(&config::keys::schema_text()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    assert!(schema.is_valid(&toml::from_str(&text).unwrap()));
+    assert!(!schema.is_valid(&toml::from_str(&text.replace("brokers", "broker")).unwrap()));
+}
+
+/// A value for each setting that is not its default.
+const OTHER_VALUES: &[(&str, &str)] = &[
+    ("kafka.brokers", "one:9092, two:9092"),
+    ("kafka.group", "other"),
+    ("kafka.intents", "other.intents"),
+    ("kafka.approved", "other-approved"),
+    ("kafka.suppressed", "other_suppressed"),
+    ("kafka.dead_letters", "other"),
+    ("kafka.refunds", "bounces"),
+    ("kafka.delivery", "at_least_once"),
+    ("kafka.instance", "weir-7"),
+    ("kafka.create_topics", "true"),
+    ("kafka.create_partitions", "3"),
+    ("redis.nodes", "rediss://a:1, rediss://b:2"),
+    ("redis.username", "weir"),
+    ("redis.password", "correct horse"),
+    ("redis.ca_file", "ca.pem"),
+    ("redis.history", "31d 3h"),
+    ("redis.max_entries", "20000"),
+    ("redis.prefix", "weir.test"),
+    ("redis.shards", "16"),
+    ("redis.users", "270000000"),
+    ("redis.tune", "true"),
+    ("redis.allow_eviction", "true"),
+    ("redis.wait_replicas", "1"),
+    ("redis.timeout", "250ms"),
+    ("redis.unavailable_after", "5s"),
+    ("segments.source", "s3://b/m.json"),
+    ("segments.refresh", "5m"),
+    ("segments.user_id_prefix", "u"),
+    ("policy.source", "/p/policy.json"),
+    ("policy.refresh", "1m"),
+    ("s3.endpoint", "http://127.0.0.1:9000"),
+    ("s3.region", "eu-west-1"),
+    ("s3.force_path_style", "true"),
+    ("intent.fields.id", "/a"),
+    ("intent.fields.user_id", "/recipient/id"),
+    ("intent.fields.channel", "/c"),
+    ("intent.fields.category", "/d"),
+    ("intent.fields.campaign", "/e"),
+    ("intent.fields.cost", "/f"),
+    ("intent.fields.created_at", "/g~1h"),
+    ("intent.fields.expires_at", "/h"),
+    ("intent.fields.not_before", "/i"),
+    ("intent.fields.timezone", "/j"),
+    ("worker.lanes", "3"),
+    ("worker.batch", "500"),
+    ("worker.commit_interval", "1s"),
+    ("worker.drain", "5s"),
+    ("worker.memory", "512MiB"),
+    ("http.listen", "[::1]:0"),
+    ("http.token", "abc, d.e-f_/+~=="),
+    ("http.threads", "2"),
+    ("http.connections", "99"),
+    ("http.concurrency", "7"),
+    ("http.rate", "0"),
+    ("http.burst", "9"),
+    ("http.body_bytes", "4096"),
+    ("http.timeout", "2s"),
+    ("http.read_timeout", "3s"),
+    ("log.format", "text"),
+    ("log.level", "debug"),
+];
+
+/// These take files, and kafka.properties takes many names: each has a test of its own.
+const ELSEWHERE: [&str; 6] =
+    ["kafka.properties", "redis.password_file", "redis.cert_file", "redis.key_file", "s3.ca_file", "http.token_file"];
+
+/// A setting's value as it is written in the file.
+fn in_file(setting: &Setting, value: &str) -> String {
+    match setting.form {
+        Form::Whole | Form::Flag => value.to_owned(),
+        Form::Texts => format!("[\"{}\"]", value.replace(", ", "\", \"")),
+        Form::Text | Form::Duration | Form::Properties => format!("{value:?}"),
+    }
+}
+
+#[test]
+fn every_setting_can_be_given_in_the_file_and_as_a_variable_which_goes_before_it() {
+    let smallest = parse(SMALLEST, &[("WEIR__KAFKA__INSTANCE", "host")]).unwrap();
+    for setting in SETTINGS.iter().filter(|setting| !ELSEWHERE.contains(&setting.key)) {
+        let key = setting.key;
+        let value =
+            OTHER_VALUES.iter().find(|(known, _)| *known == key).unwrap_or_else(|| panic!("no value for {key}")).1;
+        let variable = [("WEIR__KAFKA__INSTANCE", "host"), (&*setting.variable(), value)];
+        let by_variable = parse(SMALLEST, &variable).unwrap_or_else(|error| panic!("{key}: {error}"));
+        assert_ne!(by_variable, smallest, "{key} changes nothing");
+
+        let mut table: toml::Table = SMALLEST.parse().unwrap();
+        let (parents, name) = key.rsplit_once('.').unwrap();
+        let parsed: toml::Table = format!("v = {}", in_file(setting, value)).parse().unwrap();
+        let place = parents.split('.').fold(&mut table, |table, part| {
+            table.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap()
+        });
+        place.insert(name.to_owned(), parsed["v"].clone());
+        let env: &[_] = if key == "kafka.instance" { &[] } else { &variable[..1] };
+        let by_file = parse(&table.to_string(), env).unwrap_or_else(|error| panic!("{key}: {error}"));
+        assert_eq!(by_file, by_variable, "{key}");
+    }
+}
+
+#[test]
+fn the_environment_alone_is_enough() {
+    let required = SETTINGS.iter().filter(|setting| setting.default == Otherwise::Required);
+    let env: Vec<(String, &str)> = required
+        .map(|setting| (setting.variable(), OTHER_VALUES.iter().find(|(key, _)| *key == setting.key).unwrap().1))
+        .collect();
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, *value)).collect();
+    let settings = parse("", &env).unwrap();
+    assert_eq!(settings.redis.nodes, [Secret::new("rediss://a:1"), Secret::new("rediss://b:2")]);
+}
+
+#[test]
+fn kafka_properties_come_from_both_and_the_environment_goes_first() {
+    let text = format!("{SMALLEST}\n[kafka.properties]\n\"sasl.username\" = \"a\"\n\"client.id\" = \"b\"");
+    let env = [("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", "c"), ("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", "secret")];
+    let properties = parse(&text, &env).unwrap().kafka.properties;
+    let found: Vec<(&str, &str)> = properties.iter().map(|(name, value)| (&**name, value.expose())).collect();
+    assert_eq!(found, [("client.id", "b"), ("sasl.password", "secret"), ("sasl.username", "c")]);
+}
+
+#[test]
+fn properties_that_weir_sets_itself_are_refused_with_the_reason() {
+    for (name, reason) in REFUSED_PROPERTIES {
+        let error = parse(&format!("{SMALLEST}\n[kafka.properties]\n\"{name}\" = \"x\""), &[]).unwrap_err();
+        assert!(
+            error.contains(&format!("weir.toml:16:1: kafka.properties.{name} is for weir to set ({reason})")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let env = [
+        ("WEIR__REDIS__PASSWORD", "hunter2"),
+        ("WEIR__REDIS__NODES", "redis://user:hunter2@r:6379"),
+        ("WEIR__HTTP__TOKEN", "hunter2"),
+        ("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", "hunter2"),
+    ];
+    let printed = format!("{:#?}", parse(SMALLEST, &env).unwrap());
+    assert!(!printed.contains("hunter2"), "{printed}");
+    let wrong = [
+        ("WEIR__REDIS__PASSWORD", "hunter2\n"),
+        ("WEIR__REDIS__NODES", "http://user:hunter2@r:6379"),
+        ("WEIR__HTTP__TOKEN", "hunter2\u{7}"),
+    ];
+    let error = parse(SMALLEST, &wrong).unwrap_err();
+    assert_eq!(error.lines().count(), 3, "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+    let error = parse(&format!("{SMALLEST}\n[http]\ntoken = [\"hunter2\"]"), &[]).unwrap_err();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_secret_may_be_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), SMALLEST).unwrap();
+    std::fs::write(folder.path().join("token"), "abc\n").unwrap();
+    std::fs::write(folder.path().join("empty"), "\n").unwrap();
+    std::fs::write(folder.path().join("lines"), "abc\ndef\n").unwrap();
+    let load = |name: &str, value: &str| {
+        config::load(&folder.path().join("weir.toml"), [(OsString::from(name), OsString::from(value))])
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file, [Secret::new("abc")]);
+    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password, Some(Secret::new("abc")));
+    for (file, reason) in
+        [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
+    {
+        let error = load("WEIR__HTTP__TOKEN_FILE", file).unwrap_err();
+        assert!(error.contains("WEIR__HTTP__TOKEN_FILE: http.token_file names") && error.contains(reason), "{error}");
+    }
+    std::fs::write(folder.path().join("unfit"), "hunter2,hun ter3").unwrap();
+    let error = load("WEIR__HTTP__TOKEN_FILE", "unfit").unwrap_err();
+    assert!(error.contains("http.token_file") && error.contains("RFC 6750") && !error.contains("hun"), "{error}");
+    let absent = config::load(&folder.path().join("absent.toml"), []).unwrap_err().to_string();
+    assert!(absent.contains("absent.toml: cannot be read") && absent.contains("--config"), "{absent}");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
+    let with = |old: &str, new: &str| {
+        assert!(SMALLEST.contains(old));
+        SMALLEST.replace(old, new)
+    };
+    let and = |rest: &str| format!("{SMALLEST}{rest}");
+    let cases = [
+        (
+            with("brokers = \"b:9092\"\n", ""),
+            "weir.toml:1:1: kafka.brokers is not set: write `brokers = ...` below [kafka], or set WEIR__KAFKA__BROKERS",
+        ),
+        (with("b:9092", ""), "3:11: kafka.brokers must not be empty"),
+        (with("b:9092", "kafka://b:9092"), "must be host:port"),
+        (with("b:9092", "b:9092,"), "must be host:port"),
+        (with("brokers", "broker"), "3:1: kafka.broker is not a known setting; did you mean `brokers`?"),
+        (with("[kafka]", "[kafak]"), "2:2: kafak is not a known setting; did you mean `kafka`?"),
+        (
+            with("[redis]\n", "[redis]\nrefresh = \"1s\"\n"),
+            "redis.refresh is not a known setting; did you mean segments.refresh or policy.refresh?",
+        ),
+        (with("[redis]\n", "[redis]\ncolour = 1\n"), "known here: nodes, username, password, password_file"),
+        (with("\"a\"", "\"i\""), "5:12: kafka.approved and kafka.intents are both \"i\""),
+        (with("\"a\"", "\"a b\""), "must be a topic's name"),
+        (with("\"a\"", "\"..\""), "must be a topic's name"),
+        (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
+        (with("[redis]", "deferred = \"x\"\n[redis]"), "kafka.deferred is not available in this version"),
+        (with("[redis]", "refunds = \"a\"\n[redis]"), "kafka.refunds and kafka.approved are both \"a\""),
+        (
+            with("[redis]", "delivery = \"exactly-once\"\n[redis]"),
+            "must be one of \"exactly_once\", \"at_least_once\", not \"exactly-once\"; did you mean \"exactly_once\"?",
+        ),
+        (with("[redis]", "create_topics = \"yes\"\n[redis]"), "must be true or false, not \"yes\""),
+        (with("[redis]", "properties = \"x\"\n[redis]"), "kafka.properties must be a table"),
+        (with("[redis]", "[kafka.properties]\nsecurity.protocol = \"SSL\"\n[redis]"), "put names with dots in quotes"),
+        (with("[\"redis://r:6379\"]", "[]"), "redis.nodes must not be an empty list"),
+        (with("redis://r:6379", "r:6379"), "redis.nodes[0] must be redis://host:port"),
+        (with("redis://r:6379", "redis://"), "redis.nodes[0] must be redis://host:port"),
+        (with("\"redis://r:6379\"", "\"redis://r:1\", \"rediss://r:2\""), "must all be redis:// or all be rediss://"),
+        (with("[segments]", "history = \"8\"\n[segments]"), "redis.history must be a length of time"),
+        (with("[segments]", "history = \"1s\"\n[segments]"), "redis.history must be from 1m to 3660d, not 1s"),
+        (with("[segments]", "shards = 0\n[segments]"), "redis.shards must be a whole number from 1 to 16384, not 0"),
+        (
+            with("[segments]", "shards = 16385\n[segments]"),
+            "redis.shards must be a whole number from 1 to 16384, not 16385",
+        ),
+        (with("[segments]", "prefix = \"a{b}\"\n[segments]"), "redis.prefix must be 1 to 64 letters"),
+        (with("[segments]", "cert_file = \"c\"\n[segments]"), "redis.cert_file needs redis.key_file"),
+        (with("[segments]", "key_file = \"c\"\n[segments]"), "redis.key_file needs redis.cert_file"),
+        (with("[segments]", "password = \"p\"\npassword_file = \"f\"\n[segments]"), "and redis.password are both set"),
+        (with("set/manifest.json", "http://x/y"), "has a scheme that is not supported"),
+        (with("set/manifest.json", "s3://bucket"), "names no object"),
+        (with("policy.toml", "policy.yaml"), "must end in .toml or .json"),
+        (and("[s3]\nendpoint = \"localhost:9000\""), "begins with http:// or https://"),
+        (and("[intent.fields]\nid = \"id\""), "must be a JSON pointer such as"),
+        (and("[intent.fields]\nid = \"/a~2\""), "must be a JSON pointer such as"),
+        (and("[intent.fields]\nuser = \"/u\""), "intent.fields.user is not a known setting; did you mean `user_id`?"),
+        (and("[worker]\nbatch = 0"), "worker.batch must be a whole number from 1 to 100000, not 0"),
+        (and("[worker]\nbatch = 1e3"), "worker.batch must be a whole number"),
+        (and("[worker]\ncommit_interval = \"1m\""), "must be from 1ms to 10s, not 1m"),
+        (and("[worker]\nlanes = -1"), "from 0 to 256, not -1"),
+        (and("[http]\nlisten = \"localhost\""), "must be an IP address and port"),
+        (and("[log]\nformat = \"xml\""), "must be one of \"auto\", \"text\", \"json\""),
+        (and("[log]\nlevel = \"weir=loud\""), "log.level must be a level or a filter"),
+        ("kafka = 3".to_owned(), "1:9: kafka must be a table"),
+        ("[kafka\n".to_owned(), "weir.toml:1:7: is not TOML"),
+    ];
+    for (text, expected) in cases {
+        let error = parse(&text, &[]).map_or_else(|error| error, |settings| format!("{settings:?}"));
+        assert!(error.contains(expected), "{text}\nshould say: {expected}\nsays: {error}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_variable_is_said_with_its_name() {
+    let cases = [
+        (
+            "WEIR__WORKER__BATCH",
+            "many",
+            "WEIR__WORKER__BATCH: worker.batch must be a whole number from 1 to 100000, not \"many\"",
+        ),
+        ("WEIR__KAFKA__CREATE_TOPICS", "1", "kafka.create_topics must be true or false, not \"1\""),
+        ("WEIR__KAFKA__BROKER", "b", "WEIR__KAFKA__BROKER: names no setting; did you mean WEIR__KAFKA__BROKERS?"),
+        ("WEIR__ZZZ", "b", "names no setting; docs/configuration.md has all of them"),
+        ("WEIR__KAFKA__DEFERRED", "b", "kafka.deferred is not available"),
+        ("WEIR__KAFKA__PROPERTIES", "b", "names no setting"),
+        ("WEIR__KAFKA__PROPERTIES__GROUP_ID", "b", "kafka.properties.group.id is for weir to set (set kafka.group)"),
+        ("WEIR__REDIS__NODES", "redis://a:1,", "redis.nodes[1] must not be empty"),
+    ];
+    for (name, value, expected) in cases {
+        let error = parse(SMALLEST, &[(name, value)]).unwrap_err();
+        assert!(error.contains(expected) && error.starts_with("environment variable"), "{name}={value}: {error}");
+    }
+    // Not ours.
+    assert!(parse(SMALLEST, &[("WEIRD", "1"), ("KAFKA__BROKERS", "x")]).is_ok());
+}
+
+#[test]
+fn all_problems_are_said_at_once_by_place() {
+    let text = SMALLEST.replace("\"a\"", "\"i\"").replace("brokers", "broker").replace("policy.toml", "policy");
+    let error = parse(&text, &[("WEIR__WORKER__LANES", "x")]).unwrap_err();
+    let places: Vec<&str> = error.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    let expected = [
+        "weir.toml:1:1",
+        "weir.toml:3:1",
+        "weir.toml:5:12",
+        "weir.toml:13:10",
+        "environment variable WEIR__WORKER__LANES",
+    ];
+    assert_eq!(places, expected);
+}
+
+/// Compares a file with what the code makes of it, or writes it where UPDATE_SCHEMAS is set.
+fn current(path: &str, expected: impl Fn(&str) -> String) {
+    let path = repository(path);
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let expected = expected(&found);
+    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(found == expected, "{path} is out of date: run UPDATE_SCHEMAS=1 cargo test --test pure config");
+}
+
+#[test]
+fn the_documentation_has_every_setting() {
+    const BEGIN: &str = "<!-- settings -->\n";
+    const END: &str = "<!-- /settings -->\n";
+    current("docs/configuration.md", |found| {
+        let (before, rest) = found.split_once(BEGIN).expect("the mark before the table");
+        let (_, after) = rest.split_once(END).expect("the mark after the table");
+        format!("{before}{BEGIN}\n{}\n{END}{after}", config::keys::markdown())
+    });
+}
+
+#[test]
+fn the_schema_checked_in_is_current() {
+    current("schemas/config.schema.json", |_| config::keys::schema_text());
+}

@@ -1,0 +1,15 @@
+//! Tests without servers: configuration, policy files, the command line, schemas, docs and the sources themselves.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cli;
+mod config;
+mod deploy;
+mod docs;
+mod metrics;
+mod policy_files;
+mod schemas;
+mod tidy;
+mod time_zones;

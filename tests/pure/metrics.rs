@@ -1,0 +1,75 @@
+//! docs/metrics.md lists every metric of the code. `UPDATE=1 cargo test --test pure metrics` rewrites it.
+
+use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
+
+use weir::metrics::{
+    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, Stage,
+    VersionLabels,
+};
+
+const HEAD: &str = "# Metrics
+
+`GET /metrics` returns the OpenMetrics text format, which Prometheus reads. A metric with labels appears with its first
+value. [operations.md](operations.md#what-to-watch) says which to alert on.
+
+";
+
+/// Metrics with one sample of each, so that all of them show.
+fn all() -> Metrics {
+    let metrics = Metrics::default();
+    drop(metrics.decisions.get_or_create(&DecisionLabels { verdict: "v", reason: "r" }));
+    drop(metrics.dead_letters.get_or_create(&ReasonLabel { reason: "r" }));
+    drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
+    drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
+    drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));
+    drop(metrics.degraded.get_or_create(&ReasonLabel { reason: "r" }));
+    drop(metrics.refresh_failures.get_or_create(&SourceLabel { source: "s" }));
+    drop(metrics.version_age.get_or_create(&SourceLabel { source: "s" }));
+    drop(metrics.version.get_or_create(&VersionLabels { source: "s", version: "v".into() }));
+    drop(metrics.segment_members.get_or_create(&SegmentLabel { segment: "s".into() }));
+    drop(metrics.clock_skew.get_or_create(&NodeLabel { node: "n".into() }));
+    metrics.stage(Stage::Poll, Duration::ZERO);
+    metrics.set_lag(0, 0);
+    metrics.set_parked(0, 0);
+    metrics.http_request("/", 200, Duration::ZERO);
+    metrics
+}
+
+/// The labels of a metric's first sample, without a histogram's own.
+fn labels(text: &str, name: &str) -> Vec<String> {
+    let sample = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
+    let Some((_, rest)) = sample.and_then(|sample| sample.split_once('{')) else { return Vec::new() };
+    let pairs = rest.split_once('}').unwrap().0.split(',');
+    pairs.map(|pair| pair.split_once('=').unwrap().0.to_owned()).filter(|label| label != "le").collect()
+}
+
+fn document(text: &str) -> (String, usize) {
+    let mut rows = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    let mut count = 0;
+    for help in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+        let (name, meaning) = help.split_once(' ').unwrap();
+        let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).unwrap();
+        let shown = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
+        let labels: Vec<String> = labels(text, name).iter().map(|label| format!("`{label}`")).collect();
+        writeln!(rows, "| `{shown}` | {kind} | {} | {meaning} |", labels.join(", ")).unwrap();
+        count += 1;
+    }
+    (rows, count)
+}
+
+#[test]
+fn the_documentation_lists_every_metric() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let (rows, count) = document(&all().render());
+    // One line a metric in the code's table: none is left out above.
+    let code = fs::read_to_string(root.join("src/metrics.rs")).unwrap();
+    let table = code.split_once("table! {\n").unwrap().1.split_once("\n        }").unwrap().0;
+    assert_eq!(count, table.lines().count(), "this test's `all` leaves one out");
+
+    let (path, text) = (root.join("docs/metrics.md"), format!("{HEAD}{rows}"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, text, "docs/metrics.md is not what the code says: UPDATE=1 cargo test --test pure metrics");
+}

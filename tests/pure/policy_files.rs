@@ -1,0 +1,279 @@
+//! The example policies mean what they say, to the parser and to the schema, which is the one checked in.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use serde_json::Value;
+use weir::{
+    document::Format,
+    edge::policy_file::{parse_policy, schema_text},
+};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+const HISTORY_MS: i64 = 8 * DAY_MS;
+
+fn schemas() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "schemas"].iter().collect()
+}
+
+fn schema() -> jsonschema::Validator {
+    let schema: Value = serde_json::from_str(&schema_text()).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+/// The file name, text and content of every example.
+fn examples() -> Vec<(String, String, Value)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(schemas().join("examples")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.starts_with("policy-") {
+            continue;
+        }
+        let text = std::fs::read_to_string(schemas().join("examples").join(&name)).unwrap();
+        let content = match Format::of_name(&name).unwrap() {
+            Format::Toml => toml::from_str(&text).unwrap(),
+            Format::Json => serde_json::from_str(&text).unwrap(),
+        };
+        found.push((name, text, content));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn errors(name: &str, text: &str) -> String {
+    let format = Format::of_name(name).unwrap();
+    parse_policy(name, text, format, HISTORY_MS).map_or_else(|problems| problems.to_string(), |_| "valid".into())
+}
+
+#[test]
+fn the_schema_checked_in_is_current() {
+    let path = schemas().join("policy.schema.json");
+    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        std::fs::write(&path, schema_text()).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(checked_in == schema_text(), "out of date: run UPDATE_SCHEMAS=1 cargo test --test pure policy_files");
+}
+
+#[test]
+fn examples_are_valid_to_the_parser_and_the_schema_unless_their_name_says_invalid() {
+    let (schema, examples) = (schema(), examples());
+    assert!(examples.len() >= 6, "{} examples", examples.len());
+    for (name, text, content) in examples {
+        let expected = !name.contains(".invalid.");
+        assert_eq!(errors(&name, &text) == "valid", expected, "{name}: {}", errors(&name, &text));
+        assert_eq!(schema.is_valid(&content), expected, "{name}: {:?}", schema.validate(&content).err());
+    }
+}
+
+#[test]
+fn toml_and_json_of_the_same_policy_are_the_same_policy() {
+    let examples = examples();
+    let policy = |name: &str| {
+        let (_, text, _) = examples.iter().find(|example| example.0 == name).unwrap();
+        parse_policy(name, text, Format::of_name(name).unwrap(), HISTORY_MS).unwrap()
+    };
+    assert_eq!(policy("policy-everything.toml"), policy("policy-everything.json"));
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_place_and_what_to_do() {
+    let examples = examples();
+    let errors = |name: &str| errors(name, &examples.iter().find(|example| example.0 == name).unwrap().1);
+    let toml = "policy-many-mistakes.invalid.toml";
+    let expected = r#"
+:1:1: the document needs `[default]`: the caps of users who are in no segment
+:1:1: the document needs `version`
+:2:12: timezone must be the IANA name of a time zone, such as "Asia/Singapore" or "UTC", not "Asia/Singapur"
+:3:11: max_age must be a length of time such as "24h", "7d", "90m" or "500ms", not 3600
+:7:29: segments.new.caps[0].limit must be a whole number from 0 to 4294967295, not -1
+:8:3: segments.new.caps[1] needs `window` (such as "24h") or `per` ("day", "week" or "month")
+:8:32: segments.new.caps[1].windows is not a known key; did you mean `window`?
+:9:40: segments.new.caps[2].per looks back up to 31d 1h, but redis.history keeps 8d: choose a shorter one, or raise redis.history
+:11:1: segments.active needs `caps`: a list of caps, or caps = "unlimited" where nothing is to be counted against its users
+:12:1: segments.active.cap is not a known key; did you mean `caps`?
+:14:8: segments.staff.caps must be a list of caps, or "unlimited", not "unlimitd"
+:16:1: bypass[0] needs at least one of `channel`, `category` and `campaign`: which intents are never capped
+:21:6: quiet_hours.to must be a time of day as "HH:MM", from "00:00" to "23:59", not "8:00"
+:22:10: quiet_hours.action = "defer" is not available in this version of weir, which cannot hold intents back: write "suppress"; what comes in quiet hours is then written to the suppressed topic, with their end as `eligible_at`
+:24:1: quiet_hours.shadow is not a known key; `shadow` belongs to the policy itself: in TOML, write it above the first line that begins with `[`"#;
+    assert_eq!(errors(toml).replace(toml, ""), expected.trim());
+    let json = "policy-many-mistakes.invalid.json";
+    let expected = r#"
+:3:3: timezon is not a known key; did you mean `timezone`?
+:4:35: default.caps[0].name must not be empty
+:4:48: default.caps[0].limit must be a whole number from 0 to 4294967295, not "2"
+:4:63: default.caps[0].window must be longer than 0
+:4:80: default.caps[0].channel must not be an empty list: leave the key out for all, or name at least one"#;
+    assert_eq!(errors(json).replace(json, ""), expected.trim());
+}
+
+/// What only weir knows and the schema does not; or what both see.
+#[derive(PartialEq)]
+enum Schema {
+    Sees,
+    IsBlind,
+}
+
+#[test]
+fn each_rule_of_a_policy_is_kept() {
+    use Schema::{IsBlind, Sees};
+    let cap = |rest: &str| format!("version = \"1\"\n[default]\ncaps = [{{ name = \"a\", limit = 1, {rest} }}]");
+    let with = |rest: &str| format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{rest}");
+    let quiet = |rest: &str| with(&format!("[quiet_hours]\naction = \"suppress\"\n{rest}"));
+    let many = |caps: usize| {
+        let caps: Vec<_> = (0..caps).map(|n| format!("{{ name = \"{n}\", limit = 1, window = \"1h\" }}")).collect();
+        format!("version = \"1\"\n[default]\ncaps = [{}]", caps.join(", "))
+    };
+    let cases = [
+        (cap("window = \"8d\""), Sees, "valid"),
+        (
+            cap("window = \"8d 1ms\""),
+            IsBlind,
+            "3:43: default.caps[0].window looks back up to 8d 1ms, but redis.history keeps 8d",
+        ),
+        (
+            cap("window = \"1d\"").replace("limit = 1,", "limit = 10001,"),
+            IsBlind,
+            "3:31: default.caps[0].limit is 10001, but redis.max_entries keeps the newest 10000 sends of a user",
+        ),
+        (cap("window = \"1d\"").replace("limit = 1,", "limit = 10000,"), Sees, "valid"),
+        (cap("window = \"1us\""), IsBlind, "whole milliseconds"),
+        (cap("window = \"0ms\""), IsBlind, "longer than 0"),
+        (cap("window = \"-1h\""), Sees, "length of time"),
+        (cap("window = \"99999999999999999999d\""), IsBlind, "length of time"),
+        (cap("window = \"90000d\""), IsBlind, "3660 days"),
+        (cap("window = 24"), Sees, "length of time"),
+        (cap("per = \"day\""), Sees, "valid"),
+        (cap("per = \"week\""), Sees, "valid"),
+        (cap("per = \"month\""), IsBlind, "looks back up to 31d 1h"),
+        (cap("per = \"days\""), Sees, "one of \"day\", \"week\", \"month\", not \"days\"; did you mean \"day\"?"),
+        (cap("per = \"day\", window = \"1h\""), Sees, "has both `window` and `per`"),
+        (cap("channel = \"push\""), Sees, "needs `window`"),
+        (cap("window = \"1h\", channel = \"\""), Sees, "channel must not be empty"),
+        (cap("window = \"1h\", channel = [\"a\", 2]"), Sees, "channel[1] must be a string, not 2"),
+        (cap("window = \"1h\", category = []"), Sees, "must not be an empty list"),
+        (cap("window = \"1h\", each = \"campaign\""), Sees, "valid"),
+        (cap("window = \"1h\", each = \"user\""), Sees, "each must be one of \"campaign\""),
+        (cap("window = \"1h\", version = \"2\""), Sees, "`version` belongs to the policy itself"),
+        (
+            cap("window = \"1h\", colour = \"red\""),
+            Sees,
+            "known here: name, limit, window, per, channel, category, each",
+        ),
+        (many(255), Sees, "valid"),
+        (many(256), Sees, "not have more than 255 caps; it has 256"),
+        (with(""), Sees, "valid"),
+        (with("").replace("\"1\"", "1"), Sees, "1:11: version must be a string, not 1"),
+        (with("").replace("\"1\"", "\"a\\nb\""), IsBlind, "control characters"),
+        (with("").replace("\"unlimited\"", "[]"), Sees, "must not be an empty list: write caps = \"unlimited\""),
+        (with("").replace("\"unlimited\"", "3"), Sees, "must be a list of caps, or \"unlimited\", not 3"),
+        (with("[segments.\"\"]\ncaps = \"unlimited\""), IsBlind, "the segment's name \"\" must not be empty"),
+        (with("[segments]\nnew = 3"), Sees, "segments.new must be a table"),
+        (with("[bypass]\nchannel = \"push\""), Sees, "two brackets"),
+        (with("[[bypass]]\nchannel = \"push\"\ncounts = \"no\""), Sees, "bypass[0].counts must be true or false"),
+        (with("[on_unavailable]\naction = \"wait\""), Sees, "two brackets"),
+        (with("[[on_unavailable]]\nchannel = \"push\"\naction = \"defer\""), Sees, "on_unavailable[0].action must be"),
+        (with("[[on_unavailable]]\nchannel = \"push\""), Sees, "action"),
+        (with("[[on_unavailable]]\naction = \"suppress\""), Sees, "valid"),
+        (with("[[bypass]]\ncampaign = [\"a\", \"b\"]"), Sees, "valid"),
+        (quiet("from = \"22:00\"\nto = \"08:00\""), Sees, "valid"),
+        (quiet("from = \"22:00\""), Sees, "quiet_hours needs `to`"),
+        (quiet("from = \"22:00\"\nto = \"22:00\""), IsBlind, "must not be the same"),
+        (quiet("from = \"22:00\"\nto = \"24:00\""), Sees, "\"00:00\" to \"23:59\", not \"24:00\""),
+        (quiet("from = \"22:0é\"\nto = \"08:00\""), Sees, "time of day"),
+        (quiet("from = 22:00:00\nto = \"08:00\""), Sees, "not the date 22:00:00"),
+        (with("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\""), Sees, "quiet_hours needs `action`"),
+    ];
+    let schema = schema();
+    for (text, sees, expected) in cases {
+        let found = errors("p.toml", &text);
+        assert!(found.contains(expected), "{text}\nshould say: {expected}\nsays: {found}");
+        let content: Value = toml::from_str(&text).unwrap();
+        assert_eq!(schema.is_valid(&content), found == "valid" || sees == IsBlind, "the schema on\n{text}");
+    }
+}
+
+#[test]
+fn syntax_errors_have_line_column_and_reason() {
+    let deep = "[".repeat(200);
+    let cases = [
+        ("p.toml", "version = \"1\"\n[default\ncaps = 1", "p.toml:2:9: is not TOML: "),
+        ("p.toml", "version = \"1\"\nversion = \"2\"", "p.toml:2:1: is not TOML: duplicate key"),
+        ("p.toml", "a = 1 =\nb = = 2", "p.toml:2:5: is not TOML: "),
+        ("p.json", "{\n  \"version\": \"1\",\n}", "p.json:3:1: is not JSON: key must be a string"),
+        ("p.json", "{\"version\": \"1\", \"version\": \"2\"}", "p.json:1:18: `version` is given twice"),
+        ("p.json", "{\"é\":\n\"\\ud800\"}", "p.json:2:8: is not JSON: "),
+        ("p.json", "[1]", "p.json:1:1: the document must be a table"),
+        ("p.json", "", "p.json:1:1: is not JSON: EOF while parsing a value"),
+        ("p.json", &format!("{deep}{}", deep.replace('[', "]")), "nested deeper than 32 levels"),
+    ];
+    for (name, text, expected) in cases {
+        let found = errors(name, text);
+        assert!(found.contains(expected), "{text}\nshould say: {expected}\nsays: {found}");
+    }
+}
+
+#[test]
+fn the_schema_knows_the_keys_that_the_parser_knows() {
+    let text = r#"
+        zz = 1
+        default = { caps = [{ zz = 1 }], zz = 1 }
+        bypass = [{ zz = 1 }]
+        on_unavailable = [{ zz = 1 }]
+        quiet_hours = { zz = 1 }
+    "#;
+    let found = errors("p.toml", text);
+    let known = |path: &str| -> BTreeSet<String> {
+        let line = found.lines().find(|line| line.contains(&format!(": {path}zz is not"))).unwrap();
+        line.rsplit_once("known here: ").unwrap().1.split(", ").map(str::to_owned).collect()
+    };
+    let schema: Value = serde_json::from_str(&schema_text()).unwrap();
+    let tables = [
+        ("", "/properties"),
+        ("default.", "/$defs/Segment/properties"),
+        ("default.caps[0].", "/$defs/Cap/properties"),
+        ("bypass[0].", "/$defs/BypassRule/properties"),
+        ("on_unavailable[0].", "/$defs/UnavailableRule/properties"),
+        ("quiet_hours.", "/$defs/QuietHours/properties"),
+    ];
+    for (path, pointer) in tables {
+        let properties = schema.pointer(pointer).and_then(Value::as_object).unwrap();
+        assert_eq!(known(path), properties.keys().cloned().collect(), "{path}");
+    }
+}
+
+#[test]
+fn null_in_json_is_the_same_as_left_out() {
+    let text = r#"{"version": "1", "timezone": null, "quiet_hours": null, "max_age": null,
+        "default": {"caps": [{"name": "a", "limit": 1, "window": "1h", "channel": null}]}}"#;
+    assert_eq!(errors("p.json", text), "valid");
+    assert!(schema().is_valid(&serde_json::from_str(text).unwrap()));
+}
+
+#[test]
+fn the_policy_in_the_documentation_is_valid() {
+    let text = std::fs::read_to_string(schemas().with_file_name("docs").join("policy.md")).unwrap();
+    let blocks: Vec<&str> = text.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert_eq!(errors("docs.toml", block), "valid");
+    }
+}
+
+#[test]
+fn a_hostile_document_is_refused_quickly() {
+    let keys = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let cases = [
+        ("p.toml", keys(30_000, &|number| format!("key{number} = 1\n")), "and 80 more"),
+        ("p.toml", "= \n".repeat(30_000), "and 80 more"),
+        ("p.json", format!("{{{}\"a\": 1}}", keys(30_000, &|_| "\"a\": 1, ".into())), "and 80 more"),
+        ("p.json", " ".repeat((4 << 20) + 1), "at most 4194304 are read"),
+        ("p.toml", format!("a = {}", "[".repeat(100_000)), "is not TOML"),
+    ];
+    let start = std::time::Instant::now();
+    for (name, text, expected) in cases {
+        let found = errors(name, &text);
+        assert!(found.contains(expected), "{found}");
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}

@@ -1,0 +1,266 @@
+//! The schemas and examples in `schemas/` are those of the code. `UPDATE=1 cargo test --test pure schemas` rewrites them.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
+
+use serde_json::Value;
+use weir::{
+    document::Format,
+    domain::{
+        class::{Campaign, Kind},
+        dead_letter::DeadLetterReason,
+        decision_header::{self, DecisionHeader},
+        decode::{Header, decode},
+        envelope::envelope,
+        fields::{Field, FieldMap},
+        intent::Intent,
+        origin::Origin,
+        schema,
+        simulation::{Judged, Report, Source, Tally},
+        time::Time,
+        verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+    },
+    edge::policy_file::parse_policy,
+};
+
+#[path = "../fixtures/hostile.rs"]
+mod hostile;
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("schemas").join(name)
+}
+
+/// Compares a file with the text that it has to hold, or writes it.
+fn same(name: &str, text: &str) {
+    let (path, text) = (folder(name), format!("{text}\n"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, text, "{name} is not what the code says: run UPDATE=1 cargo test --test pure schemas");
+}
+
+fn validator(schema: schemars::Schema) -> jsonschema::Validator {
+    jsonschema::validator_for(schema.as_value()).unwrap()
+}
+
+#[track_caller]
+fn assert_valid(validator: &jsonschema::Validator, name: &str, value: &Value) {
+    let problems: Vec<String> = validator.iter_errors(value).map(|problem| problem.to_string()).collect();
+    assert!(problems.is_empty(), "{name}: {problems:?}");
+}
+
+fn examples(of: &str) -> Vec<(String, String)> {
+    let mut files: Vec<_> =
+        fs::read_dir(folder("examples").join(of)).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+fn plain(text: &str) -> Intent<'_> {
+    decode(Some(text.as_bytes()), [], &FieldMap::default()).unwrap()
+}
+
+#[test]
+fn the_schemas_are_those_of_the_types() {
+    same("decision.schema.json", &format!("{:#}", schema::decision().as_value()));
+    same("decision-header.schema.json", &format!("{:#}", schema::decision_header().as_value()));
+    same("intent.schema.json", &format!("{:#}", schema::intent().as_value()));
+    same("simulation.schema.json", &format!("{:#}", schema::simulation().as_value()));
+}
+
+#[test]
+fn the_intent_schema_names_the_fields_that_are_read_and_the_payload() {
+    let schema = schema::intent();
+    let names: BTreeSet<&str> =
+        schema.as_value()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    let fields = Field::ALL.iter().map(|field| field.name()).chain(["payload"]).collect();
+    assert_eq!(names, fields);
+}
+
+#[test]
+fn every_example_of_an_intent_is_valid_and_is_read() {
+    let validator = validator(schema::intent());
+    for (name, text) in examples("intents") {
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let headers = name
+            .starts_with("cloudevent-structured")
+            .then_some(Header { key: b"content-type", value: Some(b"application/cloudevents+json; charset=UTF-8") });
+        if headers.is_none() {
+            assert_valid(&validator, &name, &value);
+        }
+        let intent = decode(Some(text.as_bytes()), headers, &FieldMap::default());
+        assert!(intent.is_ok(), "{name}: {intent:?}");
+    }
+}
+
+#[test]
+fn the_intent_schema_refuses_nothing_that_is_an_intent_and_most_of_what_is_none() {
+    let validator = validator(schema::intent());
+    let (mut taken, mut refused) = (0, 0);
+    for case in hostile::hostile().iter().filter(|case| case.headers.is_empty()) {
+        let Some(value) = case.value.as_deref().and_then(|bytes| serde_json::from_slice(bytes).ok()) else { continue };
+        match case.expected {
+            hostile::Expected::Intent => {
+                assert_valid(&validator, case.name, &value);
+                taken += 1;
+            }
+            hostile::Expected::DeadLetter(_) => refused += usize::from(!validator.is_valid(&value)),
+        }
+    }
+    assert!(taken >= 30 && refused >= 30, "{taken} taken, {refused} refused");
+}
+
+/// What two policies say of three intents of one user.
+fn simulation() -> Report {
+    let parsed = |name: &str, text: &str| Arc::new(parse_policy(name, text, Format::Toml, 8 * 86_400_000).unwrap());
+    let policy = |limit: u32| {
+        let caps = format!("caps = [{{ name = \"daily\", limit = {limit}, window = \"24h\" }}]");
+        parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n"))
+    };
+    let mut tally = Tally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
+    let cap = |limit| Cause::Cap(DenyingCap { name: "daily", limit, span: CapSpan::Window("24h"), used: limit });
+    let denied = |limit| Verdict::Suppressed(Suppressed { cause: cap(limit), eligible_at: None });
+    let approved = Verdict::Approved(Counts::Yes);
+    let judged = [[approved, approved], [approved, denied(1)], [denied(2), denied(1)]];
+    let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
+    for (verdicts, hour) in judged.iter().zip(0..) {
+        let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
+        tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), verdicts });
+    }
+    let mut source = Source { intents: "intents.jsonl".to_owned(), records: 4, ..Source::default() };
+    source.dead_letter(DeadLetterReason::NotJson);
+    source.segments_version = Some("2026-11-20T00:00:00Z".to_owned());
+    tally.report(source, &["new.toml".to_owned(), "policy.toml".to_owned()], 20)
+}
+
+#[test]
+fn the_example_of_a_simulation_is_valid_and_adds_up() {
+    let report = serde_json::to_value(simulation()).unwrap();
+    let validator = validator(schema::simulation());
+    assert_valid(&validator, "simulation", &report);
+    same("examples/simulation.json", &format!("{report:#}"));
+    for name in report.as_object().unwrap().keys() {
+        let mut torn = report.clone();
+        torn.as_object_mut().unwrap().remove(name);
+        assert!(name == "from" || name == "to" || !validator.is_valid(&torn), "without {name}");
+    }
+    assert_eq!(report["segments"][0]["difference"], 1);
+    assert_eq!(report["users"]["changed"]["first"][0]["approved"], serde_json::json!([2, 1]));
+    assert_eq!(report["caps"].as_array().unwrap().len(), 2, "a cap that never held anything back is there");
+}
+
+/// One decision of each kind.
+fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
+    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+    let suppressed = |cause, eligible_at| Verdict::Suppressed(Suppressed { cause, eligible_at });
+    let cap = |limit, span, used| Cause::Cap(DenyingCap { name: "daily", limit, span, used });
+    vec![
+        ("approved", Verdict::Approved(Counts::Yes)),
+        (
+            "shadow-suppressed",
+            Verdict::ShadowSuppressed(Suppressed { cause: Cause::QuietHours, eligible_at }, Counts::Yes),
+        ),
+        ("suppressed-cap", suppressed(cap(2, CapSpan::Window("24h"), 2), eligible_at)),
+        ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
+        ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
+        ("suppressed-duplicate", suppressed(Cause::Duplicate, None)),
+        ("suppressed-expired", suppressed(Cause::Expired, None)),
+        ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
+        ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
+        ("suppressed-unavailable", suppressed(Cause::Unavailable, None)),
+    ]
+}
+
+fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
+    Decision {
+        verdict,
+        segment: Some("new"),
+        decided_at: Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap(),
+        policy_version: "2026-11-20.1",
+        segments_version: "2026-11-20T00:00:00Z",
+        origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+    }
+}
+
+#[test]
+fn every_kind_of_decision_has_an_example_that_is_valid() {
+    let validator = validator(schema::decision());
+    let mut reasons = BTreeSet::new();
+    for (name, verdict) in decisions() {
+        let bytes = envelope(
+            &decision(verdict),
+            &plain(r#"{"id":"i-1","user_id":42,"channel":"push","payload":{"title":"Hello"}}"#),
+        );
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_valid(&validator, name, &value);
+        same(&format!("examples/decisions/{name}.json"), std::str::from_utf8(&bytes).unwrap());
+        reasons.extend(verdict.suppressed().map(Suppressed::reason));
+    }
+    assert_eq!(reasons, BTreeSet::from(SuppressReason::ALL));
+    assert_eq!(examples("decisions").len(), decisions().len());
+}
+
+/// One header of each kind.
+fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
+    const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
+    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+    let cap = Cause::Cap(DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 });
+    let shadow = |cause, eligible_at| Verdict::ShadowSuppressed(Suppressed { cause, eligible_at }, Counts::Yes);
+    let receipt = r#"{"id":"i-1","user_id":42,"category":"transactional","cost":3}"#;
+    vec![
+        ("approved", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
+        ("not-counted", Verdict::Approved(Counts::No), Counts::No, receipt),
+        ("recorded-later", Verdict::Approved(Counts::Later), Counts::Later, PLAIN),
+        ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
+        ("shadow-duplicate", shadow(Cause::Duplicate, None), Counts::Yes, PLAIN),
+    ]
+}
+
+#[test]
+fn every_kind_of_header_has_an_example_that_is_valid_and_is_read() {
+    let validator = validator(schema::decision_header());
+    for (name, verdict, counts, intent) in headers() {
+        let numbers = (counts == Counts::Yes).then_some((Kind(12), Campaign(345)));
+        let text = decision_header::write(&decision(verdict), counts, &plain(intent), numbers);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_valid(&validator, name, &value);
+        same(&format!("examples/decision-headers/{name}.json"), &text);
+        let header = Header { key: b"weir-decision", value: Some(text.as_bytes()) };
+        let read = DecisionHeader::of([header]).unwrap().unwrap();
+        assert_eq!((read.counts, read.numbers()), (counts != Counts::No, numbers.unwrap_or_default()), "{name}");
+        for (name, wrong) in [("verdict", "suppressed"), ("counts", "no"), ("numbers", "12"), ("cost", "3")] {
+            let mut wrongly = value.clone();
+            wrongly[name] = wrong.into();
+            assert!(!validator.is_valid(&wrongly), "{text} with another {name}");
+        }
+    }
+    assert_eq!(examples("decision-headers").len(), headers().len());
+}
+
+#[test]
+fn the_decision_schema_refuses_a_cap_without_its_reason_and_a_reason_without_its_cap() {
+    let validator = validator(schema::decision());
+    for (_, verdict) in decisions() {
+        let bytes = envelope(&decision(verdict), &plain(r#"{"id":"i-1","user_id":42}"#));
+        let valid: Value = serde_json::from_slice(&bytes).unwrap();
+        for name in valid.as_object().unwrap().keys() {
+            let mut torn = valid.clone();
+            torn.as_object_mut().unwrap().remove(name);
+            assert!(!validator.is_valid(&torn), "{} without {name}", verdict.as_str());
+        }
+        for (name, wrong) in [
+            ("reason", Value::from("mood")),
+            ("cap", Value::from(1)),
+            ("user_id", Value::from(42)),
+            ("schema", Value::from("weir.decision/1")),
+            ("decided_at", Value::from(0)),
+            ("intent", Value::from("x")),
+        ] {
+            let mut wrongly = valid.clone();
+            wrongly[name] = wrong;
+            assert!(!validator.is_valid(&wrongly), "{} with another {name}", verdict.as_str());
+        }
+    }
+}

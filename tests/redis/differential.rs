@@ -1,0 +1,554 @@
+//! The reference, the embedded store, one Redis and a Redis Cluster decide alike.
+//!
+//! Random sequences of batches go through all four; the first difference is made as small as it gets, printed, and
+//! written to `tests/regressions/`, whose cases run always. Such a file can be run by itself:
+//! `cargo test --test redis found`.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, hash_map},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use crate::redis_support::{DAY_MS, START_MS, opened, options, store};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestError, TestRunner},
+};
+use serde::{Deserialize, Serialize};
+use testkit::{stack::Stack, unique};
+use weir::{
+    domain::{
+        admit::{AdmitBatch, Ask, CapQuery},
+        class::{Campaign, ClassNames, Filter, KindNames, KindTable},
+        decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
+        history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
+        shard::{IdHash, Layout, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    edge::{embedded::EmbeddedStore, redis::RedisStore},
+    worker::ports::Store,
+};
+
+/// A bound that histories reach: the lowest that `redis.max_entries` may be.
+const FEW_ENTRIES: u32 = 200;
+/// How many decisions the random sequences hold together, at least.
+const DECISIONS: usize = 100_000;
+
+/// A sequence of batches; as JSON, what `tests/regressions/` holds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Case {
+    /// What it is about.
+    about: String,
+    /// How long sends are remembered.
+    retention_ms: i64,
+    /// The most entries of a user.
+    #[serde(default = "default_max_entries")]
+    max_entries: u32,
+    /// The cap sets of all its batches.
+    sets: Vec<Vec<CapSpec>>,
+    batches: Vec<BatchSpec>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct CapSpec {
+    /// Length of the window, or of the calendar period.
+    window_ms: i64,
+    /// Calendar periods begin at multiples of the window, moved by so much; sliding where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calendar_offset_ms: Option<i64>,
+    limit: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channels: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    categories: Option<Vec<String>>,
+    #[serde(default)]
+    each_campaign: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BatchSpec {
+    /// How far the clock has moved since the batch before.
+    moved_ms: i64,
+    asks: Vec<AskSpec>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AskSpec {
+    user: u32,
+    id: u32,
+    origin: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    category: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    campaign: Option<String>,
+    cost: u8,
+    set: usize,
+    #[serde(default)]
+    always: bool,
+}
+
+fn default_max_entries() -> u32 {
+    MAX_ENTRIES
+}
+
+impl Case {
+    fn bounds(&self) -> HistoryBounds {
+        HistoryBounds { retention_ms: self.retention_ms, max_entries: self.max_entries }
+    }
+
+    /// With a clock that moves little, so that nothing becomes too old.
+    fn without_jumps(mut self) -> Self {
+        self.batches.iter_mut().for_each(|batch| batch.moved_ms %= 60_000);
+        self
+    }
+
+    fn decisions(&self) -> usize {
+        self.batches.iter().map(|batch| batch.asks.len()).sum()
+    }
+
+    /// The batches, for users (and names) that nobody else has.
+    fn run<'a>(&'a self, users: &str) -> impl Iterator<Item = AdmitBatch<'a>> {
+        let mut now = Time::default().plus(START_MS);
+        self.batches.iter().map(move |batch| {
+            now = now.plus(batch.moved_ms);
+            let set = |caps: &Vec<CapSpec>| caps.iter().map(|cap| cap.query(now)).collect();
+            AdmitBatch {
+                now,
+                cap_sets: self.sets.iter().map(set).collect(),
+                asks: batch.asks.iter().map(|ask| ask.ask(users)).collect(),
+            }
+        })
+    }
+}
+
+impl CapSpec {
+    fn query(&self, now: Time) -> CapQuery {
+        let window = match self.calendar_offset_ms {
+            None => Window::Sliding { length_ms: self.window_ms },
+            Some(offset) => {
+                let start = (now.millis() - offset).div_euclid(self.window_ms) * self.window_ms + offset;
+                let [start, next, after] = [0, 1, 2].map(|n| Time::default().plus(start + n * self.window_ms));
+                Window::Calendar { start, next, after }
+            }
+        };
+        let set = |names: &Option<Vec<String>>| names.clone().map(|names| names.into_iter().collect());
+        let filter = Filter { channels: set(&self.channels), categories: set(&self.categories) };
+        let scope = if self.each_campaign { Scope::SameCampaign } else { Scope::Every };
+        CapQuery { window, limit: self.limit, filter: Arc::new(filter), scope }
+    }
+}
+
+impl AskSpec {
+    fn ask(&self, users: &str) -> Ask<'_> {
+        let class = ClassNames {
+            channel: self.channel.as_deref(),
+            category: self.category.as_deref(),
+            campaign: self.campaign.as_deref(),
+        };
+        Ask {
+            user: UserHash::of(&format!("{users}-{}", self.user)),
+            id: IdHash::of(&self.id.to_string()),
+            origin: OriginMark(self.origin),
+            class,
+            cost: self.cost,
+            cap_set: self.set,
+            record: if self.always { Record::Always } else { Record::IfAllowed },
+        }
+    }
+}
+
+/// `decide` itself on histories that are packed and unpacked each time, with numbers of its own.
+struct Model {
+    bounds: HistoryBounds,
+    kinds: KindTable,
+    campaigns: Vec<String>,
+    histories: HashMap<UserHash, Vec<u8>>,
+    /// Users who were swept: the embedded store, which never does that, may answer them otherwise.
+    swept: HashSet<UserHash>,
+    ways: Ways,
+}
+
+/// When each shard's one key was swept last.
+type Marks = HashMap<u16, Time>;
+
+/// How many decisions the script can take without a walk, as far as its header says, and how many need one.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ways {
+    allowed: usize,
+    denied: usize,
+    walked: usize,
+    /// Decisions that dropped entries because there were too many.
+    dropped: usize,
+    /// Users who were swept.
+    swept: usize,
+}
+
+impl Ways {
+    fn count(
+        &mut self,
+        (packed, send): (&[u8], &Send),
+        caps: &[Cap],
+        (now, retention_ms): (Time, i64),
+        answer: Answer,
+    ) {
+        let entries = unpack(packed).unwrap();
+        let sliding = |cap: &Cap| {
+            matches!(cap.window, Window::Sliding { .. }) && cap.kinds.is_none() && cap.scope == Scope::Every
+        };
+        let simple = send.cost == 1 && caps.len() <= 8 && caps.iter().all(sliding) && packed.len().is_multiple_of(20);
+        let calm =
+            entries.iter().all(|entry| entry.at <= now && entry.at > now.plus(-retention_ms) && entry.id != send.id);
+        match answer.verdict {
+            Verdict::Allowed if simple && calm => self.allowed += 1,
+            Verdict::Denied { .. } if simple && calm => self.denied += 1,
+            Verdict::Allowed | Verdict::Denied { .. } | Verdict::Replayed | Verdict::Duplicate => self.walked += 1,
+        }
+    }
+}
+
+impl Model {
+    fn admit(&mut self, batch: &AdmitBatch<'_>, layout: Layout, marks: &mut Marks) -> Vec<Answer> {
+        let (now, retention_ms) = (batch.now, self.bounds.retention_ms);
+        let since_2020 = now.millis() - EPOCH_MS;
+        let block = now.plus(-since_2020.rem_euclid(retention_ms));
+        let mut renewed = BTreeSet::new();
+        let sends: Vec<Send> = batch.asks.iter().map(|ask| self.send(ask)).collect();
+        let cap = |query: &CapQuery| Cap {
+            window: query.window,
+            limit: query.limit,
+            kinds: self.kinds.matching(&query.filter),
+            scope: query.scope,
+        };
+        let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| caps.iter().map(cap).collect()).collect();
+        let decide_one = |(ask, send): (&Ask<'_>, &Send)| {
+            let packed = self.histories.entry(ask.user).or_default();
+            let mut history: Vec<Entry> = unpack(packed).unwrap();
+            let near = history.iter().rev().map(|entry| entry.at).find(|at| *at <= now.plus(MAX_AHEAD_MS));
+            let mut longer = history.clone();
+            let answer = decide(&mut history, send, &sets[ask.cap_set], now, self.bounds);
+            decide(&mut longer, send, &sets[ask.cap_set], now, retention_ms.into());
+            self.ways.dropped += usize::from(longer.len() > history.len());
+            self.ways.count((packed, send), &sets[ask.cap_set], (now, retention_ms), answer);
+            let recorded = match answer.verdict {
+                Verdict::Allowed => true,
+                Verdict::Replayed => false,
+                Verdict::Duplicate | Verdict::Denied { .. } => send.record == Record::Always,
+            };
+            if recorded && near.is_none_or(|near| near < block || near <= answer.at.plus(-retention_ms)) {
+                renewed.insert(layout.place(ask.user).shard);
+            }
+            assert!(history.is_sorted_by_key(|entry| entry.at));
+            *packed = pack(&history);
+            answer
+        };
+        let answers = batch.asks.iter().zip(&sends).map(decide_one).collect();
+        for shard in renewed {
+            if marks.get(&shard).is_some_and(|mark| (block..=now.plus(MAX_AHEAD_MS)).contains(mark)) {
+                continue;
+            }
+            marks.insert(shard, now);
+            let too_old = |packed: &[u8]| {
+                unpack(packed).unwrap().last().is_some_and(|entry: &Entry| entry.at <= now.plus(-retention_ms))
+            };
+            let gone = self.histories.extract_if(|user, packed| layout.place(*user).shard == shard && too_old(packed));
+            self.swept.extend(gone.map(|(user, _)| user));
+        }
+        self.ways.swept = self.swept.len();
+        answers
+    }
+
+    fn send(&mut self, ask: &Ask<'_>) -> Send {
+        let owned = |name: Option<&str>| name.map(str::to_owned);
+        let names: KindNames = (owned(ask.class.channel), owned(ask.class.category));
+        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
+        let campaign = ask.class.campaign.map_or(Campaign::NONE, |name| {
+            let known = self.campaigns.iter().position(|known| known == name);
+            let place = known.unwrap_or_else(|| {
+                self.campaigns.push(name.to_owned());
+                self.campaigns.len() - 1
+            });
+            Campaign(u32::try_from(place + 1).unwrap())
+        });
+        Send { id: ask.id, origin: ask.origin, kind, campaign, cost: ask.cost, record: ask.record }
+    }
+}
+
+/// Two lanes' stores on one server and on a cluster, and their marks.
+type OfBounds = ([Vec<RedisStore>; 2], Marks);
+
+/// The stores on Redis, a keyspace for each retention, two lanes each.
+#[derive(Default)]
+struct Stores {
+    by_bounds: HashMap<(i64, u32), OfBounds>,
+}
+
+impl Stores {
+    async fn of(&mut self, bounds: HistoryBounds) -> &mut OfBounds {
+        match self.by_bounds.entry((bounds.retention_ms, bounds.max_entries)) {
+            hash_map::Entry::Occupied(stores) => stores.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                let single = lanes(&[Stack::shared().redis()], bounds).await;
+                let cluster = lanes(Stack::shared().redis_cluster(), bounds).await;
+                place.insert(([single, cluster], Marks::default()))
+            }
+        }
+    }
+}
+
+async fn lanes<S: AsRef<str>>(urls: &[S], bounds: HistoryBounds) -> Vec<RedisStore> {
+    let mut options = options(urls);
+    options.history_ms = bounds.retention_ms;
+    // Few shards for one of them, so that users meet; and one key a shard.
+    if bounds.retention_ms == DAY_MS {
+        options.shards = 2;
+    }
+    options.users = options.shards.into();
+    options.max_entries = bounds.max_entries;
+    let opened = opened(&options).await.unwrap();
+    (0..2).map(|_| store(&options, &opened)).collect()
+}
+
+async fn ask_store<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
+    let mut answers = vec![None; batch.asks.len()];
+    store.admit(batch, &mut answers).await.unwrap();
+    answers.into_iter().map(Option::unwrap).collect()
+}
+
+const EMBEDDED: &str = "the embedded store";
+
+/// Runs a case through all four. The error names the first difference.
+async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
+    let users = unique("u");
+    let bounds = case.bounds();
+    let mut model = Model {
+        bounds,
+        kinds: KindTable::default(),
+        campaigns: Vec::new(),
+        histories: HashMap::new(),
+        swept: HashSet::new(),
+        ways: Ways::default(),
+    };
+    let mut embedded = EmbeddedStore::new(bounds);
+    let ([single, cluster], marks) = stores.of(bounds).await;
+    let layout = single[0].keyspace().meta().layout;
+    assert_eq!(layout.buckets, 1, "a call has one key, as the model takes it");
+    for (number, batch) in case.run(&users).enumerate() {
+        // Those of before the batch: a call decides before it sweeps.
+        let swept = model.swept.clone();
+        let expected = model.admit(&batch, layout, marks);
+        let lane = number % 2;
+        let others = [
+            (EMBEDDED, ask_store(&mut embedded, &batch).await),
+            ("Redis", ask_store(&mut single[lane], &batch).await),
+            ("the cluster", ask_store(&mut cluster[lane], &batch).await),
+        ];
+        for (who, answers) in others {
+            for (place, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
+                let knows = who != EMBEDDED || !swept.contains(&batch.asks[place].user);
+                if knows && answer != expected {
+                    return Err(format!(
+                        "batch {number}, ask {place}: {who} says {answer:?}, the reference {expected:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(model.ways)
+}
+
+fn name(names: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
+    prop::option::weighted(0.8, prop::sample::select(names).prop_map(str::to_owned))
+}
+
+fn some_names(names: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<String>>> {
+    let some = prop::sample::subsequence(names.to_vec(), 0..=names.len());
+    prop::option::weighted(0.4, some.prop_map(|names| names.into_iter().map(str::to_owned).collect()))
+}
+
+const CHANNELS: &[&str] = &["push", "email", "sms", "", "pu\0sh"];
+const CATEGORIES: &[&str] = &["promo", "partner", "push", "news", "digest", "["];
+const CAMPAIGNS: &[&str] = &["autumn", "winter", "", "epoch", "="];
+const WINDOWS_MS: &[i64] = &[1, 2, 1000, 60_000, 300_000, 3_600_000, DAY_MS, 7 * DAY_MS, 8 * DAY_MS, 20 * DAY_MS];
+
+fn a_cap() -> impl Strategy<Value = CapSpec> {
+    let limit = prop_oneof![Just(0), Just(1), 1_u32..6, 1_u32..300, Just(u32::MAX)];
+    let calendar = prop::option::weighted(0.4, prop::sample::select(vec![0, 1, -1, 3_600_000, DAY_MS / 2]));
+    (
+        prop::sample::select(WINDOWS_MS),
+        calendar,
+        limit,
+        some_names(CHANNELS),
+        some_names(CATEGORIES),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(|(window_ms, calendar_offset_ms, limit, channels, categories, each_campaign)| CapSpec {
+            window_ms,
+            calendar_offset_ms,
+            limit,
+            channels,
+            categories,
+            each_campaign,
+        })
+}
+
+/// A cap that the scripts look at without a walk.
+fn a_simple_cap() -> impl Strategy<Value = CapSpec> {
+    let limit = prop_oneof![1 => Just(0), 6 => 1_u32..6, 2 => 6_u32..40, 1 => Just(u32::MAX)];
+    let simple = |(window_ms, limit)| CapSpec {
+        window_ms,
+        calendar_offset_ms: None,
+        limit,
+        channels: None,
+        categories: None,
+        each_campaign: false,
+    };
+    (prop::sample::select(WINDOWS_MS), limit).prop_map(simple)
+}
+
+fn an_ask(sets: usize, other_costs: u32, users: u32) -> impl Strategy<Value = AskSpec> {
+    let cost = prop_oneof![200 => Just(1), other_costs => 1_u8..4, other_costs => Just(255)];
+    let class = (name(CHANNELS), name(CATEGORIES), name(CAMPAIGNS));
+    // Few ids and origins: replays and duplicates are frequent.
+    let ids = prop_oneof![(0_u32..12, 0_u32..3), (0_u32..100_000, Just(0_u32))];
+    (0..users, ids, class, cost, 0..sets, prop::bool::weighted(0.1)).prop_map(
+        |(user, (id, origin), (channel, category, campaign), cost, set, always)| AskSpec {
+            user,
+            id,
+            origin,
+            channel,
+            category,
+            campaign,
+            cost,
+            set,
+            always,
+        },
+    )
+}
+
+fn a_step() -> impl Strategy<Value = i64> {
+    let edges: Vec<i64> = WINDOWS_MS.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
+    let back: Vec<i64> = [1, 1000, 299_999, 300_000, 300_001, 3_600_000, DAY_MS, 9 * DAY_MS].map(|back| -back).into();
+    prop_oneof![
+        3 => Just(0),
+        3 => 0_i64..2000,
+        3 => 0_i64..DAY_MS,
+        2 => prop::sample::select(edges),
+        2 => prop::sample::select(back),
+        1 => -400_000_i64..400_000,
+    ]
+}
+
+/// How many caps the sets of a case have.
+fn lengths() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(prop_oneof![9 => 0..4_usize, 1 => Just(100)], 1..4)
+}
+
+/// Sets of anything, and sets that mostly need no walk, with costs to match.
+fn a_case() -> impl Strategy<Value = Case> {
+    let any = lengths().prop_flat_map(|lengths| {
+        lengths.into_iter().map(|length| prop::collection::vec(a_cap(), length)).collect::<Vec<_>>()
+    });
+    let simple = || {
+        lengths().prop_flat_map(|lengths| {
+            let set = |length: usize| prop::collection::vec(a_simple_cap(), length.min(9));
+            lengths.into_iter().map(set).collect::<Vec<_>>()
+        })
+    };
+    // Few users, and a set without caps: histories that grow too long.
+    let long = prop::collection::vec(a_simple_cap(), 1..3).prop_map(|caps| vec![Vec::new(), caps]);
+    prop_oneof![
+        2 => any.prop_flat_map(|sets| a_case_of(sets, 50, (4, MAX_ENTRIES))),
+        3 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (4, MAX_ENTRIES))),
+        // Many users, of whom some do not come for long.
+        1 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (24, MAX_ENTRIES))),
+        1 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
+    ]
+}
+
+fn a_case_of(
+    sets: Vec<Vec<CapSpec>>,
+    other_costs: u32,
+    (users, max_entries): (u32, u32),
+) -> impl Strategy<Value = Case> {
+    let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), other_costs, users), 1..48))
+        .prop_map(|(moved_ms, asks)| BatchSpec { moved_ms, asks });
+    let retention = prop::sample::select(vec![8 * DAY_MS, DAY_MS]);
+    (retention, prop::collection::vec(batch, 1..40)).prop_map(move |(retention_ms, batches)| Case {
+        about: "found by a random search".to_owned(),
+        retention_ms,
+        max_entries,
+        sets: sets.clone(),
+        batches,
+    })
+}
+
+fn regressions() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions")
+}
+
+#[test]
+fn reference_embedded_redis_and_cluster_decide_alike() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let stores = std::cell::RefCell::new(Stores::default());
+    let (decisions, cases) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let ways = std::cell::Cell::new(Ways::default());
+    let config = Config { cases: 1, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    while decisions.load(Relaxed) < DECISIONS {
+        let outcome = TestRunner::new(config.clone()).run(&a_case(), |case| {
+            decisions.fetch_add(case.decisions(), Relaxed);
+            cases.fetch_add(1, Relaxed);
+            let compared = runtime.block_on(compare(&case, &mut stores.borrow_mut()));
+            let found = compared.map_err(TestCaseError::fail)?;
+            let Ways { allowed, denied, walked, dropped, swept } = ways.get();
+            ways.set(Ways {
+                allowed: allowed + found.allowed,
+                denied: denied + found.denied,
+                walked: walked + found.walked,
+                dropped: dropped + found.dropped,
+                swept: swept + found.swept,
+            });
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => {}
+            Err(TestError::Fail(reason, case)) => {
+                let text = serde_json::to_string_pretty(&case).unwrap();
+                let file = regressions().join(format!("{}.json", unique("found")));
+                std::fs::write(&file, &text).unwrap();
+                panic!("{reason}\nthe smallest case that shows it is in {}:\n{text}", file.display());
+            }
+            Err(TestError::Abort(reason)) => panic!("{reason}"),
+        }
+    }
+    let ways = ways.into_inner();
+    println!("{} decisions in {} cases: {ways:?}", decisions.into_inner(), cases.into_inner());
+    let least = ways.allowed.min(ways.denied).min(ways.walked);
+    assert!(least > DECISIONS / 50, "one of the ways to decide is hardly met: {ways:?}");
+    assert!(ways.dropped > DECISIONS / 200, "histories are hardly ever too long: {ways:?}");
+    assert!(ways.swept > 20, "users are hardly ever swept: {ways:?}");
+}
+
+#[test]
+fn cases_found_before_stay_right() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut stores = Stores::default();
+    let mut seen = 0;
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(regressions()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|ext| ext == "json")) {
+        let text = std::fs::read_to_string(file).unwrap();
+        let case: Case = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let compared = runtime.block_on(compare(&case, &mut stores));
+        compared.unwrap_or_else(|difference| panic!("{} ({}): {difference}", file.display(), case.about));
+        seen += 1;
+    }
+    assert!(seen > 0, "{} holds no case", regressions().display());
+}

@@ -1,0 +1,404 @@
+//! One Redis server, and what may go wrong with it: nothing is decided twice, nothing wrongly, and it comes back.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, own, sent, server};
+use testkit::{
+    proxy::{Mode, Proxy},
+    redis::RedisServer,
+    stack::Stack,
+};
+use weir::{
+    domain::{
+        admit::{Ask, CapQuery},
+        class::{Campaign, Filter, Kind},
+        decide::{Answer, Record, Verdict},
+        history::{ENTRY_BYTES, Entry, pack, unpack},
+        shard::{IdHash, OriginMark},
+    },
+    edge::redis::{RedisOptions, RedisStore, RetryCause},
+    worker::ports::StoreError,
+};
+
+/// The text of a temporary error.
+fn temporary(result: Result<(), StoreError>) -> String {
+    match result {
+        Err(StoreError::Temporary(message)) => message,
+        other => panic!("not temporary: {other:?}"),
+    }
+}
+
+/// How many entries lie in the store for a user.
+fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
+    let place = store.keyspace().meta().layout.place(ask(user, 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let client = redis::Client::open(server.url()).unwrap();
+    let bytes: Option<Vec<u8>> =
+        redis::cmd("HGET").arg(key).arg(place.field.to_bytes()).query(&mut client.get_connection().unwrap()).unwrap();
+    unpack(&bytes.unwrap_or_default()).unwrap().len()
+}
+
+fn users(count: u32) -> Vec<Ask<'static>> {
+    (0..count).map(|number| ask(&format!("u-{number}"), number)).collect()
+}
+
+#[tokio::test]
+async fn scripts_that_were_flushed_are_loaded_again() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(50))).await;
+    server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
+    let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
+    assert!(again.iter().all(|answer| answer.verdict == Verdict::Replayed && answer.at == at(0)));
+    assert!(store.stats().troubles(RetryCause::NoScript) > 0);
+}
+
+#[tokio::test]
+async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
+    let server = server();
+    let target = server.url().trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let mut store = fresh_store(&options(&[format!("redis://{}", proxy.address())])).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(3))).await;
+    proxy.set(Mode::LoseReply);
+    let asks: Vec<Ask<'_>> = (100..105).map(|number| ask("somebody", number)).collect();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(3, 1000)], asks)).await;
+    assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == Verdict::Replayed).count(), 3, "{answers:?}");
+    assert_eq!(sent(&answers), 3);
+    assert_eq!(entries(&server, &store, "somebody"), 3);
+    assert_eq!(store.stats().troubles(RetryCause::ConnectionLost), 1);
+}
+
+#[tokio::test]
+async fn out_of_memory_writes_nothing_and_passes() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let before: u64 = server.query(&["DBSIZE"]).unwrap();
+    let new_users = users(20)[1..].to_vec();
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], new_users)).await;
+    assert!(temporary(result).contains("OOM"));
+    assert!(answers.iter().all(Option::is_none));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before);
+    server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(20))).await;
+    assert_eq!((answers[0].verdict, sent(&answers)), (Verdict::Replayed, 20));
+}
+
+#[tokio::test]
+async fn a_primary_that_became_a_replica_or_cannot_save_is_waited_for() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    let caps = [cap(1, 1000)];
+    type Commands = &'static [&'static [&'static str]];
+    let cases: [(&str, Commands, Commands); 2] = [
+        ("READONLY", &[&["REPLICAOF", "127.0.0.1", "1"]], &[&["REPLICAOF", "NO", "ONE"]]),
+        (
+            "NOREPLICAS",
+            &[&["CONFIG", "SET", "min-replicas-to-write", "1"]],
+            &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
+        ),
+    ];
+    for (number, (code, breaks, mends)) in (0..).zip(cases) {
+        for command in breaks {
+            server.query::<()>(command).unwrap();
+        }
+        let asks = vec![ask(code, number)];
+        let (answers, result) = admit(&mut store, &batch(at(0), &caps, asks.clone())).await;
+        assert!(temporary(result).contains(code), "{code}");
+        assert_eq!(answers, [None]);
+        for command in mends {
+            server.query::<()>(command).unwrap();
+        }
+        let answers = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
+        assert_eq!(answers[0].verdict, Verdict::Allowed, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_still_loads_is_waited_for() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
+    let mut store = fresh_store(&RedisOptions { tries: 2, ..own(&server) }).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    server.query::<()>(&["DEBUG", "POPULATE", "400", "filler", "4096"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "rdbcompression", "no"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "loading-process-events-interval-bytes", "4096"]).unwrap();
+    server.query::<()>(&["CONFIG", "SET", "key-load-delay", "5000"]).unwrap();
+    let url = server.url();
+    let reload = std::thread::spawn(move || {
+        let client = redis::Client::open(url).unwrap();
+        redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut client.get_connection().unwrap()).unwrap();
+    });
+    let loading = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let (_, result) = admit(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
+            if let Err(error) = result {
+                break error.to_string();
+            }
+        }
+    });
+    let said = loading.await.unwrap();
+    assert!(said.contains("LOADING"), "{said}");
+    let answers = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
+    assert_eq!((answers[0].verdict, answers[0].at), (Verdict::Replayed, at(0)));
+    reload.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
+    let mut server = server();
+    let patience = Duration::from_millis(200);
+    let options = RedisOptions { tries: 2, response_timeout: patience, connect_timeout: patience, ..own(&server) };
+    let mut store = fresh_store(&options).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
+    for pass in 0..2 {
+        if pass == 0 {
+            server.freeze();
+        } else {
+            server.query::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).unwrap();
+        }
+        let started = Instant::now();
+        let number = 1000 + pass;
+        let asks = vec![ask(&format!("p-{pass}"), number)];
+        let (_, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+        temporary(result);
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        server.thaw();
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
+        assert_eq!(sent(&answers), 1);
+        assert_eq!(entries(&server, &store, &format!("p-{pass}")), 1);
+    }
+    assert!(store.stats().troubles(RetryCause::Timeout) > 0);
+}
+
+#[tokio::test]
+async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], users(200))).await;
+    server.query::<()>(&["FLUSHALL"]).unwrap();
+    let (answers, result) = admit(&mut store, &batch(at(1), &[cap(1, DAY_MS)], users(200))).await;
+    match result {
+        Err(StoreError::LostHistory { shards, message }) => {
+            assert_eq!(shards, (0..16).collect::<Vec<u16>>());
+            assert!(message.contains("restore"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(answers.iter().all(Option::is_none));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
+    assert!(matches!(store.health().await, Err(StoreError::LostHistory { .. })));
+}
+
+#[tokio::test]
+async fn a_wiped_table_of_names_holds_up_only_sends_with_new_names() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    let named = |user: &str, number, channel| {
+        let mut ask = ask(user, number);
+        ask.class.channel = Some(channel);
+        ask
+    };
+    admit_all(&mut store, &batch(at(0), &[], vec![named("a", 1, "push")])).await;
+    server.query::<()>(&["DEL", store.keyspace().kinds_key()]).unwrap();
+    let asks = vec![named("a", 2, "push"), named("b", 3, "email"), named("b", 4, "push")];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], asks)).await;
+    assert!(matches!(result, Err(StoreError::LostHistory { .. })), "{result:?}");
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    assert_eq!(answered, [true, false, false], "the later send of b must not overtake the earlier");
+}
+
+#[tokio::test]
+async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
+    let server = server();
+    let mut options = own(&server);
+    options.users = 1;
+    let mut store = fresh_store(&options).await;
+    admit_all(&mut store, &batch(at(0), &[], users(64))).await;
+    let place = store.keyspace().meta().layout.place(ask("u-5", 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let _: () = redis::cmd("HSET").arg(&key).arg(place.field.to_bytes()).arg("foreign").query(&mut connection).unwrap();
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
+    assert!(temporary(result).contains(&key));
+    let open: Vec<usize> = answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(place, _)| place).collect();
+    assert_eq!(open, [5]);
+}
+
+#[tokio::test]
+async fn keys_outlive_the_history_and_not_for_ever() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    admit_all(&mut store, &batch(at(0), &[], users(20))).await;
+    for user in 0..20 {
+        let place = store.keyspace().meta().layout.place(ask(&format!("u-{user}"), 0).user);
+        let key = store.keyspace().bucket_key(place.shard, place.bucket);
+        let left: i64 = server.query(&["PTTL", &key]).unwrap();
+        assert!((16 * DAY_MS..=17 * DAY_MS).contains(&left), "{left}");
+    }
+    // The first send in a block of 8 days renews, later ones do not. When a key's blocks begin is its own.
+    let place = store.keyspace().meta().layout.place(ask("u-0", 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let mut renewed_on = Vec::new();
+    for day in 1..=16_u32 {
+        server.query::<()>(&["PEXPIRE", &key, "1000000"]).unwrap();
+        admit_all(&mut store, &batch(at(i64::from(day) * DAY_MS), &[], vec![ask("u-0", 777 + day)])).await;
+        let left: i64 = server.query(&["PTTL", &key]).unwrap();
+        if left > 1_000_000 {
+            assert!(left > 16 * DAY_MS, "{left}");
+            renewed_on.push(day);
+        }
+    }
+    assert!(renewed_on.len() == 2 && renewed_on[1] - renewed_on[0] == 8, "{renewed_on:?}");
+}
+
+#[tokio::test]
+async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bounded_work() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    let push = Filter { channels: Some(["push".to_owned()].into()), categories: None };
+    let mut filtered = cap(20_000, DAY_MS);
+    filtered.filter = Arc::new(push);
+    let caps = [cap(7000, DAY_MS), filtered];
+    let asks: Vec<Ask<'_>> = (0..10_000)
+        .map(|number| {
+            let mut ask = ask("somebody", number);
+            ask.class.channel = Some("push");
+            ask.record = if number < 9000 { Record::Always } else { Record::IfAllowed };
+            ask
+        })
+        .collect();
+    let answers: Vec<Answer> = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
+    let verdicts = answers.iter().enumerate().map(|(place, answer)| (place, answer.verdict));
+    for (place, verdict) in verdicts {
+        let used = u32::try_from(place.min(9000)).unwrap();
+        let expected =
+            if place < 7000 { Verdict::Allowed } else { Verdict::Denied { cap: 0, used, blocking: Some(at(0)) } };
+        assert_eq!(verdict, expected, "ask {place}");
+    }
+    assert_eq!(entries(&server, &store, "somebody"), 9000);
+    assert!(store.stats().most_items() <= 32, "{}", store.stats().most_items());
+    assert!(store.stats().troubles(RetryCause::PutOff) > 0, "what a call does is bounded, however long the history");
+}
+
+/// Gives each of these users a history of 3,000 sends.
+fn give_long_histories(server: &RedisServer, store: &RedisStore, asks: &[Ask<'_>]) {
+    let entry = |number: u32| Entry {
+        at: at(0),
+        id: IdHash(number.into()),
+        origin: OriginMark(0),
+        kind: Kind::NONE,
+        campaign: Campaign::NONE,
+        cost: 1,
+    };
+    let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    for ask in asks {
+        let place = store.keyspace().meta().layout.place(ask.user);
+        let key = store.keyspace().bucket_key(place.shard, place.bucket);
+        let _: () =
+            redis::cmd("HSET").arg(key).arg(place.field.to_bytes()).arg(&history).query(&mut connection).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_later_calls_are_smaller() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { shards: 1, ..own(&server) }).await;
+    give_long_histories(&server, &store, &users(20));
+    let mut put_off = Vec::new();
+    for _ in 0..12 {
+        let before = store.stats().troubles(RetryCause::PutOff);
+        let (answers, result) = admit(&mut store, &batch(at(1), &[cap(3000, DAY_MS)], users(20))).await;
+        result.unwrap();
+        let denied = Verdict::Denied { cap: 0, used: 3000, blocking: Some(at(0)) };
+        assert!(answers.iter().all(|answer| answer.unwrap().verdict == denied), "{answers:?}");
+        put_off.push(store.stats().troubles(RetryCause::PutOff) - before);
+    }
+    assert!(put_off[0] > 0, "the work of a call is bounded");
+    assert_eq!(put_off[8..], [0; 4], "calls have become as small as these histories need: {put_off:?}");
+}
+
+#[tokio::test]
+async fn a_user_whose_own_sends_are_too_many_for_a_call_makes_nobody_elses_calls_smaller() {
+    let server = server();
+    let mut store = fresh_store(&RedisOptions { shards: 32, ..own(&server) }).await;
+    give_long_histories(&server, &store, &[ask("somebody", 0)]);
+    let filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
+    let caps = [CapQuery { filter, ..cap(100_000, DAY_MS) }];
+    let mut put_off = 0;
+    for round in 0..5 {
+        let own = (0..100).map(|number| ask("somebody", 1_000_000 + 100 * round + number));
+        admit_all(&mut store, &batch(at(1), &caps, users(400).into_iter().chain(own).collect())).await;
+        put_off = store.stats().troubles(RetryCause::PutOff);
+    }
+    assert!(put_off > 0, "this user's sends were put off");
+    let before = store.stats().calls();
+    admit_all(&mut store, &batch(at(2), &caps, users(400))).await;
+    assert_eq!(store.stats().calls() - before, 32, "one call a shard, as ever");
+}
+
+#[tokio::test]
+async fn writes_count_only_once_enough_replicas_have_them() {
+    let primary = server();
+    let port = primary.port().to_string();
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]).unwrap();
+    let options =
+        RedisOptions { wait_replicas: 1, tries: 2, response_timeout: Duration::from_secs(1), ..own(&primary) };
+    testkit::wait_until(Duration::from_secs(20), "the replica is in step", || {
+        primary.query::<String>(&["INFO", "replication"]).unwrap().contains("state=online")
+    });
+    let mut store = fresh_store(&options).await;
+    let asks = vec![ask("somebody", 1)];
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
+    assert_eq!(answers[0].verdict, Verdict::Allowed);
+    assert_eq!(entries(&replica, &store, "somebody"), 1);
+
+    drop(replica);
+    let asks = vec![ask("somebody else", 1)];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+    assert!(temporary(result).contains("0 of 1 replicas"));
+    assert_eq!(answers, [None]);
+
+    // The send is written already; the replay writes it again, so that the wait covers it on any connection.
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]).unwrap();
+    let mut other = fresh_store(&options).await;
+    let answers = admit_all(&mut other, &batch(at(5), &[cap(1, 1000)], asks)).await;
+    assert_eq!(answers[0].verdict, Verdict::Replayed);
+    assert_eq!(entries(&replica, &other, "somebody else"), 1);
+}
+
+#[tokio::test]
+async fn entries_are_as_many_bytes_as_the_script_says() {
+    assert_eq!(ENTRY_BYTES, 20);
+    let mut store = fresh_store(&options(&[Stack::shared().redis()])).await;
+    let answers = admit_all(&mut store, &batch(at(-400 * 365 * DAY_MS), &[cap(1, 1000)], users(1))).await;
+    assert_eq!(answers[0].at.millis(), weir::domain::history::EPOCH_MS, "a clock before 2020 counts as 2020");
+}
+
+#[tokio::test]
+async fn names_beyond_the_table_share_a_number_that_every_filter_counts() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    let full = "for n = redis.call('HLEN', KEYS[1]), 65534 do local name = '[\"c' .. n .. '\",null]' \
+                redis.call('HSET', KEYS[1], name, n) redis.call('HSET', KEYS[2], n, name) end \
+                redis.call('HSET', KEYS[1], 'next', 65535)";
+    let [kinds, names] = [store.keyspace().kinds_key(), store.keyspace().kind_names_key()].map(str::to_owned);
+    server.query::<()>(&["EVAL", full, "2", &kinds, &names]).unwrap();
+    let mut push = cap(1, DAY_MS);
+    push.filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
+    let named = |number, channel| {
+        let mut ask = ask("somebody", number);
+        ask.class.channel = Some(channel);
+        ask
+    };
+    let asks = vec![named(1, "c65534"), named(2, "invented"), named(3, "c7"), named(4, "invented too")];
+    let answers = admit_all(&mut store, &batch(at(0), &[push], asks)).await;
+    let sent: Vec<bool> = answers.iter().map(|answer| answer.verdict == Verdict::Allowed).collect();
+    assert_eq!(sent, [true, true, false, false]);
+    assert_eq!(server.query::<u64>(&["HLEN", &names]).unwrap(), 65534, "the table has grown");
+}

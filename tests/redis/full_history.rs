@@ -1,0 +1,106 @@
+//! A user with as long a history as one may have: it grows no longer, caps hold, and a batch is decided in time.
+
+use std::time::{Duration, Instant};
+
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, store,
+};
+use testkit::{redis::RedisServer, stack::Stack, unique};
+use weir::{
+    domain::{
+        admit::{AdmitBatch, Ask},
+        class::ClassNames,
+        decide::{Record, Verdict},
+        history::MAX_ENTRIES,
+        shard::{IdHash, OriginMark, UserHash},
+    },
+    edge::redis::{
+        Birth, RedisStore,
+        rebuild::{Scope, Send, begin},
+    },
+    worker::ports::{Histories, StoreError},
+};
+
+/// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// Intents of one user, recorded whatever a cap says.
+fn crowd(first: u32, count: u32, now: i64) -> AdmitBatch<'static> {
+    let asks = (first..first + count).map(|number| Ask { record: Record::Always, ..ask("hot", number) });
+    batch(at(now), &[cap(3, DAY_MS)], asks.collect())
+}
+
+async fn entries(store: &mut RedisStore) -> usize {
+    store.history_of(UserHash::of("hot")).await.unwrap().entries.len()
+}
+
+/// Microseconds of Redis in script calls since the start, and how many there were.
+fn in_scripts(server: &RedisServer) -> (f64, f64) {
+    let stats: String = server.query(&["INFO", "commandstats"]).unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap();
+    let figure = |name: &str| line.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    (figure("usec").unwrap(), figure("calls").unwrap())
+}
+
+#[tokio::test]
+async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
+    let server = server();
+    let mut store = fresh_store(&own(&server)).await;
+    for round in 0..3 {
+        let before = in_scripts(&server);
+        let began = Instant::now();
+        let answers = admit_all(&mut store, &crowd(round * MAX_ENTRIES, MAX_ENTRIES, round.into())).await;
+        let (took, after) = (began.elapsed(), in_scripts(&server));
+        let calls = after.1 - before.1;
+        println!("{round}: {took:?}, {calls} calls, {:.0} us each", (after.0 - before.0) / calls);
+        let denied = |verdict| matches!(verdict, Verdict::Denied { cap: 0, used: 3.., .. });
+        assert!(answers.iter().skip(3).all(|answer| denied(answer.verdict)));
+        assert!(took < SECONDS, "round {round} took {took:?} in {calls} calls");
+        assert_eq!(entries(&mut store).await, 10_000, "no more, whatever is recorded");
+    }
+    assert_eq!(store.stats().dropped(), u64::from(2 * MAX_ENTRIES), "each beyond the bound is counted");
+}
+
+#[tokio::test]
+async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole() {
+    let mut options = options(&[Stack::shared().redis()]);
+    options.admit_time = Duration::from_millis(30);
+    let mut store = fresh_store(&options).await;
+    let (answers, result) = admit(&mut store, &crowd(0, MAX_ENTRIES, 0)).await;
+    assert!(matches!(result, Err(StoreError::TooSlow(_))), "{result:?}");
+    let answered = answers.iter().flatten().count();
+    assert!((1..answers.len()).contains(&answered), "{answered}");
+    assert!(answers[..answered].iter().all(Option::is_some), "a user's sends are decided in their order");
+    let (again, result) = admit(&mut store, &crowd(0, 16, 1)).await;
+    result.unwrap();
+    assert!(again.iter().all(|answer| matches!(answer.unwrap().verdict, Verdict::Replayed)), "what was answered holds");
+}
+
+#[tokio::test]
+async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothing() {
+    let mut options = options(&[Stack::shared().redis()]);
+    options.max_entries = 200;
+    let opened = opened(&options).await.unwrap();
+    let mut store = store(&options, &opened);
+    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    let redis = std::sync::Arc::new(options.clone());
+    let rebuild = begin(&redis, &std::sync::Arc::default(), &Scope::All, unique("run"), birth).await.unwrap();
+    let mut restorer = rebuild.restorer();
+    let send = |number: u32| Send {
+        user: UserHash::of("hot"),
+        id: IdHash::of(&format!("i-{number}")),
+        origin: OriginMark::RESTORED,
+        at: at(number.into()),
+        class: ClassNames::default(),
+        cost: 1,
+    };
+    let sends: Vec<Send<'_>> = (0..500).map(send).collect();
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 500);
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "those that were dropped stay so");
+    rebuild.finish().await.unwrap();
+    let history = store.history_of(UserHash::of("hot")).await.unwrap();
+    assert_eq!(
+        history.entries.iter().map(|entry| entry.at).collect::<Vec<_>>(),
+        (300..500).map(at).collect::<Vec<_>>()
+    );
+}

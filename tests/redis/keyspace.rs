@@ -1,0 +1,272 @@
+//! A keyspace is made once, whoever begins it, and nobody works on one that is not theirs.
+
+use std::sync::Arc;
+
+use crate::redis_support::{admit, ask, at, batch, cap, fresh_store, opened, options, own, server, store};
+use testkit::{redis::RedisServer, stack::Stack, unique};
+use weir::{
+    domain::decide::Verdict,
+    edge::redis::{
+        Birth, Eviction, FORMAT, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning,
+        WhenMissing, open,
+    },
+    worker::ports::StoreError,
+};
+
+fn single() -> RedisOptions {
+    options(&[Stack::shared().redis()])
+}
+
+/// The text of a fatal error.
+fn fatal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
+    match result {
+        Err(StoreError::Fatal(message)) => message,
+        other => panic!("not fatal: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn many_first_starts_at_once_agree_on_one_keyspace() {
+    for urls in [vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec()] {
+        let options = options(&urls);
+        let starts: Vec<_> = (0..12)
+            .map(|_| {
+                let options = options.clone();
+                tokio::spawn(async move { opened(&options).await.unwrap() })
+            })
+            .collect();
+        let mut epochs = Vec::new();
+        for start in starts {
+            let opened = start.await.unwrap();
+            assert_eq!(opened.lost, Vec::<u16>::new());
+            epochs.push(opened.keyspace.epoch().to_owned());
+        }
+        epochs.dedup();
+        assert_eq!(epochs.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
+    let server = server();
+    let options = own(&server);
+    let made = opened(&options).await.unwrap().keyspace;
+    server.query::<()>(&["HSET", made.meta_key(), "state", "creating"]).unwrap();
+    for shard in 5..16 {
+        server.query::<()>(&["DEL", &made.epoch_key(shard)]).unwrap();
+    }
+    server.query::<()>(&["DEL", made.kinds_key()]).unwrap();
+
+    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    let looked = open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, birth).await;
+    assert!(fatal(looked).contains("not finished"));
+    let again = opened(&options).await.unwrap();
+    assert_eq!(again.keyspace.epoch(), made.epoch());
+    assert_eq!(again.lost, Vec::<u16>::new());
+    let state: String = server.query(&["HGET", made.meta_key(), "state"]).unwrap();
+    assert_eq!(state, "ready");
+}
+
+#[tokio::test]
+async fn nothing_is_made_by_one_who_only_looks() {
+    let server = server();
+    let options = Arc::new(own(&server));
+    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, birth).await;
+    assert!(fatal(looked).contains("weir check --create"));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+
+    let more = RedisOptions { shards: 32, ..options.clone() };
+    let said = fatal(opened(&more).await);
+    assert!(said.contains("redis.shards is 32") && said.contains("made with 16"), "{said}");
+    let longer = RedisOptions { history_ms: 1, ..options.clone() };
+    assert!(fatal(opened(&longer).await).contains("redis.history"));
+    // The number of keys a shard is the keyspace's own, whatever the setting says later.
+    let grown = RedisOptions { users: 1_000_000, ..options.clone() };
+    assert_eq!(opened(&grown).await.unwrap().keyspace.meta().layout, keyspace.meta().layout);
+
+    server.query::<()>(&["HSET", keyspace.meta_key(), "format", "weir/99"]).unwrap();
+    let said = fatal(opened(&options).await);
+    assert!(said.contains("weir/99") && said.contains(FORMAT) && said.contains("redis.prefix"), "{said}");
+    server.query::<()>(&["DEL", keyspace.meta_key()]).unwrap();
+    let said = fatal(opened(&options).await);
+    assert!(said.contains("is gone, though 16 of 16 shards"), "{said}");
+    server.query::<()>(&["SET", keyspace.meta_key(), "something of somebody"]).unwrap();
+    let said = fatal(opened(&options).await);
+    assert!(said.contains("not a keyspace of this weir"), "{said}");
+}
+
+#[tokio::test]
+async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
+    server.query::<()>(&["SET", &keyspace.epoch_key(7), "of another keyspace"]).unwrap();
+    let opened = opened(&options).await.unwrap();
+    assert_eq!(opened.lost, [3, 7]);
+    let mut store = store(&options, &opened);
+    match store.health().await {
+        Err(StoreError::LostHistory { shards, message }) => {
+            assert_eq!(shards, [3, 7]);
+            assert!(message.contains("restore"));
+        }
+        other => panic!("{other:?}"),
+    }
+    for shard in [3, 7] {
+        server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
+    }
+    store.health().await.unwrap();
+
+    // A loss later on is seen without an intent, whichever shard it is.
+    for shard in 0..keyspace.meta().layout.shards {
+        server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
+        let mut looks = Vec::new();
+        while looks.len() < 8 && looks.last().is_none_or(Result::is_ok) {
+            looks.push(store.health().await);
+        }
+        let lost = |look: &Result<(), StoreError>| match look {
+            Err(StoreError::LostHistory { shards, .. }) => *shards == [shard],
+            _ => false,
+        };
+        assert!(looks.last().is_some_and(lost), "{shard}: {looks:?}");
+        server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
+        store.health().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_unless_allowed() {
+    let server = RedisServer::start(&["--maxmemory-policy", "allkeys-lru"]).unwrap();
+    let options = own(&server);
+    let said = fatal(opened(&options).await);
+    assert!(said.contains("allkeys-lru") && said.contains("noeviction") && said.contains("redis.allow_eviction"));
+    assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "refused before anything was written");
+    let allowed = RedisOptions { eviction: Eviction::Allow, ..options };
+    let warnings = opened(&allowed).await.unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("allkeys-lru")), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how() {
+    let server = server();
+    let options = own(&server);
+    let warnings = opened(&options).await.unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("hash-max-listpack-value 1024")), "{warnings:?}");
+    let tuned = RedisOptions { tuning: Tuning::Set, ..options };
+    let opened = opened(&tuned).await.unwrap();
+    assert_eq!(opened.warnings, Vec::<String>::new());
+    let set: Vec<String> = server.query(&["CONFIG", "GET", "hash-max-listpack-value"]).unwrap();
+    assert_eq!(set[1], LISTPACK_VALUE_BYTES.to_string());
+
+    let mut store = store(&tuned, &opened);
+    let asks = (0..50).map(|number| ask("somebody", number)).collect();
+    let (answers, _) = admit(&mut store, &batch(at(0), &[cap(99, 1000)], asks)).await;
+    assert!(answers.iter().all(|answer| matches!(answer.unwrap().verdict, Verdict::Allowed)));
+    let place = store.keyspace().meta().layout.place(ask("somebody", 0).user);
+    let key = store.keyspace().bucket_key(place.shard, place.bucket);
+    let encoding: String = server.query(&["OBJECT", "ENCODING", &key]).unwrap();
+    assert_eq!(encoding, "listpack");
+}
+
+/// The rights a worker needs: the line of docs/security.md.
+fn documented_rights() -> Vec<String> {
+    let docs = include_str!("../../docs/security.md");
+    let line =
+        docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).expect("the line is there");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
+    let server = server();
+    let rights = documented_rights();
+    let line: Vec<&str> =
+        ["ACL", "SETUSER", "weir", "on", ">secret"].into_iter().chain(rights.iter().map(String::as_str)).collect();
+    server.query::<()>(&line).unwrap();
+    let named = RedisOptions {
+        prefix: "weir".to_owned(),
+        username: Some("weir".to_owned()),
+        password: Some(Password("secret".to_owned())),
+        tuning: Tuning::Set,
+        wait_replicas: 0,
+        ..own(&server)
+    };
+    let opened_ = opened(&named).await.unwrap();
+    assert_eq!(opened_.warnings, Vec::<String>::new());
+    let mut store = store(&named, &opened_);
+    let mut one = ask("somebody", 1);
+    one.class.channel = Some("push");
+    one.class.campaign = Some("autumn");
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![one])).await;
+    result.unwrap();
+    assert!(matches!(answers[0].unwrap().verdict, Verdict::Allowed));
+    store.health().await.unwrap();
+    drop(store);
+
+    // Looking at the configuration may be forbidden, as managed services do: it works and says so.
+    server.query::<()>(&["ACL", "SETUSER", "weir", "-config", "-info"]).unwrap();
+    let warnings = opened(&named).await.unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("maxmemory-policy cannot be read")), "{warnings:?}");
+
+    server.query::<()>(&["ACL", "SETUSER", "weir", "-evalsha"]).unwrap();
+    let mut store = fresh_store(&named).await;
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], vec![ask("somebody", 2)])).await;
+    assert_eq!(answers, [None]);
+    match result {
+        Err(StoreError::Temporary(message)) => assert!(message.contains("NOPERM"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+
+    let wrong = RedisOptions { password: Some(Password("wrong".to_owned())), ..named };
+    assert!(fatal(opened(&wrong).await).contains("redis.password"));
+}
+
+#[tokio::test]
+async fn tls_works_with_the_ca_and_is_refused_without_it() {
+    let server = RedisServer::start_tls::<&str>(&[]).unwrap();
+    let mut options = own(&server);
+    assert!(options.tls.is_some(), "{}", server.url());
+    let stranger = opened(&options).await;
+    assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
+    options.tls = Some(TlsFiles { ca: Some(std::fs::read(server.ca_file().unwrap()).unwrap()), client: None });
+    let mut store = fresh_store(&options).await;
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![ask("somebody", 1)])).await;
+    result.unwrap();
+    assert!(matches!(answers[0].unwrap().verdict, Verdict::Allowed));
+}
+
+#[tokio::test]
+async fn nobody_there_is_temporary_and_takes_no_longer_than_its_bounds() {
+    let mut server = server();
+    let mut options = own(&server);
+    options.tries = 3;
+    server.kill();
+    let started = std::time::Instant::now();
+    assert!(matches!(opened(&options).await, Err(StoreError::Temporary(_))));
+    assert!(started.elapsed() < std::time::Duration::from_secs(10));
+}
+
+#[test]
+fn urls_and_prefixes_that_cannot_be_are_refused() {
+    let no: [&[&str]; 4] =
+        [&[], &["http://127.0.0.1"], &["redis://a:1", "rediss://b:1"], &["redis://u:p@a:1", "redis://a:2"]];
+    for urls in no {
+        assert!(RedisOptions::for_urls(urls).is_err(), "{urls:?}");
+    }
+    let said = RedisOptions::for_urls(&["redis://user:hush@host:notaport"]).unwrap_err().to_string();
+    assert!(!said.contains("hush"), "{said}");
+    assert!(!format!("{:?}", RedisOptions::for_urls(&["redis://user:hush@host:1"]).unwrap()).contains("hush"));
+    for prefix in ["", "a{b}", "a b", "a:b", &"x".repeat(65)] {
+        assert!(RedisOptions::check_prefix(prefix).is_err(), "{prefix}");
+    }
+    RedisOptions::check_prefix("weir-2.prod_a").unwrap();
+    let _ = single();
+}

@@ -1,0 +1,263 @@
+//! A refund takes one send back, once, whatever is read again; and what was sent can be put back, however often.
+
+use std::sync::Arc;
+
+use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
+use testkit::{stack::Stack, unique};
+use weir::{
+    domain::{
+        class::ClassNames,
+        decide::Verdict,
+        refund::{
+            Refund,
+            RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
+        },
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+    },
+    edge::redis::{
+        Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+        rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
+    },
+    worker::{ports::StoreError, refunds::TakeBack},
+};
+
+const CAP_MS: i64 = DAY_MS;
+
+fn refund(user: &str, number: u32, at: Option<Time>, offset: i64) -> Refund {
+    Refund { user: UserHash::of(user), id: IdHash::of(&format!("i-{number}")), at, partition: 0, offset }
+}
+
+fn refunds(options: &RedisOptions, opened: &Opened) -> RedisRefunds {
+    RedisRefunds::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
+}
+
+async fn take(refunds: &mut RedisRefunds, what: &[Refund]) -> Vec<RefundOutcome> {
+    let mut outcomes = vec![None; what.len()];
+    refunds.take_back(&"bounces".into(), what, &mut outcomes).await.unwrap();
+    outcomes.into_iter().map(Option::unwrap).collect()
+}
+
+async fn verdict(options: &RedisOptions, opened: &Opened, user: &str, number: u32, now: i64) -> Verdict {
+    let (answers, result) =
+        admit(&mut store(options, opened), &batch(at(now), &[cap(1, CAP_MS)], vec![ask(user, number)])).await;
+    result.unwrap();
+    answers[0].unwrap().verdict
+}
+
+async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, RebuildError> {
+    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), birth).await
+}
+
+fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
+    let id = IdHash::of(&format!("i-{number}"));
+    Send {
+        user: UserHash::of(user),
+        id,
+        origin: OriginMark::RESTORED,
+        at: at(millis),
+        class: ClassNames::default(),
+        cost: 1,
+    }
+}
+
+#[tokio::test]
+async fn a_refund_takes_one_send_back_and_never_a_later_one() {
+    for urls in [vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec()] {
+        let options = options(&urls);
+        let opened = opened(&options).await.unwrap();
+        let mut refunds = refunds(&options, &opened);
+        assert_eq!(verdict(&options, &opened, "u", 1, 1000).await, Verdict::Allowed);
+        assert!(matches!(verdict(&options, &opened, "u", 2, 1001).await, Verdict::Denied { .. }));
+
+        let early = refund("u", 1, Some(at(999)), 3);
+        let first = refund("u", 1, Some(at(1500)), 5);
+        let strangers = [refund("u", 9, Some(at(1500)), 6), refund("nobody", 1, None, 7)];
+        let all = [early, first, strangers[0], strangers[1]];
+        assert_eq!(take(&mut refunds, &all).await, [Early, TakenBack, Unknown, Unknown]);
+        // It no longer counts, and its id may be sent again.
+        assert_eq!(verdict(&options, &opened, "u", 1, 2000).await, Verdict::Allowed);
+        // What is read again takes nothing; neither does a late copy of the refund, which is older than the send.
+        assert_eq!(take(&mut refunds, &all).await, [Repeated; 4]);
+        assert_eq!(take(&mut refunds, &[refund("u", 1, Some(at(1500)), 8)]).await, [Early]);
+        assert!(matches!(verdict(&options, &opened, "u", 2, 2001).await, Verdict::Denied { .. }));
+        // Another partition has offsets of its own; without a time a refund takes any.
+        let other = Refund { partition: 1, ..refund("u", 1, None, 0) };
+        assert_eq!(take(&mut refunds, &[other]).await, [TakenBack]);
+        assert_eq!(verdict(&options, &opened, "u", 2, 2002).await, Verdict::Allowed);
+    }
+}
+
+#[tokio::test]
+async fn many_refunds_of_one_batch_are_taken_in_their_order() {
+    let options = options(&[Stack::shared().redis()]);
+    let opened = opened(&options).await.unwrap();
+    let users: Vec<String> = (0..700).map(|user| format!("u{user}")).collect();
+    let asks = users.iter().map(|user| ask(user, 1)).collect();
+    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(0), &[cap(1, CAP_MS)], asks)).await;
+    assert!(answers.iter().all(|answer| answer.unwrap().verdict == Verdict::Allowed));
+    // Each twice: the first takes it back.
+    let twice = users
+        .iter()
+        .zip((0..).step_by(2))
+        .flat_map(|(user, offset)| [refund(user, 1, Some(at(1)), offset), refund(user, 1, Some(at(1)), offset + 1)]);
+    let outcomes = take(&mut refunds(&options, &opened), &twice.collect::<Vec<_>>()).await;
+    assert!(outcomes.chunks(2).all(|pair| pair == [TakenBack, Unknown]), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
+    let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
+    assert_eq!(verdict(&options, &opened, &other, 1, 0).await, Verdict::Allowed);
+    server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard("u"))]).unwrap();
+    let mut refunds = refunds(&options, &opened);
+    let both = [refund("u", 1, None, 0), refund(&other, 1, None, 1)];
+    assert_eq!(take(&mut refunds, &both).await, [Waits, TakenBack]);
+    assert!(!refunds.any_back().await);
+    let epoch = opened.keyspace.epoch();
+    server.query::<()>(&["SET", &opened.keyspace.epoch_key(shard("u")), epoch]).unwrap();
+    assert!(refunds.any_back().await);
+    assert_eq!(take(&mut refunds, &both).await, [Unknown, Repeated]);
+}
+
+#[tokio::test]
+async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
+    let options = options(&[Stack::shared().redis()]);
+    let opened = opened(&options).await.unwrap();
+    assert_eq!(verdict(&options, &opened, "u", 5, 5000).await, Verdict::Allowed);
+    let rebuild = begun(&options, &Scope::All).await.unwrap();
+    assert_eq!(rebuild.beginning(), Beginning::Fresh);
+    let (asked, result) = admit(&mut store(&options, &opened), &batch(at(1), &[], vec![ask("u", 1)])).await;
+    assert_eq!(asked, [None], "nothing is decided on a shard that is being restored");
+    assert!(matches!(result, Err(StoreError::LostHistory { .. })));
+
+    let mut restorer = rebuild.restorer();
+    let old = at(0).plus(-options.history_ms);
+    let sends = [
+        sent("u", 7, 7000),
+        sent("u", 3, 3000),
+        sent("u", 5, 5000),
+        sent("u", 6, 5000),
+        Send { at: old, ..sent("u", 1, 0) },
+    ];
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 3, "one was there, and one is too old");
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0);
+    // An attempt that was not committed recorded it at another time.
+    let again = OriginMark::of(&"send-intents".into(), 0, 5);
+    let [first, second] = [5100, 5200].map(|millis| Send { origin: again, ..sent("v", 4, millis) });
+    assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 1);
+    assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 1);
+    assert_eq!(restorer.insert(&[second], at(0)).await.unwrap(), 0);
+    // What somebody else has decided later stays, whoever comes back with what he had decided before.
+    assert_eq!(restorer.insert(&[first], at(0)).await.unwrap(), 0);
+    let mut outcomes = [None];
+    restorer.take_back(&"bounces".into(), &[refund("u", 6, Some(at(6000)), 0)], &mut outcomes).await.unwrap();
+    assert_eq!(outcomes, [Some(TakenBack)]);
+    assert_eq!(rebuild.finish().await.unwrap(), Vec::<u16>::new());
+
+    // The send that was there has its origin still; one that was put back is a duplicate whatever its origin.
+    assert_eq!(verdict(&options, &opened, "u", 5, 8000).await, Verdict::Replayed);
+    assert_eq!(verdict(&options, &opened, "u", 3, 8000).await, Verdict::Duplicate);
+    let caps = [cap(3, CAP_MS)];
+    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(8000), &caps, vec![ask("u", 8)])).await;
+    let expected = Verdict::Denied { cap: 0, used: 3, blocking: Some(at(3000)) };
+    assert_eq!(answers[0].unwrap().verdict, expected, "3, 5 and 7 are there, the oldest first; 6 was taken back");
+    let (answers, _) =
+        admit(&mut store(&options, &opened), &batch(at(8000), &[cap(1, CAP_MS)], vec![ask("v", 8)])).await;
+    let expected = Verdict::Denied { cap: 0, used: 1, blocking: Some(at(5200)) };
+    assert_eq!(answers[0].unwrap().verdict, expected, "once, at the later time");
+    // The refund was taken by the rebuild: the reader of refunds passes over it.
+    assert_eq!(take(&mut refunds(&options, &opened), &[refund("u", 6, Some(at(6000)), 0)]).await, [Repeated]);
+    assert!(matches!(restorer.insert(&sends, at(0)).await, Err(StoreError::LostHistory { .. })), "the run is over");
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild() {
+    let server = server();
+    let docs = include_str!("../../docs/security.md");
+    let line = docs.lines().find_map(|line| line.strip_prefix("ACL SETUSER weir on >password ")).unwrap();
+    let mut rights = vec!["ACL", "SETUSER", "weir", "on", ">secret"];
+    rights.extend(line.split_whitespace());
+    server.query::<()>(&rights).unwrap();
+    let named = RedisOptions {
+        prefix: "weir".to_owned(),
+        username: Some("weir".to_owned()),
+        password: Some(Password("secret".to_owned())),
+        ..own(&server)
+    };
+    let opened = opened(&named).await.unwrap();
+    assert_eq!(verdict(&named, &opened, "u", 1, 0).await, Verdict::Allowed);
+    assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
+
+    assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
+    assert!(docs.contains("ACL SETUSER weir +del"));
+    server.query::<()>(&["ACL", "SETUSER", "weir", "+del"]).unwrap();
+    server.query::<()>(&["DEL", "weir:{weir}:rebuilding"]).unwrap();
+    let mut rebuild = begun(&named, &Scope::All).await.unwrap();
+    assert_eq!(rebuild.restorer().insert(&[sent("u", 1, 0)], at(0)).await.unwrap(), 1);
+    rebuild.save(&[(0, 1)].into()).await.unwrap();
+    assert_eq!(rebuild.finish().await.unwrap(), Vec::<u16>::new());
+}
+
+#[tokio::test]
+async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    for shard in [2, 3] {
+        server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
+    }
+    let mut first = begun(&options, &Scope::Lost).await.unwrap();
+    assert_eq!(first.shards(), &[2, 3].into());
+    first.save(&[(0, 17), (1, 4)].into()).await.unwrap();
+    assert!(
+        matches!(begun(&options, &Scope::Lost).await, Err(RebuildError::Store(StoreError::Temporary(_)))),
+        "one at a time"
+    );
+    let mut stale = first.restorer();
+    first.leave().await;
+
+    let second = begun(&options, &Scope::Lost).await.unwrap();
+    assert_eq!((second.beginning(), second.progress()), (Beginning::Resumed, &[(0, 17), (1, 4)].into()));
+    let user =
+        (0..).map(|user| format!("u{user}")).find(|user| keyspace.meta().layout.place(UserHash::of(user)).shard == 2);
+    let late = stale.insert(&[sent(&user.unwrap(), 1, 0)], at(0)).await;
+    assert!(matches!(late, Err(StoreError::LostHistory { .. })), "what the first one still sends is refused");
+    second.leave().await;
+
+    server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
+    let third = begun(&options, &Scope::Lost).await.unwrap();
+    assert_eq!((third.beginning(), third.progress().len()), (Beginning::Fresh, 0));
+    assert_eq!(third.finish().await.unwrap(), Vec::<u16>::new());
+    assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
+    assert!(begun(&options, &Scope::Lost).await.unwrap().shards().is_empty());
+}
+
+#[tokio::test]
+async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
+    let server = server();
+    let options = own(&server);
+    let before = opened(&options).await.unwrap();
+    assert_eq!(verdict(&options, &before, "u", 1, 0).await, Verdict::Allowed);
+    server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();
+    match begun(&options, &Scope::Lost).await {
+        Err(RebuildError::Store(StoreError::Fatal(message))) => {
+            assert!(message.contains("weir rebuild"), "{message}")
+        }
+        other => panic!("{:?}", other.map(|rebuild| rebuild.beginning())),
+    }
+    let rebuild = begun(&options, &Scope::All).await.unwrap();
+    assert_eq!(rebuild.beginning(), Beginning::NewKeyspace);
+    rebuild.finish().await.unwrap();
+    // A store of before takes it up by itself; what was written under the old tables is gone.
+    let mut old = store(&options, &before);
+    let again = batch(at(1), &[cap(1, CAP_MS)], vec![ask("u", 1)]);
+    let answers = crate::redis_support::admit_all(&mut old, &again).await;
+    assert_eq!(answers[0].verdict, Verdict::Allowed);
+    assert_ne!(old.keyspace().epoch(), before.keyspace.epoch());
+}

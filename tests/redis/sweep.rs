@@ -1,0 +1,114 @@
+//! Users who never return leave Redis, and a user who is to be forgotten leaves it at once.
+
+use crate::redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, own, server, store, two_stores};
+use testkit::{redis::RedisServer, stack::Stack};
+use weir::{
+    domain::{decide::Verdict, shard::UserHash},
+    edge::redis::RedisOptions,
+    worker::ports::{Histories, Store, StoreError},
+};
+
+/// How long sends are remembered here.
+const HISTORY_MS: i64 = 8 * DAY_MS;
+
+/// The fields of all keys of users, without the marks of sweeps.
+fn users(server: &RedisServer, prefix: &str) -> usize {
+    let keys: Vec<String> = server.query(&["KEYS", &format!("{prefix}:{{*}}:[0-9]*")]).unwrap();
+    let fields = |key: &String| server.query::<Vec<Vec<u8>>>(&["HKEYS", key]).unwrap();
+    keys.iter().flat_map(fields).filter(|field| !field.is_empty()).count()
+}
+
+#[tokio::test]
+async fn users_who_never_return_are_deleted_within_about_a_retention_while_others_keep_their_keys() {
+    let server = server();
+    // Several keys in one shard: more than a call sweeps.
+    let options = RedisOptions { shards: 1, users: 400, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    assert!(opened.keyspace.meta().layout.buckets > 3);
+    let mut store = store(&options, &opened);
+    let caps = [cap(5, DAY_MS)];
+    let once: Vec<String> = (0..300).map(|user| format!("once-{user}")).collect();
+    admit_all(&mut store, &batch(at(0), &caps, once.iter().map(|user| ask(user, 1)).collect())).await;
+    assert_eq!(users(&server, &options.prefix), 300);
+    // Hundred others get one a day, ten at a time.
+    let daily: Vec<String> = (0..100).map(|user| format!("daily-{user}")).collect();
+    let mut left = Vec::new();
+    for day in 1..=17 {
+        for (part, users) in daily.chunks(10).enumerate() {
+            let moment = at(day * DAY_MS + i64::try_from(part).unwrap() * DAY_MS / 10);
+            let asks = users.iter().map(|user| ask(user, u32::try_from(day).unwrap())).collect();
+            let answers = admit_all(&mut store, &batch(moment, &caps, asks)).await;
+            assert!(answers.iter().all(|answer| answer.verdict == Verdict::Allowed));
+        }
+        left.push(users(&server, &options.prefix));
+    }
+    assert!(left[..7].iter().all(|left| *left == 400), "nobody is deleted within the history: {left:?}");
+    assert_eq!(left.last(), Some(&100), "within two histories only those who come are left: {left:?}");
+    let history = store.history_of(UserHash::of("daily-7")).await.unwrap();
+    assert_eq!(history.entries.len(), 8, "what counts stays");
+}
+
+#[tokio::test]
+async fn a_key_outlives_its_newest_entry_whoever_renewed_it() {
+    let server = server();
+    let options = RedisOptions { shards: 1, users: 50, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut store = store(&options, &opened);
+    let key = opened.keyspace.bucket_key(0, 0);
+    for step in 0..20 {
+        // Another user each time: the first entry in the key's block, and later ones.
+        let user = format!("u{step}");
+        admit_all(&mut store, &batch(at(step * DAY_MS), &[cap(5, DAY_MS)], vec![ask(&user, 1)])).await;
+        let left: i64 = server.query(&["PTTL", &key]).unwrap();
+        assert!(left > HISTORY_MS, "step {step}: {left} ms are left");
+    }
+}
+
+#[tokio::test]
+async fn a_forgotten_user_begins_an_empty_history_and_nobody_else_does() {
+    for urls in [vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec()] {
+        let options = options(&urls);
+        let opened = opened(&options).await.unwrap();
+        let mut store = store(&options, &opened);
+        let caps = [cap(2, DAY_MS)];
+        let both = |number| vec![ask("forgotten", number), ask("other", number)];
+        for number in 1..=2 {
+            admit_all(&mut store, &batch(at(number.into()), &caps, both(number))).await;
+        }
+        assert_eq!(store.forget(UserHash::of("forgotten")).await.unwrap(), 2);
+        assert_eq!(store.forget(UserHash::of("forgotten")).await.unwrap(), 0, "again: there is nothing");
+        assert_eq!(store.history_of(UserHash::of("forgotten")).await.unwrap().entries, []);
+        // The same ids again: neither duplicates nor denied.
+        let answers = admit_all(&mut store, &batch(at(9), &caps, both(2))).await;
+        assert_eq!(answers[0].verdict, Verdict::Allowed);
+        assert_eq!(answers[1].verdict, Verdict::Replayed);
+        assert_eq!(store.history_of(UserHash::of("forgotten")).await.unwrap().entries.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
+    let options = options(&[Stack::shared().redis()]);
+    let (mut deciding, mut forgetting) = two_stores(&options).await;
+    for round in 0..30_u32 {
+        let asks = batch(at(round.into()), &[], (0..20).map(|n| ask("u", round * 20 + n)).collect());
+        let decided = async { admit_all(&mut deciding, &asks).await };
+        let (answers, deleted) = tokio::join!(decided, forgetting.forget(UserHash::of("u")));
+        assert!(answers.iter().all(|answer| answer.verdict == Verdict::Allowed));
+        let left = deciding.history_of(UserHash::of("u")).await.unwrap().entries.len();
+        let deleted = usize::try_from(deleted.unwrap()).unwrap();
+        assert!(left + deleted >= 20, "round {round}: {left} left, {deleted} deleted");
+        assert!(left.is_multiple_of(20) && deleted.is_multiple_of(20), "round {round}: {left} left, {deleted} deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_user_of_a_lost_shard_is_not_said_to_be_forgotten() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let shard = UserHash::of("u").shard(store(&options, &opened).shards());
+    server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard)]).unwrap();
+    let forgotten = store(&options, &opened).forget(UserHash::of("u")).await;
+    assert!(matches!(forgotten, Err(StoreError::LostHistory { .. })), "a rebuild would bring the sends back");
+}

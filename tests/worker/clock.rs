@@ -1,0 +1,163 @@
+//! The promise: nothing is decided, and nothing is trimmed, by a clock that is more than 5 minutes from those of Redis and
+//! the brokers.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Output},
+};
+
+use crate::support::{
+    DEADLINE, POLICY, Scene,
+    http::{address, get, metric, wait_ready},
+    model, weir, workload,
+};
+use testkit::{
+    clock::{MovedClock, ProcessClock},
+    redis::RedisServer,
+    stack::Stack,
+    wait_until,
+    worker::Worker,
+};
+
+const HOUR_S: i64 = 3_600;
+const EIGHT_DAYS_S: i64 = 8 * 24 * HOUR_S;
+/// How the reason begins, wherever it is reported.
+const WRONG: &str = "this machine's clock shows";
+
+/// A Redis of its own, and a scene on it.
+struct Stage {
+    redis: RedisServer,
+    scene: Scene,
+}
+
+impl Stage {
+    fn new(name: &str, redis: RedisServer) -> Self {
+        let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, POLICY);
+        Self { redis, scene }
+    }
+
+    fn worker(&self, clock: &ProcessClock) -> Worker {
+        let env = clock.env();
+        self.scene.worker_with("only", &env.each_ref().map(|(name, value)| (*name, value.as_str())))
+    }
+
+    /// All that Redis holds.
+    fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let keys: Vec<String> = self.redis.query(&["KEYS", "*"]).unwrap();
+        keys.into_iter().map(|key| (key.clone(), self.redis.query(&["DUMP", &key]).unwrap())).collect()
+    }
+
+    /// A command of weir on the scene's configuration, on a machine with this clock.
+    fn command(&self, clock: &ProcessClock, args: &[&str]) -> Output {
+        let config = self.scene.path("weir.toml");
+        std::fs::write(&config, self.scene.config("command")).unwrap();
+        let mut command = Command::new(weir());
+        command.args(args).arg("--config").arg(&config).current_dir(self.scene.folder.path()).envs(clock.env());
+        command.output().unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat()).into_owned()
+}
+
+/// Waits until the lane has intents that it does not decide: then the log says so.
+fn wait_refusing(worker: &Worker) {
+    wait_until(DEADLINE, "the lane refuses to decide", || worker.log().contains(WRONG));
+    let (status, said) = get(worker, "/readyz");
+    assert!(status == 503 && said.contains(WRONG), "{status} {said}");
+    assert_eq!(metric(worker, "weir_clock_wrong", ""), Some(1.0));
+}
+
+/// The answer to an intent.
+fn decide(worker: &Worker, query: &str) -> (u16, String) {
+    let url = format!("http://{}/v1/decisions{query}", address(worker));
+    let request = ureq::post(&url).config().http_status_as_error(false).build();
+    let mut response = request.content_type("application/json").send(r#"{"id": "by-http", "user_id": 1}"#).unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn a_clock_eight_days_ahead_decides_and_erases_nothing_and_continues_when_it_is_right() {
+    let moved = MovedClock::build().unwrap();
+    let (clock, stage) = (moved.clock(0).unwrap(), Stage::new("clock-ahead", RedisServer::start::<&str>(&[]).unwrap()));
+    let intents = workload::intents(800, 20);
+    let (before, while_wrong) = intents.split_at(400);
+    let mut worker = stage.worker(&clock);
+    stage.scene.publish(workload::records(before));
+    stage.scene.drain(&mut worker);
+    let (contents, done) = (stage.contents(), stage.scene.done());
+    assert_eq!(metric(&worker, "weir_clock_wrong", ""), Some(0.0));
+
+    // It jumps while the worker runs; and then it is wrong from the start.
+    clock.set(EIGHT_DAYS_S).unwrap();
+    stage.scene.publish(workload::records(while_wrong));
+    for killed in [false, true] {
+        if killed {
+            worker.kill();
+            worker = stage.worker(&clock);
+        }
+        wait_refusing(&worker);
+        for query in ["", "?dry_run=true"] {
+            let (status, said) = decide(&worker, query);
+            assert!(status == 503 && said.contains("\"clock_wrong\"") && said.contains(WRONG), "{status} {said}");
+        }
+        let (status, user) = get(&worker, "/v1/users/1");
+        assert!(status == 200 && user.contains(WRONG), "{user}");
+        assert_eq!(metric(&worker, "weir_clock_skew_seconds", "").unwrap().round() as i64, EIGHT_DAYS_S);
+        assert_eq!((stage.contents(), stage.scene.done()), (contents.clone(), done), "nothing was written");
+    }
+
+    clock.set(0).unwrap();
+    wait_ready(&worker);
+    stage.scene.drain(&mut worker);
+    assert_eq!(decide(&worker, "").0, 200);
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len(), intents.len());
+    assert_eq!(model::differences(&intents, &decisions), [""; 0], "each verdict is the one of a right clock");
+}
+
+#[test]
+fn commands_report_a_wrong_clock_and_rebuild_does_not_begin() {
+    let moved = MovedClock::build().unwrap();
+    let right = moved.clock(0).unwrap();
+    let stage = Stage::new("clock-commands", RedisServer::start::<&str>(&[]).unwrap());
+    let mut worker = stage.worker(&right);
+    stage.scene.publish(workload::records(&workload::intents(200, 21)));
+    stage.scene.drain(&mut worker);
+    let contents = stage.contents();
+    for (ahead_s, way) in [(EIGHT_DAYS_S, "8days ahead of"), (-HOUR_S, "1h behind"), (4 * 60, "")] {
+        let clock = moved.clock(ahead_s).unwrap();
+        let wrong = !way.is_empty();
+        let checked = stage.command(&clock, &["check"]);
+        let expected = format!("ERROR    clock: this machine's clock is {way} that of Redis node 127.0.0.1:");
+        assert_eq!(said(&checked).contains(&expected), wrong, "{}", said(&checked));
+        assert!(!wrong || checked.status.code() == Some(1), "{}", said(&checked));
+        let explained = stage.command(&clock, &["explain", "1"]);
+        assert!(explained.status.success(), "{}", said(&explained));
+        assert_eq!(said(&explained).contains(&format!("WARNING: {WRONG}")), wrong, "{}", said(&explained));
+        if wrong {
+            let rebuilt = stage.command(&clock, &["rebuild", "--all", "--settle", "0s"]);
+            assert_eq!(rebuilt.status.code(), Some(1), "{}", said(&rebuilt));
+            assert!(said(&rebuilt).contains("nothing was changed"), "{}", said(&rebuilt));
+            assert_eq!(stage.contents(), contents, "nothing was written");
+        }
+    }
+}
+
+#[test]
+fn a_broker_whose_records_are_from_the_future_is_reported() {
+    let moved = MovedClock::build().unwrap();
+    // Redis has the worker's wrong clock: only the broker contradicts it.
+    let clock = moved.clock(-HOUR_S).unwrap();
+    for (kind, contradicts) in [("LogAppendTime", true), ("CreateTime", false)] {
+        let stage = Stage::new("clock-broker", RedisServer::start_by(&clock).unwrap());
+        let topic = stage.scene.topic("intents");
+        stage.scene.kafka.configure_topic(&topic, &[("message.timestamp.type", kind)]).unwrap();
+        let mut worker = stage.worker(&clock);
+        stage.scene.publish(workload::records(&workload::intents(50, 22)));
+        stage.scene.drain(&mut worker);
+        let (log, contradiction) = (worker.log(), "Kafka broker 1 is ");
+        assert_eq!(log.contains(contradiction), contradicts, "{kind}: {log}");
+    }
+}

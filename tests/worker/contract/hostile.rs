@@ -1,0 +1,137 @@
+//! Section 2: what is not an intent goes to the dead letters, with its reason, and nothing stops. The same run shows
+//! that logs hold nothing of the records and no secrets.
+
+use std::{process::Command, sync::LazyLock};
+
+use testkit::{kafka::Record, process::Exit, stack::Stack};
+
+use crate::support::{
+    DEADLINE, Scene, header,
+    http::metric,
+    outcome::{Outcomes, case},
+    weir,
+};
+
+#[path = "../../fixtures/hostile.rs"]
+mod table;
+
+use table::{Expected, hostile};
+
+const POLICY: &str = r#"
+version = "hostile"
+[segments.good]
+caps = [ { name = "once", limit = 1, window = "24h" } ]
+[default]
+caps = "unlimited"
+"#;
+
+const PAYLOAD: &str = "MARKED-PAYLOAD";
+const USER: &str = "MARKED-USER";
+const SECRETS: [&str; 3] = ["MARKED-TOKEN", "MARKED-SASL", testkit::s3::SECRET_KEY];
+
+pub struct Run {
+    scene: Scene,
+    pub outcomes: Outcomes,
+    log: String,
+    dead_letters: f64,
+}
+
+pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
+    let stack = Stack::shared();
+    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "hostile", 1, POLICY);
+    scene.create_topics([3; 4]);
+    let users = scene.ids("good", hostile().iter().map(|case| format!("{USER}-{}", case.name)));
+    let mut build = Command::new(weir());
+    build.args(["segments", "build", "--user-id", "hash64", "--out"]).arg(scene.path("segments"));
+    let built = build.arg(format!("good={}", users.display())).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    scene.env = vec![
+        ("WEIR__HTTP__TOKEN", SECRETS[0].into()),
+        ("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", SECRETS[1].into()),
+        ("AWS_SECRET_ACCESS_KEY", SECRETS[2].into()),
+    ];
+    // Behind each, in the same partition, an intent that must be approved.
+    let mut records = Vec::new();
+    for hostile in hostile() {
+        let name = hostile.name;
+        let mut record = case(name, Record { value: hostile.value, ..Record::default() }.partition(1));
+        for (key, value) in hostile.headers {
+            record.headers.push((String::from_utf8(key.to_vec()).unwrap(), value.map(<[u8]>::to_vec)));
+        }
+        records.push(record);
+        let good = format!(r#"{{"id":"good-{name}","user_id":"{USER}-{name}","payload":"{PAYLOAD}"}}"#);
+        records.push(case(&format!("good after {name}"), Record::keyless(good).partition(1)));
+        // The same user once more is suppressed, so that every output is in the log's reach.
+        let denied = format!(r#"{{"id":"more-{name}","user_id":"{USER}-{name}","payload":"{PAYLOAD}"}}"#);
+        records.push(case(&format!("denied after {name}"), Record::keyless(denied).partition(1)));
+        let dead = format!(r#"{{"id":"{USER}","user_id":["{USER}"],"cost":"{PAYLOAD}","created_at":"{PAYLOAD}"}}"#);
+        records.push(case(&format!("dead after {name}"), Record::keyless(dead).partition(1).header(USER, PAYLOAD)));
+    }
+    scene.publish(records);
+    let mut worker = scene.worker("hostile");
+    scene.drain(&mut worker);
+    let dead_letters = metric(&worker, "weir_dead_letters_total", "").unwrap();
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
+    let (outcomes, log) = (scene.outcomes(), worker.log());
+    Run { scene, outcomes, log, dead_letters }
+});
+
+#[test]
+fn every_hostile_record_ends_where_the_docs_say() {
+    let wrong: Vec<String> = hostile()
+        .iter()
+        .filter_map(|hostile| {
+            let expected = match hostile.expected {
+                Expected::Intent => "approved".to_owned(),
+                Expected::DeadLetter(reason) => format!("dead {reason}"),
+            };
+            let found = HOSTILE.outcomes.of(hostile.name).verdict();
+            (found != expected).then(|| format!("{}: {found}, not {expected}", hostile.name))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(hostile().len() >= 60);
+}
+
+#[test]
+fn nothing_stops_the_intent_behind_a_hostile_record_is_decided() {
+    for hostile in hostile() {
+        let verdict = |what: &str| HOSTILE.outcomes.of(&format!("{what} after {}", hostile.name)).verdict();
+        assert_eq!(
+            (verdict("good"), verdict("denied")),
+            ("approved".into(), "cap once 1/1".into()),
+            "{}",
+            hostile.name
+        );
+    }
+}
+
+#[test]
+fn a_dead_letter_keeps_its_value_and_says_where_it_came_from() {
+    for hostile in hostile().iter().filter(|hostile| hostile.expected != Expected::Intent) {
+        let outcome = HOSTILE.outcomes.of(hostile.name);
+        assert_eq!((&outcome.record.value, &outcome.record.key), (&hostile.value, &None), "{}", hostile.name);
+        let ours = outcome.ours();
+        assert_eq!(ours.len(), 6, "{ours:?}");
+        let told = |name: &str| header(&outcome.record, name).unwrap();
+        assert_eq!(told("__connect.errors.topic"), HOSTILE.scene.topic("intents"));
+        assert_eq!(told("__connect.errors.partition"), "1");
+        assert_eq!(told("__connect.errors.offset"), outcome.input.offset.to_string());
+        assert!(!told("__connect.errors.exception.message").is_empty());
+    }
+}
+
+#[test]
+fn dead_letters_are_counted() {
+    let dead = HOSTILE.outcomes.all().filter(|(_, outcome)| outcome.verdict().starts_with("dead")).count();
+    assert!((HOSTILE.dead_letters - dead as f64).abs() < f64::EPSILON, "{} of {dead}", HOSTILE.dead_letters);
+}
+
+#[test]
+fn logs_hold_no_user_no_payload_and_no_secret() {
+    assert!(HOSTILE.log.contains("HTTP is up"), "there is a log");
+    for secret in [USER, PAYLOAD].iter().chain(&SECRETS) {
+        assert!(!HOSTILE.log.contains(secret), "{secret} is in the log");
+    }
+}

@@ -1,0 +1,254 @@
+//! Section 6: segments, and with them the policy, from S3. One worker sees sets come and be refused.
+
+use std::{process::Command, sync::LazyLock};
+
+use serde_json::{Value, json};
+use testkit::{
+    kafka::Record,
+    process::Exit,
+    s3::{Bucket, Counts, Fault, S3},
+    stack::Stack,
+    wait_until,
+};
+
+use crate::support::{
+    DEADLINE, Scene,
+    http::{metric, wait_version},
+    outcome::{Outcomes, case},
+    weir,
+};
+
+/// Every segment has its own cap's name.
+const POLICY: &str = r#"
+version = "s3-policy"
+[segments.new]
+caps = [ { name = "of-new", limit = 0, window = "24h" } ]
+[segments.old]
+caps = [ { name = "of-old", limit = 0, window = "24h" } ]
+[default]
+caps = [ { name = "of-none", limit = 0, window = "24h" } ]
+"#;
+
+/// Where the fields are, for a topic that was there before weir.
+const FIELDS: &str = "
+[intent.fields]
+id = \"/meta/msg~1id\"
+user_id = \"/recipient/0/ref\"
+category = \"/meta/kind\"
+";
+
+/// Numbers that do not fit into 32 bits.
+const BASE: u64 = 1 << 40;
+
+fn build(scene: &Scene, bucket: &Bucket, version: &str, segments: &[(&str, std::ops::Range<u64>)]) {
+    let mut command = Command::new(weir());
+    command.args(["segments", "build", "--user-id", "u64", "--user-id-prefix", "u", "--version", version]);
+    command.args(["--out", &bucket.url("segments"), "--s3-endpoint", bucket.endpoint(), "--s3-path-style"]);
+    command.envs(bucket.env());
+    for (name, users) in segments {
+        let ids = users.clone().map(|user| format!("u{user}"));
+        command.arg(format!("{name}={}", scene.ids(name, ids).display()));
+    }
+    let built = command.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+fn manifest(bucket: &Bucket) -> Value {
+    serde_json::from_slice(&bucket.get("segments/manifest.json").unwrap()).unwrap()
+}
+
+/// A set is complete only with its manifest; both are put under the manifest's name.
+fn put_manifest(bucket: &Bucket, manifest: &Value) {
+    bucket.put("segments/manifest.json", manifest.to_string()).unwrap();
+}
+
+struct FromS3 {
+    outcomes: Outcomes,
+    log: String,
+    /// What was asked of the S3 while nothing changed.
+    idle: Counts,
+    refused: Vec<(&'static str, f64)>,
+    overlaps: f64,
+    members: (Option<f64>, Option<f64>),
+}
+
+static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
+    let (stack, s3) = (Stack::shared(), S3::start().unwrap());
+    let bucket = s3.bucket();
+    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "from-s3", 2, "");
+    scene.create_topics([2; 4]);
+    bucket.put("policy.toml", POLICY).unwrap();
+    build(&scene, bucket, "s1", &[("new", BASE..BASE + 100), ("old", BASE + 100..BASE + 200)]);
+    (scene.segments, scene.policy) = (bucket.url("segments/manifest.json"), bucket.url("policy.toml"));
+    scene.extra = format!("{}{FIELDS}", bucket.config());
+    scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
+    scene.env.push(("WEIR__SEGMENTS__USER_ID_PREFIX", "u".into()));
+    let worker = std::cell::RefCell::new(scene.worker("s3"));
+
+    let send = |name: &str, user: Value| {
+        let value = json!({"meta": {"msg/id": name, "kind": "k"}, "recipient": [{"ref": user}], "id": 5});
+        scene.publish([case(name, Record::new("k", value.to_string()))]);
+        scene.drain(&mut worker.borrow_mut());
+    };
+    send("first new", json!(format!("u{}", BASE + 1)));
+    send("first old, as number", json!(BASE + 101));
+    send("first nobody", json!(format!("u{}", BASE + 200)));
+    send("not that number", json!(format!("u0{}", BASE + 1)));
+    send("no number", json!("someone"));
+
+    // Some turns of both refreshes, in which nothing changes.
+    let before = s3.counts();
+    wait_until(DEADLINE, "both are looked at again", || s3.counts().gets >= before.gets + 6);
+    let after = s3.counts();
+    let idle =
+        Counts { gets: after.gets - before.gets, not_modified: after.not_modified - before.not_modified, puts: 0 };
+
+    build(&scene, bucket, "s2", &[("new", BASE + 100..BASE + 150), ("old", BASE..BASE + 100)]);
+    wait_version(&worker.borrow(), "segments", "s2");
+    send("second, moved to old", json!(format!("u{}", BASE + 1)));
+    send("second, moved to new", json!(format!("u{}", BASE + 101)));
+    let users = |segment: &str| metric(&worker.borrow(), "weir_segment_members", &format!("segment=\"{segment}\""));
+    let members = (users("new"), users("old"));
+
+    let good = manifest(bucket);
+    let mut refused = Vec::new();
+    let failures = || metric(&worker.borrow(), "weir_refresh_failures_total", "segments").unwrap_or(0.0);
+    let spoilt = |fields: Value| {
+        let mut bad = good.clone();
+        bad["version"] = json!("bad");
+        for (field, value) in fields.as_object().unwrap() {
+            bad["segments"][0][field] = value.clone();
+        }
+        bad.to_string()
+    };
+    for (name, text) in [
+        ("checksum", spoilt(json!({"sha256": "00".repeat(32)}))),
+        ("size", spoilt(json!({"bytes": 1}))),
+        ("cardinality", spoilt(json!({"cardinality": 7}))),
+        ("absent object", spoilt(json!({"object": "nowhere.roaring", "sha256": "11".repeat(32)}))),
+        ("not a manifest", "{".to_owned()),
+    ] {
+        let before = failures();
+        bucket.put("segments/manifest.json", text).unwrap();
+        wait_until(DEADLINE, "the set is refused", || failures() > before);
+        send(&format!("while refused, {name}"), json!(format!("u{}", BASE + 1)));
+        refused.push((name, failures() - before));
+    }
+    let before = failures();
+    s3.fail_next(50, Fault::Forbidden);
+    wait_until(DEADLINE, "the S3 refuses", || failures() > before);
+    send("while the S3 refuses", json!(format!("u{}", BASE + 1)));
+    s3.fail_next(0, Fault::Forbidden);
+
+    let mut twice = good.clone();
+    twice["version"] = json!("s3");
+    for field in ["object", "bytes", "sha256", "cardinality"] {
+        twice["segments"][1][field] = good["segments"][0][field].clone();
+    }
+    put_manifest(bucket, &twice);
+    wait_version(&worker.borrow(), "segments", "s3");
+    let first_users = if good["segments"][0]["name"] == "new" { BASE + 101 } else { BASE + 1 };
+    send("in two", json!(format!("u{first_users}")));
+    let overlaps = metric(&worker.borrow(), "weir_segment_overlaps_total", "").unwrap();
+    FromS3 { outcomes: scene.outcomes(), log: worker.borrow().log(), idle, refused, overlaps, members }
+});
+
+#[track_caller]
+fn verdict_is(name: &str, expected: &str) {
+    assert_eq!(FROM_S3.outcomes.of(name).verdict(), expected, "{name}");
+}
+
+#[test]
+fn a_set_built_into_s3_tells_who_is_where() {
+    verdict_is("first new", "cap of-new 0/0");
+    verdict_is("first nobody", "cap of-none 0/0");
+}
+
+#[test]
+fn the_prefix_is_taken_off_and_ids_without_it_are_taken_as_they_are() {
+    verdict_is("first old, as number", "cap of-old 0/0");
+    let envelope = FROM_S3.outcomes.of("first new").envelope();
+    assert_eq!(envelope["user_id"], format!("u{}", BASE + 1), "the user id in every output is as it was");
+}
+
+#[test]
+fn an_id_that_is_not_a_number_is_in_no_segment() {
+    verdict_is("no number", "cap of-none 0/0");
+    verdict_is("not that number", "cap of-none 0/0");
+}
+
+#[test]
+fn the_policy_is_read_from_s3() {
+    assert_eq!(FROM_S3.outcomes.of("first new").envelope()["policy_version"], "s3-policy");
+}
+
+#[test]
+fn the_fields_of_an_intent_are_where_the_configuration_says() {
+    let envelope = FROM_S3.outcomes.of("first new").envelope();
+    assert_eq!((&envelope["intent_id"], &envelope["user_id"]), (&json!("first new"), &json!(format!("u{}", BASE + 1))));
+}
+
+#[test]
+fn nothing_is_downloaded_when_nothing_has_changed() {
+    let Counts { gets, not_modified, .. } = FROM_S3.idle;
+    assert!(gets >= 6 && gets - not_modified <= 1, "{:?}; one may have been under way", FROM_S3.idle);
+}
+
+#[test]
+fn a_new_set_is_taken_up_without_a_restart() {
+    verdict_is("second, moved to old", "cap of-old 0/0");
+    verdict_is("second, moved to new", "cap of-new 0/0");
+    assert_eq!(FROM_S3.outcomes.of("second, moved to new").envelope()["segments_version"], "s2");
+    assert_eq!(FROM_S3.members, (Some(50.0), Some(100.0)));
+}
+
+#[test]
+fn a_bad_set_is_refused_whole_and_the_last_good_one_stays() {
+    for (name, failures) in &FROM_S3.refused {
+        assert!(*failures >= 1.0, "{name}");
+        let name = format!("while refused, {name}");
+        verdict_is(&name, "cap of-old 0/0");
+        assert_eq!(FROM_S3.outcomes.of(&name).envelope()["segments_version"], "s2", "{name}");
+    }
+    verdict_is("while the S3 refuses", "cap of-old 0/0");
+    let refusals = FROM_S3.log.lines().filter(|line| line.contains("refused; the last good one stays"));
+    assert!(refusals.count() > FROM_S3.refused.len(), "{}", FROM_S3.log);
+}
+
+#[test]
+fn a_user_in_two_segments_is_in_the_first_one_and_counted() {
+    assert!((FROM_S3.overlaps - 1.0).abs() < f64::EPSILON, "{}", FROM_S3.overlaps);
+    let envelope = FROM_S3.outcomes.of("in two").envelope();
+    assert_eq!((&envelope["segments_version"], &envelope["reason"]), (&json!("s3"), &json!("cap")));
+    assert_eq!(envelope["segment"], "new", "the first in the manifest");
+}
+
+#[test]
+fn without_a_set_or_a_policy_the_worker_does_not_start() {
+    let stack = Stack::shared();
+    let cluster = stack.redis_cluster().to_vec();
+    let mut no_set = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-set", 1, POLICY);
+    no_set.extra = stack.s3().config();
+    let env = stack.s3().env().map(|(name, value)| (name, value.to_owned())).to_vec();
+    no_set.env.clone_from(&env);
+    let mut no_object = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-object", 1, POLICY);
+    (no_object.segments, no_object.extra, no_object.env) =
+        (stack.s3().url("nowhere/manifest.json"), stack.s3().config(), env);
+    let bad_policy = Scene::bare(stack.kafka().clone(), cluster, "bad-policy", 1, "version = 1\n");
+    let cases = [
+        (no_set, "segments/manifest.json"),
+        (no_object, "s3://weir/nowhere/manifest.json"),
+        (bad_policy, "policy.toml:1:"),
+    ];
+    for (scene, place) in cases {
+        let mut worker = scene.worker("none");
+        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(2), "{}", worker.log());
+        assert!(worker.log().contains(place), "{} should name {place}", worker.log());
+    }
+}
+
+#[test]
+fn hashes_know_users_by_ids_that_are_no_numbers() {
+    let outcome = super::hostile::HOSTILE.outcomes.of("good after user-with-nul");
+    assert_eq!(outcome.approval()["segment"], "good");
+}

@@ -1,0 +1,104 @@
+//! The promise: a member that answers the group late loses none of its partitions.
+
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::support::{DEADLINE, POLICY, Scene};
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer},
+};
+use testkit::kafka::Record;
+use weir::{
+    cli::assemble,
+    edge::kafka::{client::KafkaOptions, source::KafkaSource},
+    worker::{
+        ports::{GroupEvent, Source, SourceError, where_committed},
+        record::Records,
+    },
+};
+
+const PARTITIONS: i32 = 4;
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// A member's options, which looks for new partitions twice a second.
+fn options(scene: &Scene) -> Arc<KafkaOptions> {
+    let file = scene.path("weir.toml");
+    std::fs::write(&file, scene.config("late")).unwrap();
+    let mut options = assemble::kafka(&assemble::settings(&file).unwrap().kafka);
+    options.properties.insert("topic.metadata.refresh.interval.ms".to_owned(), "500".to_owned());
+    Arc::new(options)
+}
+
+/// Polls a member once; gives the partitions of what it read.
+fn poll(member: &mut KafkaSource) -> (Option<GroupEvent>, BTreeSet<i32>) {
+    let mut batch = member.batch();
+    let event = block_on(member.poll(&mut batch, 1_000, Duration::from_millis(50))).unwrap();
+    (event, (0..batch.len()).map(|index| batch.get(index).partition).collect())
+}
+
+/// Polls two members, whose events stay as they are, until they have these.
+fn until_events(members: [&mut KafkaSource; 2], wanted: [GroupEvent; 2]) {
+    let start = Instant::now();
+    let [one, two] = members;
+    while [poll(one).0, poll(two).0] != wanted.map(Some) {
+        assert!(start.elapsed() < DEADLINE, "{wanted:?} are not there in time");
+    }
+}
+
+/// The group has committed the beginning of all partitions, so that no start is committed by a generation that is over: that
+/// would be refused, and no answer be given.
+fn commit_beginnings(scene: &Scene) {
+    let somebody: BaseConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+    let mut offsets = TopicPartitionList::new();
+    for partition in 0..PARTITIONS {
+        offsets.add_partition_offset(&scene.topic("intents"), partition, Offset::Offset(0)).unwrap();
+    }
+    somebody.commit(&offsets, CommitMode::Sync).unwrap();
+}
+
+/// A member is given partitions and does not answer yet. The topic grows: its client joins anew at once, without taking the
+/// partitions back, and is given some of them again.
+#[test]
+fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
+    let scene = Scene::new("late", PARTITIONS, POLICY);
+    let options = options(&scene);
+    commit_beginnings(&scene);
+    let (mut late, mut other) = (KafkaSource::join(&options).unwrap(), KafkaSource::join(&options).unwrap());
+    until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
+    block_on(other.settle(&where_committed)).unwrap();
+
+    scene.kafka.grow_topic(&scene.topic("intents"), PARTITIONS + 1).unwrap();
+    until_events([&mut late, &mut other], [GroupEvent::Assigned, GroupEvent::Revoked]);
+    // The late one is told its committed offsets only with the next generation, for which the other one must answer.
+    let settled: Result<(), SourceError> = thread::scope(|scope| {
+        let settling = scope.spawn(|| block_on(late.settle(&where_committed)));
+        block_on(other.settle(&where_committed)).unwrap();
+        settling.join().unwrap()
+    });
+    settled.unwrap();
+    assert!(late.partitions() > 0);
+
+    until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
+    for member in [&mut late, &mut other] {
+        block_on(member.settle(&where_committed)).unwrap();
+    }
+    assert_eq!(late.partitions() + other.partitions(), PARTITIONS as usize + 1);
+    let all: BTreeSet<i32> = (0..=PARTITIONS).collect();
+    scene.publish(all.iter().map(|partition| Record::new("user", "{}").partition(*partition)));
+    let (mut read, start) = (BTreeSet::new(), Instant::now());
+    while read != all {
+        for member in [&mut late, &mut other] {
+            read.extend(poll(member).1);
+        }
+        assert!(start.elapsed() < DEADLINE, "partitions that nobody reads: only {read:?} were read");
+    }
+}

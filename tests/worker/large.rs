@@ -1,0 +1,205 @@
+//! The promise: no record stops a partition, however large it is and however it was compressed, and none takes the process down.
+
+use crate::support::{Scene, TOPICS};
+use testkit::kafka::{Consumed, Record};
+
+const POLICY: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
+const MIB: usize = 1024 * 1024;
+/// What Kafka's topics take unless they say otherwise.
+const DEFAULT_BYTES: usize = 1_048_588;
+
+/// A scene whose topics take what Kafka's do by default.
+fn scene(name: &str) -> Scene {
+    let scene = Scene::new(name, 2, POLICY);
+    for topic in TOPICS {
+        scene.kafka.configure_topic(&scene.topic(topic), &[("max.message.bytes", &DEFAULT_BYTES.to_string())]).unwrap();
+    }
+    scene
+}
+
+/// An intent of so many bytes, most of them blanks.
+fn intent(id: &str, user: u64, bytes: usize) -> String {
+    let begin = format!(r#"{{"id":"{id}","user_id":{user}"#);
+    let blanks = bytes.saturating_sub(begin.len() + 1);
+    format!("{begin}{}}}", " ".repeat(blanks))
+}
+
+/// The dead letter of a case, which is a header.
+fn dead(scene: &Scene, case: &str) -> Consumed {
+    let found: Vec<Consumed> =
+        scene.output("dead").into_iter().filter(|letter| letter.header("case") == Some(case)).collect();
+    assert_eq!(found.len(), 1, "{case}");
+    found.into_iter().next().unwrap()
+}
+
+fn assert_too_large(scene: &Scene, letter: &Consumed, what: &str) {
+    assert_eq!(letter.value, None, "{what}");
+    assert_eq!(letter.header("weir-reason"), Some("too_large"), "{what}");
+    assert_eq!(letter.header("__connect.errors.topic"), Some(scene.topic("intents").as_str()), "{what}");
+    for name in ["partition", "offset"] {
+        let told = letter.header(&format!("__connect.errors.{name}")).unwrap();
+        assert!(told.parse::<i64>().is_ok(), "{what}: {told}");
+    }
+    assert!(letter.header("__connect.errors.exception.message").unwrap().contains("bytes"), "{what}");
+}
+
+/// Ids of approved intents, in order.
+fn approved(scene: &Scene) -> Vec<String> {
+    let id = |record: &Consumed| {
+        let value: serde_json::Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
+        value["id"].as_str().unwrap().to_owned()
+    };
+    let mut ids: Vec<String> = scene.output("approved").iter().map(id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_and_counts_for_nobody() {
+    let scene = scene("not-writable");
+    let small = |name: &str, user: &str| {
+        let id = format!("{name}-behind");
+        Record::new(user, intent(&id, user.parse().unwrap(), 0))
+    };
+    // Compressed it is a few kilobytes.
+    let of_zstd = Record::new("5001", intent("zstd", 5001, 9 * MIB)).header("case", "zstd");
+    scene.kafka.compressing("zstd").publish(&scene.topic("intents"), [of_zstd]).unwrap();
+    scene.publish([
+        small("zstd", "5001"),
+        Record::new("5002", intent("under", 5002, DEFAULT_BYTES - 200)).header("case", "under"),
+        small("under", "5002"),
+        Record::new("5003", intent("header", 5003, 40)).header("own", "h".repeat(1_048_050)),
+        small("header", "5003"),
+    ]);
+    // The keys are as large as the topic takes.
+    let key = |bytes| format!("5004{}", "k".repeat(bytes));
+    scene.publish([
+        Record::new(key(600_000), intent("key", 5004, 447_000)).header("case", "key").partition(0),
+        small("key", "5004"),
+        Record::new(key(1_048_300), intent("whole", 5005, 40)).partition(1),
+        small("whole", "5005"),
+    ]);
+    let mut worker = scene.worker("only");
+    scene.drain(&mut worker);
+
+    let [zstd, under, of_header, of_key] = ["zstd", "under", "header", "key"].map(|case| {
+        if case == "header" {
+            let headers = |letter: &Consumed| letter.header("own").is_none() && letter.key_text() == "5003";
+            scene.output("dead").into_iter().find(headers).unwrap()
+        } else {
+            dead(&scene, case)
+        }
+    });
+    for (letter, what) in [(&zstd, "zstd"), (&under, "under"), (&of_header, "header"), (&of_key, "key")] {
+        assert_too_large(&scene, letter, what);
+    }
+    assert_eq!((zstd.key_text().as_str(), under.key_text().as_str()), ("5001", "5002"));
+    assert!(zstd.header("__connect.errors.exception.message").unwrap().contains(&(9 * MIB).to_string()));
+    assert_eq!(of_key.key_text().len(), 600_004);
+    let letters = scene.output("dead");
+    assert_eq!(letters.len(), 5);
+    let whole: Vec<&Consumed> = letters.iter().filter(|letter| letter.key.is_none()).collect();
+    assert_eq!(whole.len(), 1, "a key that does not fit is dropped");
+    assert_too_large(&scene, whole[0], "whole");
+    // Each user may have one a day, and has it: nothing was recorded for what is a dead letter.
+    assert_eq!(approved(&scene), ["header-behind", "key-behind", "under-behind", "whole-behind", "zstd-behind"]);
+}
+
+#[test]
+fn a_record_over_the_producers_own_limit_is_a_dead_letter_and_not_the_end() {
+    let scene = Scene::new("own-limit", 1, POLICY);
+    scene.publish([
+        Record::new("5001", intent("large", 5001, 400_000)).header("case", "large"),
+        Record::new("5001", intent("behind", 5001, 0)),
+        // Not JSON, and its dead letter does not fit either.
+        Record::new("5002", "?".repeat(400_000)).header("case", "invalid"),
+    ]);
+    let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__MESSAGE_MAX_BYTES", "300000")]);
+    scene.drain(&mut worker);
+    for case in ["large", "invalid"] {
+        assert_too_large(&scene, &dead(&scene, case), case);
+    }
+    assert_eq!(approved(&scene), ["behind"]);
+}
+
+#[test]
+fn a_limit_that_is_lowered_while_weir_runs_makes_dead_letters_and_stops_nothing() {
+    let scene = Scene::new("lowered", 1, POLICY);
+    let mut worker = scene.worker("only");
+    scene.publish([Record::new("5001", intent("before", 5001, 0))]);
+    scene.drain(&mut worker);
+    scene.kafka.configure_topic(&scene.topic("approved"), &[("max.message.bytes", "60000")]).unwrap();
+    // Many small ones are one batch of more than the limit, too.
+    scene.publish([Record::new("5002", intent("large", 5002, 100_000)).header("case", "large")]);
+    scene.publish((0..40).map(|number| Record::new("k", intent(&format!("s-{number}"), 6000 + number, 5_000))));
+    scene.drain(&mut worker);
+    assert_too_large(&scene, &dead(&scene, "large"), "large");
+    assert_eq!(scene.output("dead").len(), 1);
+    assert_eq!(approved(&scene).len(), 41);
+}
+
+fn publish_batch(scene: &Scene, codec: &'static str, records: &[(&str, &[u8])]) {
+    scene.kafka.compressing(codec).publish_as_one_batch(&scene.topic("intents"), records).unwrap();
+}
+
+/// The most memory that a process has had, in MiB.
+fn peak_mib(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
+}
+
+#[test]
+fn a_decompression_bomb_is_a_dead_letter_and_memory_stays_bounded() {
+    const BOMB: usize = 500 * MIB;
+    let scene = Scene::new("bombs", 1, POLICY);
+    let good = |id: &str, user| intent(id, user, 0).into_bytes();
+    let zeros = vec![0; BOMB];
+    publish_batch(&scene, "none", &[("a", &good("first", 1))]);
+    publish_batch(&scene, "gzip", &[("b", &zeros)]);
+    publish_batch(&scene, "none", &[("a", &good("between", 2))]);
+    publish_batch(&scene, "lz4", &[("b", &zeros)]);
+    publish_batch(&scene, "zstd", &[("b", &zeros)]);
+    // Of several records in such a batch none can be read: each is a dead letter.
+    let with = [good("with-1", 3), good("with-2", 4)];
+    publish_batch(&scene, "gzip", &[("a", &with[0]), ("b", &zeros[..100 * MIB]), ("a", &with[1])]);
+    publish_batch(&scene, "none", &[("a", &good("last", 5))]);
+    let settings = [("WEIR__WORKER__MEMORY", "144MiB"), ("WEIR__WORKER__LANES", "1")];
+    let mut worker = scene.worker_with("only", &settings);
+    scene.drain(&mut worker);
+
+    let peak = peak_mib(worker.pid());
+    eprintln!("peak: {peak} MiB");
+    // worker.memory, what a debug build takes more, and what one batch may inflate to.
+    assert!(peak <= 144 + 48 + 64, "{peak} MiB");
+    assert_eq!(approved(&scene), ["between", "first", "last"]);
+    let mut offsets = Vec::new();
+    for letter in scene.output("dead") {
+        assert_too_large(&scene, &letter, "bomb");
+        offsets.push(letter.header("__connect.errors.offset").unwrap().parse::<i64>().unwrap());
+    }
+    offsets.sort_unstable();
+    assert_eq!(offsets, [1, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn behind_a_broker_that_takes_half_a_megabyte_a_second_every_batch_is_committed_once() {
+    /// 800 intents of 20 kB: 32 s of what the quota lets through. A full batch of them takes longer than a transaction may.
+    const INTENTS: usize = 800;
+    let scene = Scene::new("slow-broker", 2, POLICY);
+    scene.kafka.throttle_producers(&scene.name, 500_000).unwrap();
+    scene.publish((0..INTENTS).map(|number| {
+        let user = 10_000 + number;
+        Record::new(user.to_string(), intent(&format!("i-{number}"), user as u64, 20_000))
+    }));
+    let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &scene.name)]);
+    let began = std::time::Instant::now();
+    scene.drain(&mut worker);
+    eprintln!(
+        "drained within {:?}: {}",
+        began.elapsed(),
+        worker.log().lines().filter(|line| line.contains("too slow")).count()
+    );
+    assert!(worker.log().contains("the brokers are too slow for the batch"), "the quota holds nothing up");
+    assert_eq!(approved(&scene).len(), INTENTS);
+}

@@ -1,0 +1,17 @@
+//! The built worker between a real Kafka and a real Redis.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clock;
+mod contract;
+mod end_to_end;
+mod group;
+mod large;
+mod memory;
+mod offsets;
+mod refunds_topic;
+mod replay;
+mod run;
+mod unavailable;

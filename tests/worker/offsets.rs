@@ -1,0 +1,223 @@
+//! The promise: reading never goes back by itself, and skips nothing. Where offsets start, where they are lost, and what
+//! happens where a topic is deleted and recreated with the old offsets.
+
+use std::{collections::BTreeMap, process::Command};
+
+use crate::support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir};
+use rdkafka::{
+    TopicPartitionList,
+    consumer::{BaseConsumer, CommitMode, Consumer},
+};
+use serde_json::json;
+use testkit::{process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+
+/// Of a segment without caps: each new id is approved.
+const USER: u64 = 3_500;
+
+/// Intents of these ids, in their order in each partition.
+fn publish<'i>(scene: &Scene, ids: impl IntoIterator<Item = &'i str>) {
+    let record = |(place, id): (usize, &str)| {
+        intent(id, USER, json!({})).partition(i32::try_from(place).unwrap() % scene.partitions)
+    };
+    scene.publish(ids.into_iter().enumerate().map(record));
+}
+
+fn stopped(mut worker: Worker) {
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+}
+
+/// Lets a worker decide all, and ends it.
+fn decided(scene: &Scene) {
+    let mut worker = scene.worker("only");
+    scene.drain(&mut worker);
+    stopped(worker);
+}
+
+/// The worker refuses to read: what it says.
+fn refused(scene: &Scene) -> String {
+    let mut worker = scene.worker("only");
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    let log = worker.log();
+    assert_eq!(exit, Exit::Code(1), "{log}");
+    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+}
+
+/// What became of each id, in alphabetical order of the reasons.
+fn outcomes(scene: &Scene) -> BTreeMap<String, Vec<String>> {
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (id, decision) in scene.every_decision() {
+        all.entry(id).or_default().push(decision.reason().to_owned());
+    }
+    all.values_mut().for_each(|reasons| reasons.sort());
+    all
+}
+
+fn assert_all(scene: &Scene, ids: &[&str], expected: &[&str]) {
+    let all = outcomes(scene);
+    for id in ids {
+        assert_eq!(all.get(*id).map(Vec::as_slice).unwrap_or_default(), expected, "{id}");
+    }
+}
+
+const OLD: [&str; 6] = ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6"];
+const NEW: [&str; 4] = ["b-1", "b-2", "b-3", "b-4"];
+
+/// The ids of [`OLD`] and [`NEW`].
+fn all_ids() -> impl Iterator<Item = &'static str> {
+    OLD.into_iter().chain(NEW)
+}
+
+#[test]
+fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
+    let mut scene = Scene::new("lost-offsets", 2, POLICY);
+    publish(&scene, OLD);
+    decided(&scene);
+    assert_all(&scene, &OLD, &["approved"]);
+
+    // As after a week without members.
+    scene.kafka.delete_group(&scene.name).unwrap();
+    publish(&scene, NEW);
+    let topic = scene.topic("intents");
+    for _ in 0..2 {
+        let said = refused(&scene);
+        for word in [&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"] {
+            assert!(said.contains(word), "{word:?} is not in: {said}");
+        }
+    }
+    assert_eq!(outcomes(&scene).len(), OLD.len(), "nothing is decided");
+
+    // A person says where: behind what was decided, and one intent is left out.
+    scene.kafka.reset_offsets(&scene.name, &topic, &["--to-latest"]).unwrap();
+    scene.kafka.reset_offsets(&scene.name, &topic, &["--shift-by", "-1"]).unwrap();
+    decided(&scene);
+    assert_all(&scene, &OLD, &["approved"]);
+    assert_all(&scene, &["b-3", "b-4"], &["approved"]);
+    assert_all(&scene, &["b-1", "b-2"], &[]);
+
+    // A partition that is new has no offset, and is read from its beginning.
+    scene.kafka.grow_topic(&topic, 3).unwrap();
+    scene.partitions = 3;
+    scene.publish([intent("c", USER, json!({})).partition(2)]);
+    decided(&scene);
+    assert_all(&scene, &["c"], &["approved"]);
+}
+
+/// Deletes the intents and recreates them; the offsets start again.
+fn recreate(scene: &Scene) {
+    let topic = scene.topic("intents");
+    scene.kafka.delete_topic(&topic).unwrap();
+    let made = || scene.kafka.create_topic(&topic, scene.partitions).is_ok();
+    wait_until(DEADLINE, "the topic is gone and there again", made);
+}
+
+/// The old ids were read in the topic before and in the recreated one, the new ids in the recreated one.
+fn assert_both_read(scene: &Scene) {
+    assert_all(scene, &OLD, &["approved", "duplicate"]);
+    assert_all(scene, &NEW, &["approved"]);
+}
+
+#[test]
+fn in_a_recreated_topic_old_ids_are_duplicates_at_the_same_offsets_and_new_ones_are_decided() {
+    let scene = Scene::new("recreated", 2, POLICY);
+    publish(&scene, OLD);
+    decided(&scene);
+    recreate(&scene);
+    publish(&scene, all_ids());
+    decided(&scene);
+    assert_both_read(&scene);
+}
+
+/// As where a transaction of a worker ends after the topic was deleted.
+#[test]
+fn a_committed_offset_that_survives_its_topic_is_not_taken_for_one_of_the_recreated_topic() {
+    let scene = Scene::new("survives", 2, POLICY);
+    publish(&scene, OLD);
+    decided(&scene);
+    let member: BaseConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+    let mut partitions = TopicPartitionList::new();
+    partitions.add_partition_range(&scene.topic("intents"), 0, scene.partitions - 1);
+    let committed = member.committed_offsets(partitions, DEADLINE).unwrap();
+    recreate(&scene);
+    publish(&scene, all_ids());
+    member.commit(&committed, CommitMode::Sync).unwrap();
+    drop(member);
+    assert_eq!(scene.done(), 6);
+    decided(&scene);
+    assert_both_read(&scene);
+}
+
+#[test]
+fn a_topic_that_is_recreated_under_a_running_worker_is_noticed() {
+    let scene = Scene::new("noticed", 2, POLICY);
+    let mut worker = scene.worker("only");
+    publish(&scene, OLD);
+    scene.drain(&mut worker);
+    recreate(&scene);
+    wait_until(DEADLINE, "it is noticed", || worker.log().contains("was deleted and recreated"));
+    publish(&scene, all_ids());
+    scene.drain(&mut worker);
+    stopped(worker);
+    assert_both_read(&scene);
+}
+
+#[test]
+fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_nothing() {
+    let mut scene = Scene::new("latest", 2, POLICY);
+    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    publish(&scene, OLD);
+    let mut worker = scene.worker("only");
+    wait_ready(&worker);
+    let ends: Vec<Option<i64>> = vec![Some(3), Some(3)];
+    let committed = scene.kafka.committed(&scene.name, &scene.topic("intents")).unwrap();
+    worker.kill();
+    assert_eq!(committed, ends, "nothing was read, and its start is committed");
+    publish(&scene, NEW);
+    decided(&scene);
+    assert_all(&scene, &OLD, &[]);
+    assert_all(&scene, &NEW, &["approved"]);
+}
+
+#[test]
+fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
+    let mut scene = Scene::new("error-reset", 1, POLICY);
+    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "error".to_owned()));
+    publish(&scene, OLD);
+    let said = refused(&scene);
+    assert!(said.contains("auto.offset.reset is error") && said.contains(&scene.topic("intents")), "{said}");
+    scene.kafka.reset_offsets(&scene.name, &scene.topic("intents"), &["--to-earliest"]).unwrap();
+    decided(&scene);
+    assert_all(&scene, &OLD, &["approved"]);
+}
+
+fn rebuild(scene: &Scene) {
+    std::fs::write(scene.path("weir.toml"), scene.config("rebuild")).unwrap();
+    let rebuild = Command::new(weir())
+        .args(["rebuild", "--all", "--settle", "0s", "--config"])
+        .arg(scene.path("weir.toml"))
+        .output()
+        .unwrap();
+    assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
+}
+
+#[test]
+fn a_rebuild_restores_what_the_group_has_committed() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
+    publish(&scene, OLD);
+    decided(&scene);
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    rebuild(&scene);
+    // Its offsets are there, so it goes on.
+    publish(&scene, NEW);
+    decided(&scene);
+    assert_all(&scene, &OLD, &["approved"]);
+    assert_all(&scene, &NEW, &["approved"]);
+
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    scene.kafka.delete_group(&scene.name).unwrap();
+    rebuild(&scene);
+    let said = refused(&scene);
+    assert!(said.contains("noted by weir rebuild"), "{said}");
+    assert_eq!(outcomes(&scene).len(), OLD.len() + NEW.len());
+}

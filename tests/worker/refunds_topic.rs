@@ -1,0 +1,85 @@
+//! The promise: refunds count where their topic was deleted and recreated, though its offsets are the old ones again.
+
+use crate::support::{
+    DEADLINE, Scene,
+    http::{metric, wait_ready},
+    outcome::intent,
+};
+use serde_json::json;
+use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+
+const POLICY: &str = r#"
+version = "1"
+[segments.new]
+caps = [{ name = "daily", limit = 1, window = "24h" }]
+[segments.active]
+caps = [{ name = "daily", limit = 1, window = "24h" }]
+[default]
+caps = [{ name = "daily", limit = 1, window = "24h" }]
+"#;
+
+fn scene(name: &str) -> Scene {
+    let mut scene = Scene::new(name, 1, POLICY);
+    scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
+    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    scene
+}
+
+const USER: u64 = 5000;
+
+/// One send to the user, whom a cap lets have one a day; what became of it.
+fn send(scene: &Scene, id: &str) -> String {
+    scene.publish([intent(id, USER, json!({}))]);
+    scene.wait_until_drained();
+    scene.decisions()[id].reason().to_owned()
+}
+
+fn refund(scene: &Scene, id: &str) {
+    let value = json!({"intent_id": id, "user_id": USER}).to_string();
+    scene.kafka.publish(&scene.topic("refunds"), [Record::keyless(value)]).unwrap();
+}
+
+fn wait_counted(worker: &Worker, outcome: &str, count: f64) {
+    let labels = format!("outcome=\"{outcome}\"");
+    wait_until(DEADLINE, outcome, || metric(worker, "weir_refunds_total", &labels).unwrap_or(0.0) == count);
+}
+
+fn stopped(worker: &mut Worker) {
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+}
+
+/// Deletes the refunds topic and makes it anew.
+fn made_anew(scene: &Scene) {
+    scene.kafka.delete_topic(&scene.topic("refunds")).unwrap();
+    wait_until(DEADLINE, "it is gone and there again", || scene.kafka.create_topic(&scene.topic("refunds"), 1).is_ok());
+}
+
+#[test]
+fn the_refunds_of_a_recreated_topic_are_taken_though_its_offsets_start_again() {
+    let scene = scene("refunds-anew");
+    let mut worker = scene.worker("only");
+    wait_ready(&worker);
+    assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
+    refund(&scene, "first");
+    wait_counted(&worker, "taken_back", 1.0);
+    assert_eq!(send(&scene, "third"), "approved");
+    stopped(&mut worker);
+
+    // The offsets start again, and the user's shard has taken the first one.
+    made_anew(&scene);
+    worker = scene.worker("only");
+    wait_ready(&worker);
+    refund(&scene, "third");
+    wait_counted(&worker, "taken_back", 1.0);
+    assert_eq!(send(&scene, "fourth"), "approved");
+
+    // The same under a running worker; and a refund that is read again is none still.
+    made_anew(&scene);
+    wait_until(DEADLINE, "it is noticed", || worker.log().contains("was deleted and recreated"));
+    refund(&scene, "fourth");
+    wait_counted(&worker, "taken_back", 2.0);
+    refund(&scene, "fourth");
+    wait_counted(&worker, "unknown", 1.0);
+    stopped(&mut worker);
+}

@@ -1,0 +1,119 @@
+//! The promise: weir decides by the clock at the moment of the decision, and an intent that was admitted is approved as it
+//! was admitted, whatever the clock says when it is decided again.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    DEADLINE, Scene,
+    http::{metric, wait_ready},
+    outcome::intent,
+};
+use serde_json::json;
+use testkit::{
+    kafka::{Api, Fate, Kafka, KafkaClient, Moment, Trap},
+    redis::RedisServer,
+    stack::Stack,
+    wait_until,
+};
+use weir::worker::{clock::SystemClock, ports::Clock};
+
+const USERS: usize = 300;
+/// How long Redis is frozen, and how much sooner intents expire and windows end.
+const STALL: Duration = Duration::from_secs(12);
+const LIVE_MS: i64 = 4_000;
+
+/// One send in 8 s.
+const POLICY: &str = r#"
+version = "1"
+[segments.new]
+caps = [{ name = "short", limit = 1, window = "8s" }]
+[segments.active]
+caps = [{ name = "short", limit = 1, window = "8s" }]
+[default]
+caps = [{ name = "short", limit = 1, window = "8s" }]
+"#;
+
+fn now_ms() -> i64 {
+    SystemClock.now().millis()
+}
+
+/// One intent of each user of a wave.
+fn publish(kafka: &KafkaClient, scene: &Scene, wave: &str, users: &str, more: &serde_json::Value) {
+    let one = |user: usize| intent(&format!("{wave} {user}"), format!("{users}-{user}"), more.clone());
+    kafka.publish(&scene.topic("intents"), (0..USERS).map(one)).unwrap();
+}
+
+/// What became of the intents of a wave: how many were approved, and when each was decided.
+fn wave(scene: &Scene, wave: &str) -> (usize, Vec<(i64, String)>) {
+    let decisions = scene.decisions();
+    let of: Vec<_> = decisions.iter().filter(|(id, _)| id.starts_with(wave)).map(|(_, decision)| decision).collect();
+    assert_eq!(of.len(), USERS, "{wave}");
+    let approved = of.iter().filter(|decision| decision.approved()).count();
+    (approved, of.iter().map(|decision| (decision.at_ms, decision.reason().to_owned())).collect())
+}
+
+#[test]
+fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
+    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "stalled", 2, POLICY);
+    let mut worker = scene.worker("stalled");
+    publish(&scene.kafka, &scene, "before", "before", &json!({}));
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+
+    redis.freeze();
+    let frozen = Instant::now();
+    publish(&scene.kafka, &scene, "expires", "expiring", &json!({ "expires_at": now_ms() + LIVE_MS }));
+    publish(&scene.kafka, &scene, "stays", "staying", &json!({}));
+    wait_until(DEADLINE, "it asks again", || metric(&worker, "weir_store_failures_total", "") >= Some(2.0));
+    wait_until(DEADLINE, "the stall is over", || frozen.elapsed() >= STALL);
+    let thawed_ms = now_ms();
+    redis.thaw();
+    // More than a window after the stall began, and less than one after its end.
+    publish(&scene.kafka, &scene, "again", "staying", &json!({}));
+    scene.drain(&mut worker);
+    assert!(now_ms() < thawed_ms + 8_000, "this machine is too slow for the test");
+
+    let (approved, decided) = wave(&scene, "expires");
+    assert_eq!(approved, 0, "approved after they had expired");
+    assert!(decided.iter().all(|(_, reason)| reason == "expired"));
+    let (approved, decided) = wave(&scene, "stays");
+    assert_eq!(approved, USERS);
+    assert!(
+        decided.iter().all(|(at_ms, _)| *at_ms >= thawed_ms),
+        "decided by a clock of before {thawed_ms}: {decided:?}"
+    );
+    assert_eq!(wave(&scene, "again").0, 0, "a second send in one window");
+}
+
+#[test]
+fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_has_expired() {
+    let kafka = Kafka::start_tapped(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    // The worker reaches the broker through its tap, the test does not.
+    let scene = Scene::on(kafka.tapped_client(), cluster, "admitted", 1, POLICY);
+    let mut worker = scene.worker("admitted");
+    publish(kafka.client(), &scene, "before", "before", &json!({}));
+    scene.drain(&mut worker);
+
+    let expires_ms = now_ms() + LIVE_MS;
+    kafka.tap(0).arm(Trap { api: Api::Produce, moment: Moment::Request, fate: Fate::Kill(worker.pid()) });
+    publish(kafka.client(), &scene, "admitted", "admitted", &json!({ "expires_at": expires_ms }));
+    wait_until(DEADLINE, "the worker is killed before it has produced", || kafka.tap(0).is_sprung());
+    assert!(now_ms() < expires_ms, "this machine is too slow for the test");
+    worker.kill();
+    publish(kafka.client(), &scene, "late", "late", &json!({ "expires_at": expires_ms }));
+    wait_until(DEADLINE, "all have expired", || now_ms() > expires_ms);
+
+    let mut worker = scene.worker("admitted");
+    publish(kafka.client(), &scene, "later", "later", &json!({ "expires_at": expires_ms }));
+    scene.drain(&mut worker);
+    let (approved, decided) = wave(&scene, "admitted");
+    assert!(approved > 0, "what was admitted is not approved: {:?}", decided.first());
+    let consistent = decided.iter().all(|(at_ms, reason)| (reason == "approved") == (*at_ms < expires_ms));
+    assert!(consistent, "approved as of the admission, or not at all");
+    // Those of its batch are all of them, unless the batch was closed between two of its records.
+    let (kept, _) = wave(&scene, "late ");
+    assert_eq!(kept, 0, "what was not admitted has expired");
+    assert_eq!(wave(&scene, "later").0, 0);
+}

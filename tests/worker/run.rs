@@ -1,0 +1,398 @@
+//! `weir run`: how it starts, what it says over HTTP, how it stops, and what it does while Kafka or Redis is away.
+
+use std::collections::BTreeMap;
+
+use crate::support::{
+    DEADLINE, Decision, POLICY, Scene, TOPICS,
+    http::{described, get, metric, wait_degraded, wait_ready, wait_whole},
+    outcome::{Way, intent},
+};
+use serde_json::{Value, json};
+use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+
+/// Sends of users without a segment, whose limit is one: so many users, each so many sends.
+fn sends(scene: &Scene, wave: &str, users: usize, each: usize) {
+    let one = |number: usize| intent(&format!("{wave} {number}"), format!("user-{}", number % users), json!({}));
+    scene.publish((0..users * each).map(one));
+}
+
+/// Of each user exactly one was approved, in whichever wave.
+fn one_each(scene: &Scene, users: usize, sends: usize) {
+    let outcomes = scene.outcomes();
+    let mut approved: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, outcome) in outcomes.all().filter(|(_, outcome)| outcome.way == Way::Approved) {
+        *approved.entry(outcome.record.key_text()).or_default() += 1;
+    }
+    assert_eq!(outcomes.all().count(), sends, "each intent has one record");
+    assert_eq!(approved.len(), users);
+    assert!(approved.values().all(|&count| count == 1), "{approved:?}");
+}
+
+#[track_caller]
+fn ends(worker: &mut Worker, code: i32) -> String {
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    assert_eq!(exit, Exit::Code(code), "{}", worker.log());
+    worker.log()
+}
+
+/// What it printed that is not a log line.
+fn paragraph(log: &str) -> String {
+    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
+    let scene = Scene::new("ready", 2, POLICY);
+    let mut worker = scene.worker("ready");
+    let (status, body) = get(&worker, "/readyz");
+    let problem: Value = serde_json::from_str(&body).unwrap_or_default();
+    // The group may have been quicker than this look.
+    if status != 200 {
+        assert_eq!((status, &problem["status"]), (503, &json!(503)), "{body}");
+        assert!(problem["detail"].as_str().unwrap().contains("waits for its partitions"), "{body}");
+    }
+    assert_eq!(get(&worker, "/livez").0, 200);
+    wait_ready(&worker);
+    assert_eq!(metric(&worker, "weir_lanes_ready", ""), Some(1.0));
+    let (status, body) = get(&worker, "/nowhere");
+    let problem: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &problem["status"]), (404, &json!(404)), "{body}");
+
+    // Another member: there are two partitions, and both are ready; of a third one nothing is left.
+    let (second, third) = (scene.worker("second"), scene.worker("third"));
+    for worker in [&worker, &second, &third] {
+        wait_ready(worker);
+    }
+    worker.terminate();
+    ends(&mut worker, 0);
+}
+
+#[test]
+fn every_metric_of_the_documentation_is_there_and_no_other() {
+    let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n"));
+    scene.env.push(("WEIR__WORKER__LANES", "2".into()));
+    let mut worker = scene.worker("metrics");
+    wait_ready(&worker);
+    sends(&scene, "wave", 20, 2);
+    scene.publish([crate::support::outcome::case("dead", testkit::kafka::Record::keyless("no intent"))]);
+    scene.drain(&mut worker);
+    wait_until(DEADLINE, "all is counted", || metric(&worker, "weir_decisions_total", "") == Some(40.0));
+    assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"approved\",reason=\"counted\""), Some(20.0));
+    assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"suppressed\",reason=\"cap\""), Some(20.0));
+    assert_eq!(metric(&worker, "weir_dead_letters_total", "reason=\"not_json\""), Some(1.0));
+    assert_eq!(metric(&worker, "weir_lag_records", ""), Some(0.0));
+    assert_eq!(metric(&worker, "weir_batch_intents_sum", ""), Some(41.0));
+    let documented = include_str!("../../docs/metrics.md");
+    let documented: Vec<&str> = documented
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name))
+        .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .collect();
+    let text = get(&worker, "/metrics").1;
+    let found: Vec<String> = described(&text).into_keys().collect();
+    let mut sorted = documented.clone();
+    sorted.sort_unstable();
+    assert_eq!(found, sorted, "/metrics and docs/metrics.md");
+}
+
+#[test]
+fn sigterm_drains_and_exits_0_and_a_second_one_changes_nothing() {
+    let scene = Scene::new("terminate", 4, POLICY);
+    let mut idle = scene.worker("idle");
+    wait_ready(&idle);
+    idle.terminate();
+    ends(&mut idle, 0);
+    sends(&scene, "first", 5_000, 4);
+    let mut worker = scene.worker_with("busy", &[("WEIR__WORKER__BATCH", "500")]);
+    wait_until(DEADLINE, "it works", || scene.done() > 0);
+    worker.terminate();
+    worker.terminate();
+    let log = ends(&mut worker, 0);
+    assert!(log.contains("asked to stop"), "{log}");
+    assert_eq!(paragraph(&log), "");
+    assert!(scene.done() < 20_000, "it was stopped before all was done");
+    let mut next = scene.worker("next");
+    scene.drain(&mut next);
+    one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
+    const SECRET: &str = "MARKED-REDIS-PASSWORD";
+    let mut redis = RedisServer::start(&["--requirepass", SECRET]).unwrap();
+    let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![url], "frozen", 2, POLICY);
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "200ms".into()));
+    let mut worker = scene.worker("frozen");
+    sends(&scene, "before", 1_000, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+
+    redis.freeze();
+    sends(&scene, "during", 1_000, 1);
+    let entry = wait_degraded(&worker, "shards_unavailable");
+    assert_eq!(entry["shards"].as_array().unwrap().len(), 64, "{entry}");
+    assert_eq!(metric(&worker, "weir_shards_unavailable", ""), Some(64.0));
+    wait_until(DEADLINE, "it asks again and again", || metric(&worker, "weir_store_failures_total", "") >= Some(2.0));
+    assert_eq!(get(&worker, "/livez").0, 200);
+    assert_eq!(scene.done(), 1_000, "nothing is decided without Redis");
+    let rebalances = metric(&worker, "weir_rebalances_total", "");
+    redis.thaw();
+    sends(&scene, "after", 1_000, 1);
+    scene.drain(&mut worker);
+    wait_whole(&worker);
+    assert_eq!(metric(&worker, "weir_rebalances_total", ""), rebalances, "it stayed a member");
+    one_each(&scene, 1_000, 3_000);
+    assert!(worker.log().contains("store did not answer"));
+    assert!(!worker.log().contains(SECRET), "the password is in the log");
+}
+
+#[test]
+fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "gone", 1, POLICY);
+    let mut worker = scene.worker("gone");
+    sends(&scene, "before", 100, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    sends(&scene, "after", 100, 1);
+    wait_until(DEADLINE, "lost shards are counted", || metric(&worker, "weir_shards_lost", "") > Some(0.0));
+    wait_until(DEADLINE, "the lag is told", || metric(&worker, "weir_lag_records", "partition=\"0\"") == Some(100.0));
+    let entry = wait_degraded(&worker, "shards_lost");
+    assert!(entry["message"].as_str().unwrap().contains("weir rebuild"), "{entry}");
+    assert_eq!(scene.done(), 100, "nothing is decided on a history that is gone");
+    worker.terminate();
+    ends(&mut worker, 0);
+
+    let mut again = scene.worker("gone");
+    let log = ends(&mut again, 1);
+    assert!(log.contains("there is no keyspace here") && log.contains("weir check --create"), "{log}");
+}
+
+#[test]
+fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
+    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "starting", 1, POLICY);
+    redis.kill();
+    let mut worker = scene.worker("starting");
+    wait_until(DEADLINE, "it waits for Redis", || worker.log().contains("trying again"));
+    worker.terminate();
+    assert!(ends(&mut worker, 0).contains("asked to stop while starting"));
+}
+
+#[test]
+fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    let scene = Scene::on(kafka.client().clone(), cluster, "broker", 4, POLICY);
+    sends(&scene, "before", 5_000, 4);
+    let mut worker = scene.worker_with("broker", &[("WEIR__WORKER__BATCH", "500")]);
+    wait_until(DEADLINE, "it works", || scene.done() > 0);
+    kafka.kill(0).unwrap();
+    kafka.restart(0).unwrap();
+    assert!(scene.done() < 20_000, "the broker was away before all was done");
+    sends(&scene, "after", 5_000, 1);
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+    one_each(&scene, 5_000, 25_000);
+}
+
+/// Intents of 2.5 kB for one partition, two a user: of 1,000 in a batch, 1.3 MB go to approved and more to suppressed, so both are
+/// written in several requests, one after the other.
+fn large_intents(scene: &Scene, count: usize) {
+    let filling = "x".repeat(2_500);
+    let one =
+        |number: usize| intent(&number.to_string(), format!("user-{}", number / 2), json!({ "payload": filling }));
+    scene.publish((0..count).map(one));
+}
+
+/// Of each user's two the first is approved and the second is not; each came out once, in order.
+fn in_order(scene: &Scene, count: usize) {
+    let every_other = |first| (first..count).step_by(2).map(|number| number.to_string()).collect::<Vec<_>>();
+    let approved: Vec<String> = scene.output("approved").into_iter().map(|it| Decision::approval(it).0).collect();
+    assert_eq!(approved, every_other(0));
+    let suppressed: Vec<String> =
+        scene.output("suppressed").into_iter().map(|it| Decision::suppression(it).0).collect();
+    assert_eq!(suppressed, every_other(1));
+}
+
+/// A worker whose batches are of so many intents, however long they take to come.
+const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
+
+#[test]
+fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
+    for delivery in ["exactly_once", "at_least_once"] {
+        let mut scene = Scene::new("waves", 1, POLICY);
+        scene.delivery = delivery;
+        large_intents(&scene, 3_000);
+        let mut worker = scene.worker_with("waves", &LARGE_BATCH);
+        wait_until(DEADLINE, "all is committed", || scene.done() == 3_000);
+        let commits = || metric(&worker, "weir_stage_seconds_count", "stage=\"commit\"").unwrap_or(0.0);
+        wait_until(DEADLINE, "commits are counted", || commits() > 0.0);
+        assert!(commits() <= 3.0, "{delivery}: one of them had at least 1,000 intents");
+        scene.drain(&mut worker);
+        in_order(&scene, 3_000);
+    }
+}
+
+#[test]
+fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set() {
+    let kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster();
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let scene = Scene::on(kafka.client().compressing(codec), cluster.to_vec(), codec, 1, POLICY);
+        large_intents(&scene, 1_000);
+        let set = [("WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE", codec)];
+        // Nothing is compressed unless it is set.
+        let mut worker = scene.worker_with(codec, if codec == "none" { &[] } else { &set });
+        scene.drain(&mut worker);
+        in_order(&scene, 1_000);
+        for (which, records) in [("intents", 1_000), ("approved", 500), ("suppressed", 500)] {
+            let bytes = kafka.bytes_on_disk(&scene.topic(which)).unwrap();
+            assert_eq!(bytes >= records * 2_500, codec == "none", "{codec}, {which}: {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    let cluster = Stack::shared().redis_cluster().to_vec();
+    let scene = Scene::on(kafka.client().clone(), cluster, "between", 1, POLICY);
+    large_intents(&scene, 12_000);
+    let mut worker = scene.worker_with("between", &LARGE_BATCH);
+    wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
+    kafka.kill(0).unwrap();
+    kafka.restart(0).unwrap();
+    assert!(scene.done() < 12_000, "the broker was away before all was done");
+    scene.drain(&mut worker);
+    in_order(&scene, 12_000);
+}
+
+#[test]
+fn a_worker_whose_transaction_timed_out_goes_back_and_on() {
+    let scene = Scene::new("timed-out", 2, POLICY);
+    // A session so long that there is no rebalance, after which a lane starts anew by itself.
+    let session = ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "120000");
+    let mut worker = scene.worker_with("timed-out", &[("WEIR__WORKER__BATCH", "50"), session]);
+    wait_ready(&worker);
+    sends(&scene, "wave", 5_000, 4);
+    wait_until(DEADLINE, "it is frozen within a transaction", || {
+        worker.freeze();
+        let caught = scene.is_open("approved") || scene.is_open("suppressed");
+        if !caught {
+            worker.thaw();
+        }
+        caught
+    });
+    wait_until(DEADLINE, "the broker ends the transaction", || {
+        !scene.is_open("approved") && !scene.is_open("suppressed")
+    });
+    assert!(scene.done() < 20_000, "it was frozen before all was done");
+    worker.thaw();
+    scene.drain(&mut worker);
+    wait_ready(&worker);
+    assert!(worker.log().contains("back to the committed offsets"));
+    assert_eq!(metric(&worker, "weir_commit_failures_total", ""), Some(1.0));
+    one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on() {
+    let scene = Scene::new("twins", 4, POLICY);
+    let mut older = scene.worker("twin");
+    sends(&scene, "wave 0", 100, 1);
+    scene.drain(&mut older);
+    let mut newer = scene.worker("twin");
+    wait_ready(&newer);
+    let mut wave = 0;
+    wait_until(DEADLINE, "one of them stops", || {
+        wave += 1;
+        sends(&scene, &format!("wave {wave}"), 100, 1);
+        older.exit().is_some() || newer.exit().is_some()
+    });
+    let log = ends(&mut older, 1);
+    let said = paragraph(&log);
+    assert!(said.contains("took over the transactional id") && said.contains("kafka.instance"), "{said}");
+    scene.drain(&mut newer);
+    assert_eq!(newer.exit(), None, "no ping-pong");
+    one_each(&scene, 100, 100 * (wave + 1));
+}
+
+#[test]
+fn missing_topics_are_named_or_made_where_that_is_allowed() {
+    let stack = Stack::shared();
+    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "missing", 3, POLICY);
+    scene.build_segments(&crate::support::SEGMENTS);
+    scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
+    scene.kafka.create_topic(&scene.topic("approved"), 3).unwrap();
+    let said = paragraph(&ends(&mut scene.worker("missing"), 2));
+    let named = TOPICS.map(|topic| said.contains(&scene.topic(topic)));
+    assert_eq!(named, [false, false, true, true], "{said}");
+
+    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
+    scene.env.push(("WEIR__KAFKA__CREATE_PARTITIONS", "5".into()));
+    let mut worker = scene.worker("makes");
+    sends(&scene, "wave", 10, 2);
+    scene.drain(&mut worker);
+    assert_eq!(scene.kafka.partitions(&scene.topic("suppressed")).unwrap(), 5);
+    one_each(&scene, 10, 20);
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
+    let stack = Stack::shared();
+    let scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "wrong", 1, POLICY);
+    scene.build_segments(&crate::support::SEGMENTS);
+    let good = scene.config("wrong");
+    let token = "MARKED-TOKEN\u{7}";
+    /// What is wrong, what is appended to the configuration, the environment, and what stderr says.
+    type Case<'c> = (&'c str, &'c str, &'c [(&'c str, &'c str)], &'c [&'c str]);
+    let cases: [Case<'_>; 9] = [
+        ("group = ", "gruop = ", &[], &["weir.toml:4:", "gruop", "`group`"]),
+        ("[redis]", "[redis", &[], &["weir.toml:"]),
+        ("lanes = 1", "lanes = -1", &[], &["worker.lanes"]),
+        ("refresh = \"1s\"", "refresh = 1", &[], &["refresh"]),
+        ("", "", &[("WEIR__WORKER__LANES", "many")], &["WEIR__WORKER__LANES"]),
+        ("", "", &[("WEIR__WORKER__LANE", "1")], &["WEIR__WORKER__LANE", "WEIR__WORKER__LANES"]),
+        ("", "", &[("WEIR__HTTP__TOKEN", token)], &["WEIR__HTTP__TOKEN"]),
+        ("redis://", "http://", &[], &["redis.nodes"]),
+        ("", "", &[("WEIR__KAFKA__PROPERTIES__GROUP_ID", "x")], &["group.id", "kafka.group"]),
+    ];
+    for (from, to, env, expected) in cases {
+        let config = if from.is_empty() { good.clone() } else { good.replace(from, to) };
+        let mut worker = Worker::run_with(crate::support::weir(), &config, env).unwrap();
+        let log = ends(&mut worker, 2);
+        assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
+        assert!(!log.trim().contains("\n\n") && log.starts_with("weir: "), "one paragraph: {log}");
+        for word in expected {
+            assert!(log.contains(word), "{log} should say {word}");
+        }
+        assert!(!log.contains("MARKED-TOKEN"), "{log}");
+    }
+}
+
+#[test]
+fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
+    let s3 = testkit::s3::S3::start().unwrap();
+    let mut scene = Scene::new("s3-away", 1, POLICY);
+    for file in std::fs::read_dir(scene.path("segments")).unwrap() {
+        let file = file.unwrap();
+        let key = format!("segments/{}", file.file_name().to_str().unwrap());
+        s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
+    }
+    scene.segments = s3.bucket().url("segments/manifest.json");
+    scene.env.extend(s3.bucket().env().map(|(key, value)| (key, value.to_owned())));
+    scene.env.push(("WEIR__S3__ENDPOINT", s3.endpoint().to_owned()));
+    scene.env.push(("WEIR__S3__FORCE_PATH_STYLE", "true".into()));
+    // More than the requests of one read, each of which is sent three times.
+    s3.fail_next(8, testkit::s3::Fault::SlowDown);
+    let mut worker = scene.worker("waits");
+    wait_ready(&worker);
+    assert!(worker.log().contains("trying again in"), "{}", worker.log());
+    sends(&scene, "wave", 10, 2);
+    scene.drain(&mut worker);
+    one_each(&scene, 10, 20);
+}

@@ -1,0 +1,331 @@
+//! The promise: while a shard is away, its intents go by their class after the stated time, the others go on, and what was
+//! approved without its history is in it as soon as that is back.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use crate::support::{
+    DEADLINE, Decision, Scene, approval,
+    http::{metric, wait_degraded, wait_ready, wait_whole},
+};
+use testkit::{
+    kafka::Record, ports::Port, process::Exit, redis::RedisCluster, stack::Stack, wait_until, worker::Worker,
+};
+use weir::domain::shard::{Layout, UserHash, slot_of_shard};
+
+/// Three sends a day.
+const POLICY: &str = r#"
+version = "1"
+[segments.new]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[segments.active]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[default]
+caps = [{ name = "daily", limit = 3, window = "24h" }]
+[[on_unavailable]]
+channel = "push"
+action = "approve"
+[[on_unavailable]]
+channel = "sms"
+action = "suppress"
+"#;
+
+const AFTER: Duration = Duration::from_secs(2);
+const USERS: u64 = 600;
+const BATCH: usize = 40;
+
+/// A cluster whose nodes go on when one of them is away, a worker on it, and the node that is to be frozen.
+struct Stage {
+    cluster: RedisCluster,
+    scene: Scene,
+    worker: Worker,
+    victim: usize,
+    slots: (u16, u16),
+}
+
+impl Stage {
+    fn new(name: &str, full_coverage: &str) -> Self {
+        let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
+        let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
+        let scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
+        let worker = start(&scene);
+        wait_ready(&worker);
+        // Not the node of the tables: without them no new channel or campaign has a number.
+        let slot: u16 =
+            cluster.cli(0, &["CLUSTER", "KEYSLOT", &format!("{{{}}}", scene.name)]).unwrap().trim().parse().unwrap();
+        let of = |node: u16| (node * 5461, node * 5461 + 5400);
+        let tables = slot / 5461;
+        let victim = (tables + 1) % 3;
+        Self { cluster, scene, worker, victim: usize::from(victim), slots: of(victim) }
+    }
+
+    /// The users whose histories are on the node that is to be frozen. To be asked before it is.
+    fn victims(&self) -> BTreeSet<u64> {
+        let on_it = |user: &u64| {
+            let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
+            self.cluster.owner_of(slot_of_shard(shard, 64)).unwrap() == self.victim
+        };
+        (0..USERS).filter(on_it).collect()
+    }
+
+    /// Whether a user's history is on the node that is to be frozen.
+    fn is_away(&self, user: u64) -> bool {
+        let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
+        let slot = slot_of_shard(shard, 64);
+        (self.slots.0..=self.slots.1).contains(&slot)
+    }
+
+    fn publish(&self, wave: &str, channels: &[&str]) {
+        let records = (0..USERS).flat_map(|user| channels.iter().map(move |channel| (user, channel)));
+        self.scene.publish(records.map(|(user, channel)| {
+            let id = format!("{wave}-{channel}-{user}");
+            Record::new(user.to_string(), format!(r#"{{"id":"{id}","user_id":{user},"channel":"{channel}"}}"#))
+        }));
+    }
+
+    /// Sends of one, before and while the node is killed.
+    fn kill_and_publish(&mut self) {
+        self.publish("before", &["push"]);
+        self.scene.wait_until_drained();
+        self.cluster.kill(self.victim);
+        self.publish("during", &["push", "sms"]);
+        self.scene.wait_until_drained();
+        wait_until(DEADLINE, "what is owed is counted", || self.metric("weir_owed_sends", "") >= self.away() as f64);
+    }
+
+    /// How many users' histories are on the node.
+    fn away(&self) -> usize {
+        (0..USERS).filter(|user| self.is_away(*user)).count()
+    }
+
+    /// `weir rebuild`, until it has done its work.
+    fn rebuild(&self, args: &[&str]) {
+        let config = self.scene.path("rebuild.toml");
+        std::fs::write(&config, self.scene.config("rebuild")).unwrap();
+        let mut command = std::process::Command::new(crate::support::weir());
+        command.args(["rebuild", "--settle", "3s", "--config"]).arg(config).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Each user of the node was sent two, before and while it was away: a third is let through, and a fourth is not.
+    /// The others were sent three.
+    fn counts_what_was_sent(&self) {
+        for wave in ["third", "fourth"] {
+            self.publish(wave, &["push"]);
+            self.scene.wait_until_drained();
+        }
+        let decisions = self.scene.decisions();
+        assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
+        for user in 0..USERS {
+            let of = |wave: &str| &decisions[&format!("{wave}-{user}")];
+            let (push, sms, third, fourth) = (of("during-push"), of("during-sms"), of("third-push"), of("fourth-push"));
+            if self.is_away(user) {
+                assert!(push.approved() && is_later(push), "user {user}: {push:?}");
+                assert_eq!(sms.reason(), "unavailable", "user {user}");
+                assert!(third.approved() && !is_later(third), "user {user}: two sends count: {third:?}");
+            }
+            assert_eq!(fourth.reason(), "cap", "user {user}: three sends count");
+            assert_eq!(fourth.envelope.as_ref().unwrap()["cap"]["used"], 3, "user {user}: each once");
+        }
+    }
+
+    fn metric(&self, name: &str, labels: &str) -> f64 {
+        metric(&self.worker, name, labels).unwrap_or(0.0)
+    }
+}
+
+fn start(scene: &Scene) -> Worker {
+    let batch = BATCH.to_string();
+    let env = [
+        ("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"),
+        ("WEIR__REDIS__TIMEOUT", "500ms"),
+        ("WEIR__WORKER__BATCH", batch.as_str()),
+        ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
+        ("WEIR__WORKER__DRAIN", "4s"),
+    ];
+    scene.worker_with("only", &env)
+}
+
+fn is_later(decision: &Decision) -> bool {
+    decision.approved() && approval(&decision.record)["recorded"] == "later"
+}
+
+#[test]
+fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
+    let mut stage = Stage::new("away", "no");
+    stage.publish("before", &["push"]);
+    stage.scene.wait_until_drained();
+
+    stage.cluster.freeze(stage.victim);
+    let began = Instant::now();
+    stage.publish("during", &["push", "sms"]);
+    stage.scene.wait_until_drained();
+    let took = began.elapsed();
+    let batches = 2 * u32::try_from(USERS).unwrap() / u32::try_from(BATCH).unwrap();
+    assert!(took < AFTER * batches / 2, "{batches} batches were held up for {took:?}: once each?");
+
+    let entry = wait_degraded(&stage.worker, "shards_unavailable");
+    assert!(entry["message"].as_str().unwrap().contains("on_unavailable"), "{entry}");
+    assert!(entry["shards"].as_array().unwrap().len() > 15, "{entry}");
+    let owed = (0..USERS).filter(|user| stage.is_away(*user)).count();
+    assert!(owed > 100, "{owed}");
+    // Shards near the node's border are left out of the count, so it may be a little more.
+    assert!(stage.metric("weir_owed_sends", "") >= owed as f64);
+    assert!(stage.metric("weir_unavailable_total", "action=\"suppress\"") >= owed as f64);
+
+    // What waits does: nothing of its partition is committed beyond the first of it.
+    let all = i64::try_from(4 * USERS).unwrap();
+    stage.publish("waiting", &["email"]);
+    wait_until(DEADLINE, "the lane waits", || stage.metric("weir_lag_records", "") > 0.0);
+    assert!(stage.scene.done() < all, "nothing waits");
+    stage.cluster.thaw(stage.victim);
+    stage.scene.wait_until_drained();
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    stage.publish("after", &["sms"]);
+    stage.scene.wait_until_drained();
+    wait_whole(&stage.worker);
+
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 5 * USERS, "each intent has one record");
+    let mut unsent = 0;
+    for user in 0..USERS {
+        let of = |wave: &str| &decisions[&format!("{wave}-{user}")];
+        let (push, sms, email, after) = (of("during-push"), of("during-sms"), of("waiting-email"), of("after-sms"));
+        assert!(!is_later(email), "user {user}: what waits is decided as ever");
+        if stage.is_away(user) {
+            assert!(push.approved() && is_later(push), "user {user}: {push:?}");
+            assert_eq!(sms.reason(), "unavailable", "user {user}");
+            let envelope = sms.envelope.as_ref().unwrap();
+            assert!(envelope["eligible_at"].is_null() && envelope.get("cap").is_none(), "{envelope}");
+            // What lay in the frozen node's socket is carried out when it thaws: the sms of the first batch may count.
+            unsent += usize::from(!email.approved());
+            // before-push, during-push (owed), waiting-email: the cap of three is used up.
+            assert_eq!(after.reason(), "cap", "user {user}: the owed send is not counted");
+            assert_eq!(after.envelope.as_ref().unwrap()["cap"]["used"], 3, "user {user}");
+        } else if !is_later(push) {
+            assert!(push.approved() && sms.approved(), "user {user}: its shard was there");
+            assert_eq!(email.reason(), "cap", "user {user}: its cap was used up all along");
+        }
+    }
+    assert!(unsent <= 2 * BATCH, "{unsent} emails found no room: more than what was asked of the node when it froze");
+}
+
+#[test]
+fn intents_that_wait_hold_up_no_others_and_are_decided_once_whoever_reads_on() {
+    let mut stage = Stage::new("waiting", "no");
+    let victims = stage.victims();
+    assert!(victims.len() > 100 && victims.len() < 400, "{}", victims.len());
+    let others_are_decided = |stage: &Stage, wave: &str| {
+        wait_until(DEADLINE, "the others are decided", || {
+            let decisions = stage.scene.decisions();
+            let is_there = |user: u64| decisions.contains_key(&format!("{wave}-email-{user}"));
+            (0..USERS).filter(|user| !victims.contains(user)).all(is_there)
+        });
+        let decisions = stage.scene.decisions();
+        let without_history = victims.iter().find(|user| decisions.contains_key(&format!("{wave}-email-{user}")));
+        assert_eq!(without_history, None, "{wave}");
+    };
+    stage.cluster.freeze(stage.victim);
+    stage.publish("first", &["email"]);
+    others_are_decided(&stage, "first");
+    wait_until(DEADLINE, "it is told what waits", || stage.metric("weir_parked_offsets", "") > 0.0);
+    let all = i64::try_from(USERS).unwrap();
+    assert!(stage.scene.done() < all, "what waits is not committed");
+
+    // Who reads on knows what is done and what is not.
+    stage.worker.kill();
+    stage.worker = start(&stage.scene);
+    stage.publish("second", &["email"]);
+    others_are_decided(&stage, "second");
+
+    stage.cluster.thaw(stage.victim);
+    stage.scene.wait_until_drained();
+    wait_whole(&stage.worker);
+    wait_until(DEADLINE, "nothing waits", || stage.metric("weir_parked_offsets", "") == 0.0);
+    stage.publish("third", &["email"]);
+    stage.scene.wait_until_drained();
+    // Reading the decisions fails where an intent has two records.
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 3 * USERS, "each intent has one record");
+    for user in 0..USERS {
+        let times = ["first", "second", "third"].map(|wave| {
+            // Three fit into the cap: each was counted once.
+            let decision = &decisions[&format!("{wave}-email-{user}")];
+            assert!(decision.approved(), "{decision:?}");
+            decision.at_ms
+        });
+        assert!(times.is_sorted(), "user {user}: {times:?}");
+    }
+}
+
+#[test]
+fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once() {
+    let mut stage = Stage::new("killed", "no");
+    stage.kill_and_publish();
+    let owed = stage.metric("weir_owed_sends", "");
+
+    // Back without its histories: they are lost, its intents still go by their class, and nothing is recorded yet.
+    stage.cluster.restart(stage.victim).unwrap();
+    wait_until(DEADLINE, "the loss is noticed", || stage.metric("weir_shards_lost", "") > 0.0);
+    let entry = wait_degraded(&stage.worker, "shards_lost");
+    let message = entry["message"].as_str().unwrap();
+    assert!(message.contains("weir rebuild") && message.contains("more"), "a few shards are named, not all: {message}");
+    assert_eq!(stage.metric("weir_owed_sends", ""), owed);
+
+    // The rebuild finds the owed sends in the approved topic; the worker records them, too, and they count once.
+    stage.rebuild(&[]);
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_whole(&stage.worker);
+    stage.counts_what_was_sent();
+}
+
+#[test]
+fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
+    let mut stage = Stage::new("stopped", "no");
+    stage.kill_and_publish();
+    let began = Instant::now();
+    stage.worker.terminate();
+    assert_eq!(stage.worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", stage.worker.log());
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited longer than worker.drain: {:?}", began.elapsed());
+    let log = stage.worker.log();
+    let line = log.lines().find(|line| line.contains("weir rebuild --shards")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("are not recorded"), "{line}");
+    let (_, shards) = line.split_once("weir rebuild --shards ").unwrap();
+    let shards = shards.split(' ').next().unwrap();
+    assert!(shards.split(',').count() > 3, "{line}");
+
+    stage.cluster.restart(stage.victim).unwrap();
+    stage.worker = stage.scene.worker("only");
+    stage.rebuild(&["--shards", shards]);
+    // The node is back empty: the shards that nothing was owed to are lost, too.
+    stage.rebuild(&[]);
+    wait_whole(&stage.worker);
+    stage.counts_what_was_sent();
+}
+
+#[test]
+fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
+    let mut stage = Stage::new("coverage", "yes");
+    stage.kill_and_publish();
+    stage.publish("later", &["push"]);
+    stage.scene.wait_until_drained();
+    let decisions = stage.scene.decisions();
+    assert_eq!(decisions.len() as u64, 4 * USERS, "each intent has one record");
+    for user in 0..USERS {
+        let later = &decisions[&format!("later-push-{user}")];
+        assert!(later.approved() && is_later(later), "user {user}: its shard is away like all: {later:?}");
+    }
+    // The others come back with the node, and get theirs; what it lost itself is rebuilt.
+    stage.cluster.restart(stage.victim).unwrap();
+    let elsewhere = USERS as f64 - stage.away() as f64;
+    let before = stage.metric("weir_owed_sends", "");
+    wait_until(DEADLINE, "what the other nodes are owed is recorded", || {
+        before - stage.metric("weir_owed_sends", "") >= elsewhere
+    });
+    stage.rebuild(&[]);
+    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_whole(&stage.worker);
+}
