@@ -8,7 +8,6 @@ use std::{
 
 use bytes::Bytes;
 use clap::{ArgGroup, Args, ValueEnum};
-use serde::Serialize;
 
 use super::{
     AccessArgs,
@@ -21,7 +20,7 @@ use crate::{
         exit::UsageError,
         output::{OutputForm, print_json},
     },
-    domain::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds},
+    domain::segment::{Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIdKind, UserIds},
     edge::object_store::{Location, StoredObject, Upload},
 };
 
@@ -75,24 +74,6 @@ pub struct BuildArgs {
     access: AccessArgs,
 }
 
-/// What was built, as a program reads it.
-#[derive(Debug, Serialize)]
-struct BuildReport<'m> {
-    version: &'m str,
-    user_id: UserIdKind,
-    manifest: String,
-    segments: Vec<BuiltReport<'m>>,
-}
-
-#[derive(Debug, Serialize)]
-struct BuiltReport<'m> {
-    name: &'m str,
-    cardinality: u64,
-    bytes: u64,
-    object: &'m str,
-    sha256: String,
-}
-
 /// Makes the set and puts it there.
 pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let location = Location::in_folder(&args.out, MANIFEST_NAME).map_err(|error| invalid(format!("--out: {error}")))?;
@@ -130,27 +111,19 @@ async fn store(target: &StoredObject, manifest: &Manifest, objects: Vec<Spooled>
 }
 
 fn print(manifest: &Manifest, location: &Location, form: OutputForm, out: &mut impl Write) -> anyhow::Result<()> {
-    let segments = manifest.segments.iter().map(|segment| BuiltReport {
-        name: &segment.name,
-        cardinality: segment.cardinality,
-        bytes: segment.bytes,
-        object: segment.object.as_str(),
-        sha256: segment.sha256.to_string(),
-    });
-    let report = BuildReport {
-        version: &manifest.version,
-        user_id: manifest.user_id,
-        manifest: location.to_string(),
-        segments: segments.collect(),
-    };
-    if form == OutputForm::Json {
-        return print_json(&report, out);
+    match form {
+        OutputForm::Json => {
+            let mut report: serde_json::Value = serde_json::from_str(&manifest.to_json())?;
+            report["manifest"] = location.to_string().into();
+            print_json(&report, out)
+        }
+        OutputForm::Text => {
+            for ManifestSegment { name, cardinality, bytes, object, .. } in &manifest.segments {
+                writeln!(out, "{name}: {cardinality} users, {bytes} bytes, {}", object.as_str())?;
+            }
+            Ok(writeln!(out, "version {} is in {location}", manifest.version)?)
+        }
     }
-    for BuiltReport { name, cardinality, bytes, object, .. } in report.segments {
-        writeln!(out, "{name}: {cardinality} users, {bytes} bytes, {object}")?;
-    }
-    writeln!(out, "version {} is in {location}", report.version)?;
-    Ok(())
 }
 
 fn invalid(message: String) -> anyhow::Error {
