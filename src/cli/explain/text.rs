@@ -115,7 +115,7 @@ impl Page<'_> {
             format!("The caps allow some sends {some}; of any channel, category and campaign {any}.\n")
         };
         if let Some(end) = quiet_until {
-            let _ = writeln!(text, "Quiet hours also apply, until {}.", self.when(Some(*end)));
+            let _ = writeln!(text, "Sends that quiet hours apply to are allowed {}.", self.when(Some(*end)));
         }
         text
     }

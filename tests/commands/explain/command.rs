@@ -141,7 +141,7 @@ fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
     let scene = decided("explain-lost", vec![server.url()], &[json!({"id": "i-1", "user_id": "x-1"})]);
     let said = explain(&scene, &["x-2"], "");
     assert_eq!(said.code, Some(0), "{}", said.err);
-    assert!(said.out.contains("Nothing was sent") && said.out.contains("next send now"), "{}", said.out);
+    assert!(said.out.contains("No sends within the history") && said.out.contains("next send now"), "{}", said.out);
     let said = explain(&scene, &["x-1", "--output", "json"], "").json();
     assert_eq!(
         (&said["segment"], &said["held_to"], &said["sends"][0]["channel"]),
