@@ -55,7 +55,7 @@ fn main() {
     println!("while reading         {} sends/s", summary["sends_per_second"]);
     println!("whole run             {seconds:.1} s, {:.0} sends/s", sends as f64 / seconds);
     println!(
-        "CPU of weir rebuild   {cpu:.1} s, {:.1} us a send: {:.0} sends a minute and core",
+        "CPU of weir rebuild   {cpu:.1} s, {:.1} us per send: {:.0} sends per minute and core",
         each(cpu),
         60e6 / each(cpu)
     );

@@ -1,6 +1,6 @@
 //! The store beside the published way, on one Redis of its own: `cargo bench --bench redis -- 300000`.
 //!
-//! CPU of the server and redis.calls a decision, what asking costs the worker, and bytes a user.
+//! CPU of the server and redis.calls per decision, what asking costs the worker, and bytes per user.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use weir::{
 };
 
 const DECISIONS: u32 = 300_000;
-/// Intents a user, in the mean: with the caps below a quarter is suppressed.
+/// Intents per user, in the mean: with the caps below a quarter is suppressed.
 const INTENTS_A_USER: u32 = 5;
 const BATCH: usize = 10_000;
 /// Calls of the published way that are sent together.
@@ -44,7 +44,7 @@ fn main() {
     let any: Vec<u32> = (0..decisions).map(|_| random.u32(..users)).collect();
     let ordered: Vec<u32> = (0..decisions).map(|number| number % users).collect();
     println!("{decisions} decisions, {users} users, batches of {BATCH}");
-    let baseline = Spent::of("a ZSET a user, in no order", &any, published_way);
+    let baseline = Spent::of("a ZSET per user, in no order", &any, published_way);
     for shards in [1024, 256, 128, 64] {
         for (order, picked) in [("in no order", &any), ("in the order of ids", &ordered)] {
             let name = format!("weir, {shards} shards, {order}");
@@ -58,7 +58,7 @@ fn server() -> RedisServer {
     RedisServer::start(&["--hash-max-listpack-value", "1024"]).unwrap()
 }
 
-/// CPU in microseconds a decision, and bytes a user.
+/// CPU in microseconds per decision, and bytes per user.
 struct Spent(f64, f64);
 
 impl Spent {
@@ -73,7 +73,7 @@ impl Spent {
         let spent = Self((after.cpu_us - before.cpu_us) / decided, (after.bytes - before.bytes) / users);
         let (calls, scripts) = (after.calls - before.calls, after.scripts - before.scripts);
         println!(
-            "{name}: {:.2} us of Redis CPU, {:.2} of the worker's, {:.3} script calls, {:.3} redis.calls a decision; {:.0} bytes a user",
+            "{name}: {:.2} us of Redis CPU, {:.2} of the worker's, {:.3} script calls, {:.3} redis.calls per decision; {:.0} bytes per user",
             spent.0,
             worker_us / decided,
             scripts / decided,

@@ -37,11 +37,11 @@ use weir::{
 const USERS: u32 = 270_000_000;
 const BATCH: u32 = 10_000;
 const SEGMENTS: usize = 4;
-/// Batches of which the median is taken.
+/// Number of batches for the median.
 const BATCHES: u32 = 300;
 /// Ids in one container of a bitmap.
 const BLOCK: u32 = 65_536;
-/// Tells the process that measures from the one that makes the sets.
+/// Marks the process that measures.
 const FOLDER: &str = "WEIR_BENCH_SEGMENTS";
 
 /// How users are spread over segments.
@@ -182,7 +182,7 @@ fn measure_refresh(folder: &Path, runtime: &Runtime, source: &mut SegmentSource,
 
 /// One batch of a lane.
 struct Turn {
-    /// Getting the set, and letting go of it at the end.
+    /// Taking the set, and releasing it at the end.
     swapping: Duration,
     looking: Duration,
 }
@@ -193,7 +193,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Looks up batches of users of whom nothing is in the cache.
+    /// Looks up batches of users that are not in the cache.
     fn batches(mut self, count: u32, set: impl Fn() -> Arc<SegmentSet>) -> impl Iterator<Item = Turn> {
         let mut found = Vec::new();
         (0..count).map(move |round| {

@@ -1,16 +1,16 @@
 -- zset_baseline: the published way to cap sends in Redis, kept as what weir's admit script is measured against.
 --
--- One sorted set a user, one call a user. Not part of weir: only benches/system/zset.rs calls it.
+-- One sorted set per user, one call per user. Not part of weir: only benches/system/zset.rs calls it.
 --
--- The rule: a send is let through when the user's sends in each window, and this one, do not exceed the window's
+-- The rule: a send is approved when the user's sends in each window, and this one, do not exceed the window's
 -- limit; then it is recorded. The member is the intent's id and only the score is the time, so two sends of the same
 -- millisecond are two members and neither is lost.
 --
--- KEYS  [1]     the user's sorted set: intent id, by the time it was let through
+-- KEYS  [1]     the user's sorted set: intent id, by the time of its approval
 -- ARGV  [1]     the clock, ms since 1970, decimal
 --       [2]     the intent's id
 --       [3..]   windows, longest last: length in ms, limit
--- Reply: 1 let through and recorded, 0 not.
+-- Reply: 1 approved and recorded, 0 not.
 --
 -- It knows less than admit: every send costs 1, no filters, no calendar windows, no replay or duplicate, no epoch,
 -- no answer to "when again". All of that would make it dearer.

@@ -1,6 +1,6 @@
-//! The unpipelined way: redis-rs's async client, one EVALSHA a user as in [`crate::zset`], 64 of them in flight.
+//! The unpipelined way: redis-rs's async client, one EVALSHA per user as in [`crate::zset`], 64 of them in flight.
 //!
-//! One multiplexed connection a node, as the crate's own cluster client keeps, and the slot looked up here; that client
+//! One multiplexed connection per node, as the crate's own cluster client keeps, and the slot looked up here; that client
 //! would bring a feature of the crate into the product's build.
 
 use std::{ops::RangeInclusive, time::Duration};

@@ -36,7 +36,7 @@ const COMMITTED: &str = "committed ";
 /// How long one wait for a commit lasts.
 const WAIT: Duration = Duration::from_millis(250);
 
-/// What a loop does besides consuming, producing and committing.
+/// The work of a loop besides consuming, producing and committing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Nothing.
@@ -86,7 +86,7 @@ pub fn run(config: &Path, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// What a loop has committed.
+/// The commits of a loop.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Committed {
     /// Intents.
@@ -98,7 +98,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// What its output says.
+    /// Reads them from its output.
     pub fn told(log: &str) -> Self {
         let batches = log.lines().filter_map(|line| line.strip_prefix(COMMITTED)?.split_once(' '));
         batches.fold(Self::default(), |sum, (intents, suppressed)| Self {
@@ -109,7 +109,7 @@ impl Committed {
     }
 }
 
-/// Who decides.
+/// The decider of a loop.
 enum Capper {
     Nobody,
     SameBytes(OurHeaders),

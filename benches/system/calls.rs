@@ -33,9 +33,9 @@ use crate::{
 enum Case {
     /// Two caps, batches of 10,000, 128 shards.
     Usual,
-    /// As many sends as a call may carry, two a user of up to 48 sends.
+    /// As many sends as a call may carry, two per user of up to 48 sends.
     LargestCall,
-    /// A user of up to 3,000 sends (60 KB), one send a batch, under a cap with a filter.
+    /// A user of up to 3,000 sends (60 KB), one send per batch, under a cap with a filter.
     LongHistory,
     /// The same in batches of 32 sends.
     LongestHistory,
@@ -51,10 +51,10 @@ impl Case {
 
     fn says(self) -> &'static str {
         match self {
-            Self::Usual => "two caps, 10,000 users a batch, 128 shards",
+            Self::Usual => "two caps, 10,000 users per batch, 128 shards",
             Self::LargestCall => "as many sends as a call may carry",
             Self::LongHistory => "a user of up to 3,000 sends, a cap with a filter",
-            Self::LongestHistory => "the same, 32 sends a batch",
+            Self::LongestHistory => "the same, 32 sends per batch",
             Self::HundredCaps => "100 caps, half of them with a filter, users of 24 sends",
             Self::FullestKey => "128 users of 24 sends in one key",
         }
@@ -83,7 +83,7 @@ impl Case {
     }
 }
 
-/// What a case sends: so often, so many sends of each user.
+/// The sends of a case: how often, and how many per user.
 struct Plan {
     shards: u16,
     /// Users that the keyspace is made for.
@@ -102,7 +102,7 @@ fn sliding(limit: u32, length_ms: i64) -> CapQuery {
 #[derive(Debug, Serialize)]
 pub struct LongestCalls(Vec<CallTimes>);
 
-/// How long a case's calls took, those of the latter half of its rounds, when histories are long.
+/// The duration of a case's calls in the latter half of its rounds, when histories are long.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct CallTimes {
     case: Case,
@@ -128,7 +128,7 @@ impl LongestCalls {
     }
 }
 
-/// What is measured.
+/// The parameters.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Runs of each case; figures are their medians

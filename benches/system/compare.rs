@@ -18,7 +18,7 @@ use crate::{
     servers::Servers,
 };
 
-/// What is compared with this build.
+/// The other side of the comparison.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Compare {
     /// The other build's binary [default: this one]
@@ -100,9 +100,9 @@ type Of = fn(&Capped) -> f64;
 fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
     let of: [(&'static str, Of); 4] = [
         ("intents/s", |capped| capped.drained.intents_per_s),
-        ("worker CPU, us an intent", |capped| capped.drained.cpu_us),
+        ("worker CPU, us per intent", |capped| capped.drained.cpu_us),
         ("resident memory at most, MiB", |capped| capped.drained.resident_mib),
-        ("Redis CPU, us a decision", |capped| capped.redis.cpu_us),
+        ("Redis CPU, us per decision", |capped| capped.redis.cpu_us),
     ];
     let figure = |(name, of): (&'static str, Of)| {
         let [this, other] = [ours, others].map(|drains| drains.iter().map(of).collect::<Vec<_>>());

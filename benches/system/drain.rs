@@ -17,10 +17,10 @@ pub const DEADLINE: Duration = Duration::from_secs(1800);
 const ASK: Duration = Duration::from_secs(10);
 /// How long a process may take to end.
 const END: Duration = Duration::from_secs(30);
-/// Linux tells CPU times in this unit, whatever its own clock does (USER_HZ is 100 on all its 64-bit platforms).
+/// Linux reports CPU times in this unit (USER_HZ is 100 on all its 64-bit platforms).
 const TICK_US: f64 = 10_000.0;
 
-/// What was seen between the first commit and the last; `T` is what was asked at both.
+/// The findings between the first commit and the last; `T` is the answer of `ask` at both.
 #[derive(Debug)]
 pub struct Window<T> {
     /// Intents committed in it.
@@ -33,7 +33,7 @@ pub struct Window<T> {
     pub broker_cpu_us: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
-    /// What `ask` said at its start and its end.
+    /// The answers of `ask` at its start and its end.
     pub asked: (T, T),
 }
 
@@ -112,7 +112,7 @@ pub fn cpu_us(pid: i32) -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() * TICK_US)
 }
 
-/// A connection that is kept: a new one for each question would take CPU from what is measured.
+/// A kept connection: a new one per question would take CPU from the measured processes.
 pub struct Progress {
     consumer: BaseConsumer,
     partitions: TopicPartitionList,

@@ -1,4 +1,4 @@
-//! The goals that a run of rounds is held to.
+//! The goals, and whether a run meets them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     rounds::{Drained, Round},
 };
 
-/// What is wanted of a figure.
+/// The bound on a figure.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wanted {
@@ -28,11 +28,11 @@ pub struct Goal {
     wanted: Wanted,
     measured: f64,
     met: bool,
-    /// The same of other baselines, which nothing is judged by.
+    /// The same for other baselines, for information.
     beside: Vec<Beside>,
 }
 
-/// A figure beside the one that a goal is judged by.
+/// A figure for information, beside a goal's own.
 #[derive(Debug, Clone, Serialize)]
 struct Beside {
     of: &'static str,
@@ -55,7 +55,7 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
             Beside { of: name, measured: Ratio::of(&all(ours), &theirs).median }
         };
         vec![
-            to("of the loop of one record a call", |round| &round.one_by_one),
+            to("of the loop of one record per call", |round| &round.one_by_one),
             to("of the loop that writes the same bytes", |round| &round.same_bytes),
         ]
     };
@@ -65,8 +65,8 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
         Goal::of(1, "worker CPU per intent, of the bare loop's", Wanted::AtMost(1.8), cpu)
             .beside(beside(|round| round.weir.drained.cpu_us, |drained| drained.cpu_us)),
         Goal::of(1, "the same, of the loop that writes the same bytes", Wanted::AtMost(1.35), same_bytes),
-        Goal::of(2, "Redis CPU a decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
-        Goal::of(2, "bytes a user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
+        Goal::of(2, "Redis CPU per decision, of the ZSET script's", Wanted::AtMost(0.20), redis),
+        Goal::of(2, "bytes per user, of the ZSET script's", Wanted::AtMost(0.33), bytes),
         Goal::of(
             2,
             "the largest key, KiB",
@@ -75,21 +75,21 @@ pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
         ),
         Goal::of(3, "intents/s, of the bare loop's", Wanted::AtLeast(0.60), rate)
             .beside(beside(|round| round.weir.drained.intents_per_s, |drained| drained.intents_per_s)),
-        // New classes and health checks take some of their own.
-        Goal::of(4, "round trips a node and batch", Wanted::AtMost(1.1), trips),
+        // New classes and health checks take some round trips too.
+        Goal::of(4, "round trips per node and batch", Wanted::AtMost(1.1), trips),
         p999.beside(in_drains(most(|round| round.scripts.p999_us))),
         longest.beside(in_drains(most(|round| round.scripts.slowest_us))),
     ]
 }
 
-/// What a clock says while servers and worker share the cores; nothing where no call was logged as slow.
+/// The call's time while servers and worker share the cores; nothing if no call was logged as slow.
 fn in_drains(us: f64) -> Vec<Beside> {
     let beside = Beside { of: "by the clock in the drains, which share the cores", measured: us / 1e3 };
     (us > 0.0).then_some(beside).into_iter().collect()
 }
 
 impl Goal {
-    /// Those of single calls.
+    /// The goals for single calls.
     pub fn of_calls(calls: &LongestCalls) -> [Self; 2] {
         [
             Self::of(4, "a script call at p99.9 of the worst case, ms", Wanted::AtMost(1.0), calls.p999_ms()),
@@ -102,7 +102,7 @@ impl Goal {
         ]
     }
 
-    /// Compares what was measured with what is wanted.
+    /// Compares a measured figure with its bound.
     pub fn of(number: u8, name: &'static str, wanted: Wanted, measured: f64) -> Self {
         let met = match wanted {
             Wanted::AtMost(most) => measured <= most,

@@ -1,6 +1,6 @@
-//! What HTTP costs the lanes, and how long its answers take while they work: `cargo xtask bench http`.
+//! The cost of HTTP for the lanes, and its latency while they work: `cargo xtask bench http`.
 //!
-//! The same backlog is drained twice a round, by `weir run` alone and with requests beside it. Requests are sent at a fixed
+//! The same backlog is drained twice per round, by `weir run` alone and with requests beside it. Requests are sent at a fixed
 //! rate over connections that are kept; each is timed from the moment at which it was to be sent, so that one that waits for
 //! a slow one before it is not counted as quick.
 
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The load beside the lanes.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Load {
-    /// Requests a second: half of them users, a quarter decisions, a quarter dry runs
+    /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     requests: u32,
     /// Connections that they are sent over
@@ -47,7 +47,7 @@ impl Load {
     }
 }
 
-/// What was asked, and how long the answers took.
+/// The requests, and how long their answers took.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Asked {
     /// Answers that were not 200.

@@ -47,11 +47,11 @@ const TICK: Duration = Duration::from_millis(1);
 /// An intent's id ends in its number, of so many digits.
 const NUMBER_DIGITS: usize = 12;
 
-/// What is measured: weir as it is started, with a lane a core.
+/// What is measured: weir as it is started, with a lane per core.
 #[derive(Debug, Clone, Args, Serialize)]
 #[command(mut_arg("lanes", |lanes| lanes.default_value("0")))]
 pub struct Load {
-    /// Intents a second, a case each
+    /// Intents per second, a case each
     #[arg(long, value_delimiter = ',', default_values_t = [2_000, 5_000], value_parser = clap::value_parser!(u32).range(100..=50_000))]
     rates: Vec<u32>,
     /// worker.commit_interval in milliseconds, a case each
@@ -171,7 +171,7 @@ impl Case {
     }
 }
 
-/// Drains the backlog, and then has a case like those to come, whose figures are thrown away.
+/// Drains the backlog, and then runs one case and discards its figures.
 fn warm_up(servers: &mut Servers, load: &Load) -> Result<()> {
     eprintln!("a drain and {} s of intents to warm up", load.warm_up_seconds);
     let run = servers.run("warm")?;
@@ -377,7 +377,7 @@ impl fmt::Display for Report {
         let lanes = load.settings.lane_count();
         writeln!(
             f,
-            "load: {} s a case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
+            "load: {} s per case and round after {WARM_UP:?} of warm-up, medians of {rounds} round(s), {partitions} partitions, \
              {lanes} lane(s)\n",
             load.seconds
         )?;
@@ -392,8 +392,8 @@ impl fmt::Display for Report {
             "p99, ms",
             "p99.9, ms",
             "largest, ms",
-            "worker CPU, us an intent",
-            "broker CPU, us an intent",
+            "worker CPU, us per intent",
+            "broker CPU, us per intent",
         ]);
         for case in cases {
             let ms = |value: f64| format!("{value:.1}");

@@ -1,15 +1,15 @@
-//! What weir costs beside what it is built on, on real servers: `cargo xtask bench`.
+//! The cost of weir beside the systems it is built on, on real servers: `cargo xtask bench`.
 //!
 //! A backlog of seeded intents is published once. Then each round drains it six times, on the same servers, each time
 //! by a process of its own:
 //! * the bare loop: consume and produce in transactions and nothing else, once by runs of records, once record by record,
 //!   once with the bytes that weir writes ([`bare_loop`]);
-//! * the published way: the bare loop with a sorted set a user in between ([`zset`]);
-//! * the unpipelined way: the same by an async client, one call an intent ([`async_client`]);
+//! * the published way: the bare loop with a sorted set per user in between ([`zset`]);
+//! * the unpipelined way: the same by an async client, one call per intent ([`async_client`]);
 //! * `weir run`, the release binary.
 //!
-//! What is printed are medians of the rounds, and the ratios of what ran in the same round. Nothing here passes or
-//! fails by time; a run fails when something breaks, or when somebody does not suppress as many as the caps say.
+//! It prints medians of the rounds, and ratios within a round. Nothing here passes or
+//! fails by time; a run fails when something breaks, or when a part suppresses another number than the caps require.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
@@ -53,7 +53,7 @@ use crate::{
     workload::{Partitioner, Workload},
 };
 
-/// What weir costs, beside a bare consume-produce loop and beside a sorted set a user
+/// The cost of weir, beside a bare consume-produce loop and beside a sorted set per user
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench --", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -66,7 +66,7 @@ struct Cli {
     bench: bool,
 }
 
-/// What a run is made of; part of its result.
+/// The parameters of a run; part of its result.
 #[derive(Debug, Clone, Args, serde::Serialize)]
 pub struct Settings {
     /// Rounds; figures are their medians
@@ -81,10 +81,10 @@ pub struct Settings {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Lanes of the worker and of the bare loop; 0 for what weir takes by itself: one a core, as far as worker.memory has room
+    /// Lanes of the worker and of the bare loop; 0 for weir's default: one per core, as far as worker.memory has room
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=64))]
     lanes: u16,
-    /// Intents a batch and commit, at most
+    /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// Shards of the keyspace (redis.shards; weir's own default)
@@ -93,19 +93,19 @@ pub struct Settings {
     /// Users of the part that measures the store alone
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     store_users: u32,
-    /// How publishers find the partition of an intent
+    /// How publishers choose the partition of an intent
     #[arg(long, value_enum, default_value_t)]
     partitioner: Partitioner,
-    /// What users and intents are picked by
+    /// Seed of users and intents
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the result is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     #[serde(skip)]
     output: Output,
 }
 
-/// What settings are unless said otherwise.
+/// The default settings.
 #[derive(Debug, Parser)]
 struct Unsaid {
     #[command(flatten)]
@@ -146,13 +146,13 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Child {
-    /// What HTTP costs the lanes, and how long its answers take meanwhile
+    /// The cost of HTTP for the lanes, and its latency meanwhile
     Http(http::Load),
     /// All CPU together: worker, Redis and broker, with and without a channel filter
     Cpu(cpu::Cpu),
-    /// The longest script calls, where they are worst
+    /// The longest script calls, in their worst cases
     Calls(calls::Calls),
-    /// How long an intent takes to come out
+    /// The time from an intent's publication to its visible output
     Latency(latency::Load),
     /// Whether an intent costs the same however many users, campaigns, nodes and lanes there are, and in whatever order
     Scale(scale::Scale),

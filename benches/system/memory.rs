@@ -2,7 +2,7 @@
 //!
 //! Intents are published in slices while the worker drains, a bounded number of bytes ahead of it, and what is drained is
 //! deleted from the topics, so that the broker's disk does not fill. The worker reads from a backlog all the time: its
-//! queues are bounded far below what is ahead of it. Its memory is looked at ten times a second.
+//! queues are bounded far below what is ahead of it. Its memory is looked at ten times per second.
 
 use std::{
     fmt,
@@ -47,7 +47,7 @@ pub struct Memory {
     /// Intents in all
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(100_000..=100_000_000))]
     intents: u32,
-    /// Bytes of intents in all, in place of their number: 10GB, 500MB
+    /// Bytes of intents in all, instead of their number: 10GB, 500MB
     #[arg(long, value_parser = bytes, conflicts_with = "intents")]
     bytes: Option<u64>,
     /// Size of an intent when --bytes is given
@@ -59,7 +59,7 @@ pub struct Memory {
     /// Partitions of each topic
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1000))]
     partitions: i32,
-    /// Intents a batch and commit, at most
+    /// Intents per batch and commit, at most
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
     /// How the result is printed
@@ -217,7 +217,7 @@ fn committed(progress: &Progress, process: &mut Worker) -> Result<u32> {
     Ok(u32::try_from(progress.committed().unwrap_or_default())?)
 }
 
-/// Deletes what nobody will read again.
+/// Deletes records that nobody will read again.
 fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
     let client = servers.kafka.client();
     for (partition, offset) in (0..).zip(progress.offsets().context("no committed offsets")?) {

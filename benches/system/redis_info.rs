@@ -91,7 +91,7 @@ const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
 type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
 
-/// Has a server note calls that take so many microseconds or more, from now on.
+/// Makes a server log calls of so many microseconds or more.
 pub fn note_calls(server: &RedisServer, from_us: u32) -> Result<()> {
     server.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", &from_us.to_string()])?;
     server.query::<()>(&["CONFIG", "SET", "slowlog-max-len", SLOW_KEPT])?;
@@ -107,7 +107,7 @@ pub fn noted_calls_us(server: &RedisServer) -> Result<Vec<f64>> {
 }
 
 impl ScriptTimes {
-    /// Begins to count anew.
+    /// Resets the counters.
     pub fn reset(redis: &RedisCluster) -> Result<()> {
         for node in redis.primaries()? {
             let node = redis.node(node);

@@ -1,4 +1,4 @@
-//! What is printed: medians of the rounds, and ratios within rounds.
+//! The printed report: medians of the rounds, and ratios within rounds.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// What a run has measured.
+/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// The rounds.
@@ -99,19 +99,19 @@ impl Report {
         };
         let figures = vec![
             drained("intents/s", 0, |drained| drained.intents_per_s),
-            drained("worker CPU, us an intent", 2, |drained| drained.cpu_us),
-            drained("intents a commit", 0, |drained| drained.batch),
+            drained("worker CPU, us per intent", 2, |drained| drained.cpu_us),
+            drained("intents per commit", 0, |drained| drained.batch),
             drained("resident memory at most, MiB", 0, |drained| drained.resident_mib),
-            redis("Redis CPU, us a decision", 2, |cost| cost.cpu_us),
-            redis("bytes a user (used_memory)", 0, |cost| cost.user_bytes),
-            redis("bytes a user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
-            redis("script calls a decision", 3, |cost| cost.script_calls),
-            redis("redis.calls a decision", 3, |cost| cost.redis_calls),
+            redis("Redis CPU, us per decision", 2, |cost| cost.cpu_us),
+            redis("bytes per user (used_memory)", 0, |cost| cost.user_bytes),
+            redis("bytes per user (used_memory_dataset)", 0, |cost| cost.user_dataset_bytes),
+            redis("script calls per decision", 3, |cost| cost.script_calls),
+            redis("redis.calls per decision", 3, |cost| cost.redis_calls),
             redis("share suppressed", 3, |cost| cost.suppressed),
         ];
         let baselines = vec![
-            Baseline::of("runs of records a call (weir's own edge)", &rounds, |round| &round.bare),
-            Baseline::of("one record a call (as the goals were set)", &rounds, |round| &round.one_by_one),
+            Baseline::of("runs of records (weir's own edge)", &rounds, |round| &round.bare),
+            Baseline::of("one record per call", &rounds, |round| &round.one_by_one),
             Baseline::of("the same bytes as weir's outputs", &rounds, |round| &round.same_bytes),
         ];
         let goals = goals::judge(&rounds, &calls);
@@ -121,7 +121,15 @@ impl Report {
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["", "bare loop", "a ZSET a user", "async client", "weir", "weir : bare loop", "weir : ZSET"]);
+        table.set_header([
+            "",
+            "bare loop",
+            "a ZSET per user",
+            "async client",
+            "weir",
+            "weir : bare loop",
+            "weir : ZSET",
+        ]);
         for Figure { name, bare, zset, client, weir, to_bare, to_zset, decimals } in &self.figures {
             let number = |value: f64| format!("{value:.decimals$}");
             let bare = bare.map(number).unwrap_or_default();
@@ -138,7 +146,7 @@ impl Report {
         table.set_header([
             "the bare loop, by",
             "intents/s",
-            "CPU, us an intent",
+            "CPU, us per intent",
             "weir : it, CPU",
             "weir : it, intents/s",
         ]);

@@ -13,7 +13,7 @@ use crate::{
     servers::{Run, Servers, WEIR},
 };
 
-/// How long a process may take to tell of what it has committed.
+/// How long a process may take to report its commits.
 const TOLD_DEADLINE: Duration = Duration::from_secs(30);
 /// weir's count of intents decided and committed.
 const DECISIONS: &str = "weir_decisions_total";
@@ -37,13 +37,13 @@ pub struct Round {
     pub weir: Capped,
     /// weir's script calls and keys.
     pub scripts: ScriptTimes,
-    /// weir's pipelines a batch and node.
+    /// weir's pipelines per batch and node.
     pub round_trips: f64,
     /// Milliseconds that a batch of weir's spent in each stage, in the mean.
     pub stages_ms: BTreeMap<String, f64>,
 }
 
-/// A draining with caps.
+/// A drain with caps.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Capped {
     /// The whole.
@@ -52,31 +52,31 @@ pub struct Capped {
     pub redis: RedisCost,
 }
 
-/// What draining the backlog took, from the first commit to the last.
+/// The cost of draining the backlog, from the first commit to the last.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Drained {
-    /// Intents a second.
+    /// Intents per second.
     pub intents_per_s: f64,
-    /// CPU of the process an intent, in microseconds.
+    /// CPU of the process per intent, in microseconds.
     pub cpu_us: f64,
-    /// CPU of the broker an intent, in microseconds.
+    /// CPU of the broker per intent, in microseconds.
     pub broker_cpu_us: f64,
-    /// Intents a commit, in the mean.
+    /// Intents per commit, in the mean.
     pub batch: f64,
     /// The most memory that the process had resident, in MiB.
     pub resident_mib: f64,
 }
 
-/// What caps cost in Redis.
+/// The cost of caps in Redis.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RedisCost {
-    /// CPU of the servers a decision, in microseconds.
+    /// CPU of the servers per decision, in microseconds.
     pub cpu_us: f64,
-    /// used_memory a user with an intent, in bytes.
+    /// used_memory per user with an intent, in bytes.
     pub user_bytes: f64,
-    /// used_memory_dataset a user with an intent, in bytes: without the table of keys.
+    /// used_memory_dataset per user with an intent, in bytes: without the table of keys.
     pub user_dataset_bytes: f64,
-    /// Script calls a decision.
+    /// Script calls per decision.
     pub script_calls: f64,
     /// Commands that scripts called, a decision.
     pub redis_calls: f64,
@@ -102,7 +102,7 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     rounds.collect()
 }
 
-/// What weir's part of a round gives.
+/// The result of weir's part of a round.
 pub struct Weir {
     /// Cost.
     pub capped: Capped,
@@ -195,11 +195,11 @@ pub fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
     Worker::start(std::env::current_exe()?, &run.config, args, &[])
 }
 
-/// What a loop says once it has told of all intents: that comes a moment after they are committed.
+/// The output of a loop once it has reported all intents, a moment after they are committed.
 fn told(servers: &Servers, process: &Worker) -> Result<Committed> {
     let all = |told: &Committed| told.intents >= servers.workload.intents;
     wait_for(TOLD_DEADLINE, || Some(Committed::told(&process.log())).filter(all))
-        .context("it has committed all intents and does not tell of them")
+        .context("it has committed all intents and does not report them")
 }
 
 fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
@@ -212,7 +212,7 @@ fn drained<T>(servers: &Servers, window: &Window<T>, batches: f64) -> Drained {
     }
 }
 
-/// Nothing leaves a window during a run, so how many are let through does not depend on time.
+/// Nothing leaves a window during a run, so the number of approved intents does not depend on time.
 fn ensure_exact(servers: &Servers, suppressed: f64) -> Result<()> {
     let exact = servers.workload.suppressed();
     ensure!(suppressed == f64::from(exact), "it suppressed {suppressed} intents, and the caps say {exact}");
@@ -238,7 +238,7 @@ fn cost(
     }
 }
 
-/// What `/metrics` says.
+/// The samples of `/metrics`.
 struct Figures(Vec<(String, f64)>);
 
 impl Figures {
@@ -251,7 +251,7 @@ impl Figures {
         Ok(Self(samples.collect()))
     }
 
-    /// What it says once the worker has counted all intents: that comes a moment after they are committed.
+    /// The metrics once the worker has counted all intents, a moment after they are committed.
     fn read_when_all_is_told(servers: &Servers, url: &str) -> Result<Self> {
         let all = f64::from(servers.workload.intents);
         let told = wait_for(TOLD_DEADLINE, || match Self::read(url) {
@@ -261,7 +261,7 @@ impl Figures {
         told.context("the worker has committed all intents and does not count them")?
     }
 
-    /// One sample; 0 where there is none yet.
+    /// One sample; 0 if there is none yet.
     fn of(&self, name: &str) -> f64 {
         self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
     }

@@ -89,7 +89,7 @@ impl Servers {
         Ok(load)
     }
 
-    /// Turns to another load; runs that are made from now on drain it. Gives back the one before.
+    /// Switches to another load, which later runs drain. Returns the previous one.
     pub fn turn_to(&mut self, load: Load) -> Load {
         self.workload = load.workload;
         std::mem::replace(&mut self.load, load)

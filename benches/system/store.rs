@@ -1,7 +1,7 @@
-//! The store alone: what users of more and more sends take of Redis, and what deciding on them costs.
+//! The store alone: Redis's memory and CPU for users with more and more sends.
 //!
 //! Sends go through the worker's own store (`edge/redis`), in batches as a lane makes them, to the primaries that the
-//! rounds were drained against. All of them are let through, so that every user has as many sends as every other.
+//! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
 use std::{
     fmt,
@@ -35,39 +35,39 @@ use crate::{
     servers::{Run, Servers},
 };
 
-/// Sends a user at which memory and CPU are looked at.
+/// Sends per user at which memory and CPU are looked at.
 const SENDS: [u32; 10] = [1, 2, 3, 4, 6, 8, 12, 24, 48, 64];
 /// Caps that a decision is held to while users get so many sends.
 const CAPS_OF_SENDS: u32 = 2;
 /// Numbers of caps that are compared, for users of few sends.
 const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
-/// Sends a user in the comparison of caps.
+/// Sends per user in the comparison of caps.
 const SENDS_OF_CAPS: u32 = 8;
 /// When keyspaces that are measured begin, 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
 /// How long a batch may take in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the store takes.
+/// The store's memory and CPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreCost {
     /// Users with sends.
     pub users: u32,
     /// Two sliding caps, more and more sends.
     pub by_sends: Vec<BySends>,
-    /// Eight sends a user, more and more sliding caps.
+    /// Eight sends per user, more and more sliding caps.
     pub by_caps: Vec<ByCaps>,
     /// What the servers' resident memory grew by, over what their allocated memory (used_memory) did.
     pub resident_ratio: f64,
     /// used_memory of one server without keys, in bytes.
     pub empty_node_bytes: f64,
-    /// Bytes that reach the servers a decision.
+    /// Bytes that reach the servers per decision.
     pub net_in_bytes: f64,
-    /// Bytes that leave them a decision.
+    /// Bytes that leave them per decision.
     pub net_out_bytes: f64,
-    /// CPU of the client's side a decision, in microseconds: grouping, packing, writing, reading.
+    /// CPU of the client's side per decision, in microseconds: grouping, packing, writing, reading.
     pub client_cpu_us: f64,
-    /// Decisions a second of this one client, servers and all else on the same machine.
+    /// Decisions per second of this one client, servers and all else on the same machine.
     pub decisions_per_s: f64,
 }
 
@@ -76,9 +76,9 @@ pub struct StoreCost {
 pub struct BySends {
     /// Sends of every user.
     pub sends: u32,
-    /// used_memory a user, in bytes.
+    /// used_memory per user, in bytes.
     pub user_bytes: f64,
-    /// CPU of the servers a decision since the line before, in microseconds.
+    /// CPU of the servers per decision since the line before, in microseconds.
     pub cpu_us: f64,
 }
 
@@ -87,7 +87,7 @@ pub struct BySends {
 pub struct ByCaps {
     /// Caps that had to allow each.
     pub caps: u32,
-    /// CPU of the servers a decision, in microseconds.
+    /// CPU of the servers per decision, in microseconds.
     pub cpu_us: f64,
 }
 
@@ -245,7 +245,7 @@ impl Filling {
         };
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {
-            // One send a user and hour: all of them stay in the history.
+            // One send per user and hour: all of them stay in the history.
             let after_ms = 3_600_000 * i64::from(self.sends);
             let users: Vec<u32> = (0..self.users).collect();
             for some in users.chunks(self.batch) {
@@ -274,7 +274,7 @@ pub fn ask(user: u32, number: u32, channel: &'static str) -> Ask<'static> {
 
 impl fmt::Display for StoreCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "the store alone, {} users, two caps: bytes a user and Redis CPU, us a decision", self.users)?;
+        writeln!(f, "the store alone, {} users, two caps: bytes per user and Redis CPU, us per decision", self.users)?;
         let sends = self.by_sends.iter();
         let sends: Vec<_> =
             sends.map(|at| format!("{} sends {:.0} B {:.1} us", at.sends, at.user_bytes, at.cpu_us)).collect();

@@ -1,4 +1,4 @@
-//! The intents of a run: the same for the same seed, whoever caps them.
+//! The intents of a run: the same for the same seed.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use testkit::kafka::Record;
 use weir::domain::shard::UserHash;
 
-/// A segment, and what one of its users may be sent.
+/// A segment, and its users' limits.
 #[derive(Debug)]
 pub struct Segment {
     /// Its name.
@@ -18,7 +18,7 @@ pub struct Segment {
     pub weekly: u32,
 }
 
-/// With five intents a user, picked evenly and all of one day, a quarter of them is suppressed.
+/// With five intents per user, picked evenly and all of one day, a quarter of them is suppressed.
 pub const SEGMENTS: [Segment; 4] = [
     Segment { name: "new", daily: 3, weekly: 10 },
     Segment { name: "active", daily: 4, weekly: 12 },
@@ -258,7 +258,7 @@ impl Intent {
     }
 }
 
-/// The policy: two sliding caps a segment.
+/// The policy: two sliding caps per segment.
 pub fn policy(kind: Caps) -> String {
     let mut text = format!("version = \"bench-1\"\n[default]\n{}", caps(kind, DEFAULT_CAPS));
     for Segment { name, daily, weekly } in &SEGMENTS {

@@ -1,4 +1,4 @@
-//! The published way: a sorted set a user, one EVALSHA a user, pipelined by 200 (`benches/zset_baseline.lua`).
+//! The published way: a sorted set per user, one EVALSHA per user, pipelined by 200 (`benches/zset_baseline.lua`).
 
 use std::ops::RangeInclusive;
 
@@ -22,7 +22,7 @@ const SCRIPT: &str = include_str!("../zset_baseline.lua");
 const PIPELINE: usize = 200;
 const DAY_MS: u32 = 86_400_000;
 
-/// What has to be known of an intent.
+/// The fields of an intent that the script needs.
 #[derive(Debug, Deserialize)]
 pub struct Intent<'i> {
     id: &'i str,
@@ -78,12 +78,12 @@ pub struct SortedSets {
     sha: String,
 }
 
-/// A primary, and the calls that wait to be sent to it.
+/// A primary, and its pending calls.
 struct Node {
     connection: Connection,
     slots: Vec<RangeInclusive<u16>>,
     waiting: Pipeline,
-    /// The places in the batch of the intents that wait.
+    /// The places in the batch of the pending intents.
     places: Vec<usize>,
 }
 
@@ -97,7 +97,7 @@ impl SortedSets {
         Ok(Self { nodes, sha })
     }
 
-    /// Caps a batch in its order; says where each intent goes.
+    /// Caps a batch in its order; returns each intent's destination.
     pub fn decide(&mut self, records: &impl Records) -> Result<Vec<Destination>> {
         let mut ways = vec![Destination::Suppressed; records.len()];
         for place in 0..records.len() {
@@ -126,7 +126,7 @@ impl Node {
         Ok(Self { connection, slots, waiting: Pipeline::new(), places: Vec::new() })
     }
 
-    /// Sends what waits, and notes what was let through.
+    /// Sends the pending calls, and notes the approved intents.
     fn send(&mut self, ways: &mut [Destination]) -> Result<()> {
         if self.places.is_empty() {
             return Ok(());

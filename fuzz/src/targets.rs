@@ -29,7 +29,7 @@ use crate::{
     segment_files::format::{read_members, write_members},
 };
 
-/// What every reader may take beside what it needs for its input: tables, messages, the fuzzer's own.
+/// Memory for every reader beyond its input: tables, messages, the fuzzer's own.
 const ALLOWANCE_BYTES: usize = 4 << 20;
 /// 8 days, the default of `redis.history`.
 const HISTORY_MS: i64 = 8 * 24 * 3600 * 1000;

@@ -79,7 +79,7 @@ fn put_class(json: &mut Json, intent: &Intent<'_>) {
     json.raw("]");
 }
 
-/// The header's shape. A reader lets members pass that it does not know.
+/// The header's format. Ignore unknown members.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "weir decision header", extend("$id" = "weir.decision-header/2"))]
 pub(super) struct HeaderShape<'a> {
@@ -102,22 +102,21 @@ pub(super) struct HeaderShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
     eligible_at: Option<Time>,
-    /// The time that the caps were evaluated at.
+    /// The time at which the caps were evaluated.
     decided_at: Time,
     /// The policy that decided.
     policy_version: &'a str,
     /// The segments that decided.
     segments_version: &'a str,
-    /// Channel, category and campaign, without nulls at the end; absent where the intent has none of them.
+    /// Channel, category and campaign, without nulls at the end; absent if the intent has none of them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schemars(length(min = 1, max = 3))]
     class: &'a [Option<&'a str>],
-    /// The numbers that stand for kind (channel and category) and campaign in Redis, 0 for none; absent where weir does not
-    /// know them.
+    /// The numbers of kind (channel and category) and campaign in Redis, 0 for none; absent if weir does not know them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "(u16, u32)")]
     numbers: Option<(u16, u32)>,
-    /// The amount that the intent takes from caps; 1 where absent.
+    /// The amount that the intent takes from caps; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(min = 2, max = 255))]
     cost: Option<u8>,
@@ -141,7 +140,7 @@ pub struct DecisionHeader<'a> {
     /// The user's segment.
     #[serde(default, borrow)]
     pub segment: Option<Cow<'a, str>>,
-    /// The time that the caps were evaluated at.
+    /// The time at which the caps were evaluated.
     pub decided_at: Time,
     #[serde(default)]
     class: Vec<Option<String>>,

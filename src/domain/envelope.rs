@@ -98,44 +98,44 @@ fn cap_and_reason() -> serde_json::Value {
     ])
 }
 
-/// A decision on one intent. A reader lets members pass that it does not know.
+/// A decision on one intent. Ignore unknown members.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = cap_and_reason()))]
 pub(super) struct Envelope<'a> {
-    /// Name and version of this shape.
+    /// Name and version of this format.
     #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
-    /// What became of the intent. The suppressed topic has `suppressed` only.
+    /// The verdict. The suppressed topic has `suppressed` only.
     #[schemars(extend("enum" = ["approved", "shadow-suppressed", "suppressed"]))]
     verdict: &'static str,
-    /// Why it is not sent; absent where it is approved.
+    /// Why it is suppressed; absent if it is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "SuppressReason")]
     reason: Option<SuppressReason>,
     /// The intent's id.
     #[schemars(length(min = 1, max = 256))]
     intent_id: &'a str,
-    /// The user. A string, also where the intent has a number.
+    /// The user: a string, even if the intent has a number.
     #[schemars(length(min = 1, max = 256))]
     user_id: &'a str,
     /// The user's segment; null for a user in none.
     segment: Option<&'a str>,
-    /// The cap that denied; there for reason `cap` alone. Where several denied, the one that frees last.
+    /// The cap that denied, for reason `cap` only; if several denied, the one that frees last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DenyingCap<'_>")]
     cap: Option<DenyingCap<'a>>,
-    /// The first moment at which this reason would let the same intent through, if nothing else is sent; null where
-    /// there is none.
+    /// The first moment at which this reason would allow the same intent, if nothing else is approved; null if there
+    /// is none.
     eligible_at: Option<Time>,
-    /// The time by which it was judged.
+    /// The time at which the caps were evaluated.
     decided_at: Time,
-    /// Which policy decided.
+    /// The policy that decided.
     policy_version: &'a str,
-    /// By which segments.
+    /// The segments that decided.
     segments_version: &'a str,
-    /// The record that the intent first came in.
+    /// The first record of the intent.
     origin: Origin<'a>,
-    /// The intent as it came.
+    /// The intent as received.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     intent: &'a RawValue,
 }

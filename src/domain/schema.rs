@@ -31,34 +31,34 @@ pub fn intent() -> Schema {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<IntentShape>()
 }
 
-/// A wish to send one message to one user. Other members may be there and pass through; null is the same as absent.
+/// A request to send one message to one user. Other members are allowed and pass through; null is the same as absent.
 #[derive(JsonSchema)]
 #[schemars(title = "weir intent", extend("$id" = "weir.intent/1"))]
 #[expect(dead_code, reason = "an intent is read by `decode`; this is its shape for others")]
 struct IntentShape {
-    /// Names the intent: the same id is never sent twice to the same user within the history. 256 bytes at most.
+    /// Identifies the intent: the same id is never approved twice for the same user within the history. At most 256 bytes.
     #[schemars(length(min = 1, max = 256))]
     id: String,
-    /// The user. `42` and `"42"` are the same one. 256 bytes at most.
+    /// The user. `42` and `"42"` are the same user. At most 256 bytes.
     user_id: UserIdShape,
-    /// What it is sent over: `push`, `email`, ...
+    /// The channel: `push`, `email`, ...
     channel: Option<String>,
-    /// What it is about: `marketing`, `transactional`, ...
+    /// The category: `marketing`, `transactional`, ...
     category: Option<String>,
     /// The campaign's name.
     campaign: Option<String>,
-    /// What the send takes from caps and budgets. 1 where absent.
+    /// The amount that the intent takes from caps and budgets; 1 if absent.
     #[schemars(range(min = 1, max = 255))]
     cost: Option<u8>,
-    /// When it was made.
+    /// When it was created.
     created_at: Option<TimeShape>,
-    /// From when on it is not to be sent any more.
+    /// When it expires: from then on it is suppressed.
     expires_at: Option<TimeShape>,
-    /// Before when it is not to be sent.
+    /// The earliest time at which it may be approved.
     not_before: Option<TimeShape>,
     /// The user's time zone, by its IANA name, for calendar windows and quiet hours.
     timezone: Option<String>,
-    /// The message. Never looked at.
+    /// The message. weir does not interpret it.
     payload: Option<serde_json::Value>,
 }
 

@@ -4,10 +4,9 @@ use serde::Serialize;
 
 use super::{origin::Origin, time::Time};
 
-/// Why an intent is not sent.
+/// Why an intent is suppressed.
 ///
-/// Later versions add `budget`, `pressure` and `capacity`; readers should let words pass that they do
-/// not know.
+/// Later versions add `budget`, `pressure` and `capacity`: ignore unknown reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SuppressReason {
@@ -17,11 +16,11 @@ pub enum SuppressReason {
     Duplicate,
     /// It is past `expires_at`, or older than the policy's `max_age`.
     Expired,
-    /// `not_before` has not come, and there is no topic to defer it to.
+    /// `not_before` is in the future, and there is no topic to defer it to.
     TooEarly,
-    /// It is quiet where the user is.
+    /// It is in quiet hours in the user's time zone.
     QuietHours,
-    /// Redis is away, or has lost the user's history, and the policy says not to wait for it.
+    /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
     Unavailable,
 }
 
@@ -54,17 +53,17 @@ pub enum CapSpan<'a> {
     Per(&'a str),
 }
 
-/// The cap that denied; where several did, the one that frees last.
+/// The cap that denied; if several did, the one that frees last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct DenyingCap<'a> {
     /// Its name in the policy.
     pub name: &'a str,
-    /// The most that may be sent in its window, in costs.
+    /// The largest sum of costs in its window.
     pub limit: u32,
     /// What it looks back over.
     #[serde(flatten)]
     pub span: CapSpan<'a>,
-    /// What the window holds already, in costs.
+    /// The sum of costs in the window already.
     pub used: u32,
 }
 

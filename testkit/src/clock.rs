@@ -62,7 +62,7 @@ pub struct MovedClock {
     clocks: AtomicU32,
 }
 
-/// The clock of one process, or of those that are started with its environment.
+/// The clock of one process, or of all processes started with its environment.
 #[derive(Debug)]
 pub struct ProcessClock {
     library: PathBuf,
@@ -99,7 +99,7 @@ impl MovedClock {
 }
 
 impl ProcessClock {
-    /// Moves it: from now on it is so many seconds ahead of the true time.
+    /// Sets it so many seconds ahead of the true time.
     ///
     /// # Errors
     /// When its file cannot be written.

@@ -1,6 +1,6 @@
 //! A disk so small that it can be filled.
 //!
-//! A tmpfs in a mount namespace of its own, which a process of ours keeps open: it goes away with that process, however
+//! A tmpfs in a mount namespace of its own, which a process of ours keeps open: it disappears with that process, however
 //! that ends, and nobody else sees it. Making one takes the right to mount (root).
 
 use std::{
@@ -30,7 +30,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// A disk of so many MiB over an empty folder. `log` is for what mounting says.
+    /// A disk of so many MiB over an empty folder. `log` gets the output of mounting.
     ///
     /// # Errors
     /// When we may not mount: this needs root.
@@ -59,7 +59,7 @@ impl SmallDisk {
     /// Fills what is left of it.
     ///
     /// # Errors
-    /// When something else than a full disk stands in the way.
+    /// When writing fails for another reason than a full disk.
     pub fn fill(&self) -> Result<()> {
         let mut ballast = std::fs::File::create(self.ballast())?;
         loop {
@@ -71,7 +71,7 @@ impl SmallDisk {
         }
     }
 
-    /// Takes away what filled it.
+    /// Deletes the filling.
     ///
     /// # Errors
     /// When it was not filled.

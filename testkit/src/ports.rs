@@ -1,7 +1,7 @@
 //! Ports for servers that must be told theirs before they start.
 //!
 //! Binding `:0` and closing again would hand the port to the next outgoing connection of anyone. So ports come from
-//! below the ephemeral range, and a lock file a port keeps test processes that run at the same time apart; the
+//! below the ephemeral range, and a lock file per port keeps test processes that run at the same time apart; the
 //! kernel drops the lock when its holder dies, however it dies.
 
 use std::{

@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that treats connections badly on demand.
+//! A TCP proxy on loopback that breaks connections on demand.
 //!
 //! It does not understand what it carries: "a reply" is whatever the server sends next.
 
@@ -14,12 +14,12 @@ use tokio::{
 /// Bytes carried at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How connections are treated from now on.
+/// How connections are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Carry everything.
     Pass,
-    /// The next reply of the server is thrown away and its connection cut: the request was carried out and nobody
+    /// The next reply of the server is dropped and its connection cut: the request was executed and nobody
     /// knows. Happens once (to one connection), then everything passes again.
     LoseReply,
     /// Carry nothing in either direction; connections stay open, and go on when it passes again.
@@ -63,7 +63,7 @@ impl Proxy {
         self.address
     }
 
-    /// Treats connections, those that are open and those to come, in another way.
+    /// Changes how open and new connections are treated.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }

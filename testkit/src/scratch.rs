@@ -1,4 +1,4 @@
-//! A temporary folder that goes away with its owner, even when the owner is killed or is a static.
+//! A temporary folder that is deleted with its owner, even when the owner is killed or is a static.
 
 use std::{
     os::unix::process::CommandExt,

@@ -44,7 +44,7 @@ const SHARDS: u16 = 64;
 /// Users of all segments, few enough that most meet their caps.
 const USERS: [u64; 8] = [0, 7, 1000, 1001, 2500, 3000, 5000, 9000];
 
-/// What became of an intent: approved, or the reason, the cap and its use.
+/// The decision on an intent: approved, or the reason, the cap and its use.
 type Told = (String, String, u64);
 
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
@@ -63,7 +63,7 @@ struct Pair {
     workers: [Worker; 2],
     waves: u64,
     sent: Vec<Sent>,
-    /// Those that waited for a lost shard.
+    /// Intents that waited for a lost shard.
     waited: Vec<Range<usize>>,
 }
 
@@ -207,7 +207,7 @@ impl Pair {
     }
 }
 
-/// What became of each intent, by its place among those published.
+/// The decision on each intent, in the order of publishing.
 fn told(scene: &Scene) -> BTreeMap<usize, Told> {
     let mut all = BTreeMap::new();
     let approved = scene.output("approved").into_iter().map(|record| (record, Value::Null));
@@ -294,7 +294,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     let none = pair.rebuild(&[]);
     assert_eq!(none["shards"], serde_json::json!([]), "{none}");
     for scene in pair.scenes() {
-        assert_eq!(scene.output("dead").len(), 2, "what is no refund is told once, also where it was read again");
+        assert_eq!(scene.output("dead").len(), 2, "an invalid refund is one dead letter, also where it was read again");
     }
 }
 
@@ -306,7 +306,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     pair.refund();
     pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
 
-    // Under load this time; what was admitted and is being committed is read too.
+    // Under load this time; batches that are being committed are read too.
     pair.publish_into_loss(2000);
     let lost = pair.nodes()[1];
     pair.flush(lost);

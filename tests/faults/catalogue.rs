@@ -7,19 +7,20 @@ use anyhow::Result;
 use crate::{
     ground::Ground,
     rows::{
-        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, offsets, process, script, sources, topics,
+        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script, sources,
+        topics,
     },
     trial::{Findings, Order},
 };
 
-/// What a case may say to C, and to the model.
+/// What a case promises about caps and verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
     /// No cap is exceeded, and every verdict is the model's.
     Exact,
     /// No cap is exceeded; verdicts differ from the model's, which knows nothing of the fault (clocks that differ).
     Capped,
-    /// Caps may be exceeded, by what was forgotten. How much is stated.
+    /// Caps may be exceeded by forgotten approvals; the case notes by how much.
     Forgets,
 }
 
@@ -27,13 +28,13 @@ pub enum Promise {
 pub struct Case {
     /// The row's number, and a letter where it has several cases.
     pub key: &'static str,
-    /// What is done.
+    /// The fault in words: a row of the table.
     pub what: &'static str,
-    /// How often.
+    /// How often it is injected.
     pub times: usize,
     /// How often in CI; `None`: CI leaves it out.
     pub in_ci: Option<usize>,
-    /// Within how many seconds after the fault's end new intents pass again.
+    /// Promised seconds from the fault's end until new intents are committed.
     pub within_s: u64,
     pub promise: Promise,
     pub run: Run,
@@ -80,7 +81,7 @@ pub const CASES: &[Case] = &[
         .times(5)
         .in_ci(1),
     case("1b", "worker killed between produce and commit", process::killed_before_commit).times(5).in_ci(1),
-    case("1c", "worker killed after the broker committed, before the worker heard", process::killed_after_commit)
+    case("1c", "worker killed after the broker committed, before it has the answer", process::killed_after_commit)
         .times(5)
         .in_ci(1),
     case("2", "worker killed at random, again and again, under load", process::killed_at_random).times(50).in_ci(4),
@@ -114,7 +115,7 @@ pub const CASES: &[Case] = &[
         .within_s(60),
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
-    case("9c", "an output topic takes less than before", topics::output_too_large).times(2).in_ci(1),
+    case("9c", "an output topic's size limit is lowered", topics::output_too_large).times(2).in_ci(1),
     case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
         .times(3)
         .in_ci(1),
@@ -173,7 +174,7 @@ pub const CASES: &[Case] = &[
         .promises(Promise::Capped),
     case(
         "20b",
-        "a worker's clock jumps 1 h ahead, 1 h behind, or is so at its start, and is put right",
+        "a worker's clock is 1 h ahead or behind, suddenly or from its start, and is corrected",
         clocks::hour_off,
     )
     .times(4)
@@ -182,7 +183,7 @@ pub const CASES: &[Case] = &[
     case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
         .in_ci(1)
         .within_s(5),
-    case("22", "policies that cannot be", sources::policy).times(2).in_ci(1).within_s(5),
+    case("22", "invalid policies", sources::policy).times(2).in_ci(1).within_s(5),
     case("23", "every hostile record, and 1,000 garbled intents", inputs::hostile_records)
         .times(5)
         .in_ci(1)
@@ -193,37 +194,37 @@ pub const CASES: &[Case] = &[
     case("24d", "10,000 intents in a batch of one user without caps, whose history is full", inputs::full_history)
         .times(3),
     case("25a", "the broker's disk is full", limits::disk_full).times(2),
-    case("25b", "the worker gets no more memory", limits::memory_limit).times(2).in_ci(1),
+    case("25b", "the worker cannot allocate memory", limits::memory_limit).times(2).in_ci(1),
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
         .times(2)
         .in_ci(1)
         .within_s(10),
     case("27a", "all Redis nodes paused for 12 s, past `expires_at` and a cap's window", expiry::paused).times(2),
-    case(
-        "27b",
-        "Redis frozen for 12 s, past `expires_at` and a cap's window; it carries out late calls",
-        expiry::frozen,
-    )
-    .times(2)
-    .in_ci(1),
-    case("28", "no output can be written: 9 MiB in zstd, 1 MiB less a little, 500 MiB in gzip", inputs::not_writable)
+    case("27b", "Redis frozen for 12 s, past `expires_at` and a cap's window; it executes late calls", expiry::frozen)
+        .times(2)
+        .in_ci(1),
+    case("28", "unwritable records: 9 MiB in zstd, just under 1 MiB, 500 MiB in gzip", inputs::not_writable)
         .times(2)
         .in_ci(1),
     case(
-        "29",
-        "FLUSHALL on the node that has the tables of names, and its replica; `weir rebuild`",
-        lost::names_flushed,
+        "29a",
+        "primary of the name tables killed before it replicated new campaigns; others arrive at once",
+        names::promoted,
     )
     .times(2)
     .in_ci(1)
-    .within_s(60),
-    case("30a", "the committed offsets are deleted, as after a week without members", offsets::lost).within_s(60),
-    case("30b", "the intents are deleted, recreated and published again while no worker runs", |g, o| {
+    .within_s(20),
+    case("29b", "FLUSHALL on the node of the name tables, and its replica; `weir rebuild`", lost::names_flushed)
+        .times(2)
+        .in_ci(1)
+        .within_s(60),
+    case("30a", "committed offsets deleted, as after a week without members", offsets::lost).within_s(60),
+    case("30b", "intents topic recreated and published again while no worker runs", |g, o| {
         offsets::recreated(g, o, offsets::Meanwhile::Stopped)
     })
     .in_ci(1),
-    case("30c", "the same while a worker reads them", |g, o| offsets::recreated(g, o, offsets::Meanwhile::Reads)),
-    case("31", "the broker takes 0.5 MB/s, by a quota", brokers::throttled).within_s(60).in_ci(1),
+    case("30c", "the same while a worker reads it", |g, o| offsets::recreated(g, o, offsets::Meanwhile::Reads)),
+    case("31", "a quota limits the worker to 0.5 MB/s", brokers::throttled).within_s(60).in_ci(1),
     case(
         "32",
         "a rebuild frozen while it deletes, fills or waits; a second one finishes; the first wakes",
@@ -232,7 +233,7 @@ pub const CASES: &[Case] = &[
     .times(3)
     .in_ci(1)
     .within_s(60),
-    case("33", "a worker's clock jumps 8 days ahead, or is so at its start, and is put right", clocks::days_ahead)
+    case("33", "a worker's clock is 8 days ahead, suddenly or from its start, and is corrected", clocks::days_ahead)
         .times(4)
         .in_ci(1)
         .within_s(20),

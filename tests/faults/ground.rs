@@ -1,4 +1,4 @@
-//! The servers that cases break. They are started when first asked for, and stay while what is done to them leaves no
+//! The servers that cases break. They start when first asked for, and stay while cases leave no
 //! traces.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Ground {
         Ok(cluster)
     }
 
-    /// Copies what the brokers have said.
+    /// Copies the brokers' logs.
     pub fn keep_logs(&self, folder: &Path) {
         for file in [&self.one, &self.three].into_iter().flatten().flat_map(Kafka::log_files) {
             let name = file.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();

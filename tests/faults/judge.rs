@@ -1,4 +1,4 @@
-//! The judge: nothing lost, nothing twice, no cap exceeded, asked of what a `read_committed` reader sees.
+//! The judge: nothing lost, nothing twice, no cap exceeded, as a `read_committed` reader sees it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -37,14 +37,14 @@ impl Found {
     }
 }
 
-/// What it says.
+/// The judge's result.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Verdict {
     pub intents: usize,
     pub approved: usize,
     /// N: records without an output.
     pub lost: Found,
-    /// O: records with several, and outputs of what was never published.
+    /// O: records with several outputs, and outputs of records that were never published.
     pub twice: Found,
     /// C: sends over a cap.
     pub exceeded: Found,
@@ -53,7 +53,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether what was promised is so.
+    /// Whether the promise is kept.
     pub fn keeps(&self, promise: Promise) -> bool {
         let asked: &[&Found] = match promise {
             Promise::Exact => &[&self.lost, &self.twice, &self.exceeded, &self.different],

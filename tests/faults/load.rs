@@ -14,20 +14,20 @@ use testkit::kafka::KafkaClient;
 
 use crate::support::{model::Sent, workload};
 
-/// The time between two handfuls of intents.
+/// The time between two groups of intents.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How a load comes.
+/// The rate and size of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// At once, at the start.
     pub backlog: usize,
     pub a_second: u32,
-    /// Bytes by which payloads are longer.
+    /// Bytes added to each payload.
     pub padding: usize,
 }
 
-/// A running load. Dropped, it ends.
+/// A running load. It ends when dropped.
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
@@ -68,7 +68,7 @@ impl Load {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it; what it has published, in its order, is with the brokers.
+    /// Ends it and returns the published intents in order, all acknowledged by the brokers.
     pub fn stop(mut self) -> Result<Vec<Sent>> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().ok_or_else(|| anyhow!("the load was stopped before"))?;

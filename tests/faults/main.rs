@@ -1,5 +1,5 @@
-//! The catalogue of faults: every row is injected into real servers under load, and one judge asks the same four
-//! questions of what was committed. `cargo xtask faults` runs it and writes the table of docs/reliability.md.
+//! The catalogue of faults: every row is injected into real servers under load, and one judge checks the same four
+//! promises on the committed output. `cargo xtask faults` runs it and writes the table of docs/reliability.md.
 #![allow(clippy::unwrap_used, reason = "a row that cannot go on fails")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to the person who started it")]
 
@@ -29,11 +29,11 @@ use ground::Ground;
 use report::{Outcome, Report};
 use trial::{Findings, Order};
 
-/// Inject every fault of the catalogue, and judge what was committed
+/// Inject every fault of the catalogue, and judge the committed output
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask faults")]
 struct Cli {
-    /// These rows alone, or single cases of them: `1,4,16c`
+    /// Only these rows or cases: `1,4,16c`
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// The part that CI runs: fewer rows, fewer times, every kind
@@ -42,16 +42,16 @@ struct Cli {
     /// How often each fault is injected [default: each case's own number]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     times: Option<u32>,
-    /// What the load and the moments are drawn from
+    /// Seed of the load and of the moments of faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How results are printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Put the results into the table of docs/reliability.md; a run of everything does so by itself
+    /// Write the results into the table of docs/reliability.md; a run of everything always does
     #[arg(long)]
     write: bool,
-    /// Print the cases and do nothing
+    /// Only print the cases
     #[arg(long)]
     list: bool,
 }
@@ -134,7 +134,7 @@ fn run(case: &'static Case, order: &Order, ground: &mut Ground) -> Outcome {
     let outcome = Outcome::of(case, order.times, found, start.elapsed());
     if !outcome.holds() {
         ground.keep_logs(&order.folder);
-        // What a failed case has left behind must not break the next one.
+        // The leftovers of a failed case must not break the next one.
         *ground = Ground::default();
     }
     outcome

@@ -1,4 +1,4 @@
-//! What is printed, kept, and written to docs/reliability.md.
+//! The results: printed, kept as a file, and written to docs/reliability.md.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -12,9 +12,11 @@ use crate::{
     trial::Findings,
 };
 
-/// The markers between which the table stands.
+/// The markers around the table.
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
+/// The promised seconds that the table leaves out.
+const USUAL_WITHIN_S: u128 = 30;
 
 /// The results of a run.
 #[derive(Debug, Serialize)]
@@ -23,7 +25,7 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     case: &'static str,
@@ -60,13 +62,13 @@ impl Outcome {
         }
     }
 
-    /// Whether all that was promised is so.
+    /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
         let in_time = self.back_ms.iter().all(|back| *back <= self.within_ms);
         self.failure.is_none() && self.verdict.keeps(self.promise) && in_time
     }
 
-    /// One line for a person, and the evidence where something does not hold.
+    /// One line for a person, and the evidence if a promise is broken.
     pub fn line(&self) -> String {
         let Verdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
         let mut text = format!(
@@ -93,7 +95,7 @@ impl Outcome {
         text
     }
 
-    /// Median and longest time until new intents passed.
+    /// Median and longest time until new intents were committed.
     fn back(&self) -> String {
         let mut sorted = self.back_ms.clone();
         sorted.sort_unstable();
@@ -107,24 +109,28 @@ impl Outcome {
     }
 
     fn row(&self) -> String {
-        let Verdict { intents, lost, twice, exceeded, .. } = &self.verdict;
-        let yes = |count: usize| match (&self.failure, count) {
-            (Some(_), _) => "?".to_owned(),
-            (None, 0) => "yes".to_owned(),
-            (None, count) => format!("**{count}**"),
+        let Verdict { lost, twice, exceeded, .. } = &self.verdict;
+        let broken: Vec<String> = [("N", lost.count), ("O", twice.count), ("C", exceeded.count)]
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("**{name} {count}**"))
+            .collect();
+        let kept = match &self.failure {
+            Some(_) => "?".to_owned(),
+            None if broken.is_empty() => "yes".to_owned(),
+            None => broken.join(", "),
+        };
+        let promised = match self.within_ms / 1000 {
+            USUAL_WITHIN_S => String::new(),
+            seconds => format!(" ({seconds} s)"),
         };
         let notes = if self.holds() { self.notes.join("; ") } else { "**fails**".to_owned() };
         format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} s | {} |",
+            "| {} | {} | {} | {kept} | {}{promised} | {} |",
             self.case,
             self.what,
             self.times,
-            intents,
-            yes(lost.count),
-            yes(twice.count),
-            yes(exceeded.count),
             self.back(),
-            self.within_ms / 1000,
             notes.replace('|', "\\|").replace('\n', " ")
         )
     }
@@ -135,7 +141,7 @@ impl Report {
         Self { machine: Machine::look(), outcomes: Vec::new() }
     }
 
-    /// Keeps what there is so far.
+    /// Saves the results so far.
     pub fn keep(&self, file: &Path) -> Result<()> {
         fs::write(file, serde_json::to_string_pretty(self)?).with_context(|| format!("cannot write {}", file.display()))
     }
@@ -150,8 +156,8 @@ impl Report {
         let mut text = format!(
             "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
              Redis {redis}, weir's debug build.\n\n\
-             | # | fault | times | intents | N | O | C | P median / longest | promised | seen |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n"
+             | # | fault | times | N, O, C | P: median / longest (promised, if not {USUAL_WITHIN_S} s) | seen |\n\
+             |---|---|---|---|---|---|\n"
         );
         for case in CASES {
             let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
@@ -163,7 +169,7 @@ impl Report {
         text
     }
 
-    /// Puts the table into a page between its markers; rows of cases that did not run stay as they are.
+    /// Writes the table into a page between its markers; rows of cases that did not run stay.
     pub fn write(&self, page: &Path) -> Result<()> {
         let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         let marked = format!("{} has no {BEGIN} ... {END}", page.display());

@@ -1,4 +1,4 @@
-//! What all cases have in common: a scene under load, workers, a fault, its end, and the judge.
+//! The common part of all cases: a scene under load, workers, a fault, its end, and the judge.
 
 use std::{
     collections::BTreeMap,
@@ -26,43 +26,43 @@ use crate::{
     },
 };
 
-/// How long anything may take before a case has failed; what is promised is far less and stands in the catalogue.
+/// How long a step may take before a case has failed; the promised times in the catalogue are far shorter.
 const DEADLINE: Duration = Duration::from_secs(100);
-/// Intents a second.
+/// Intents per second.
 pub const RATE: u32 = 300;
 /// Partitions of each topic.
 pub const PARTITIONS: i32 = 4;
-/// A session so short that a dead member is soon noticed. Members are noticed later in production, by as much as theirs
+/// A short session, so that a dead member is noticed soon. In production that takes longer by as much as the session
 /// is longer (librdkafka's default is 45 s).
 pub const SHORT_SESSION: [(&str, &str); 2] = [
     ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000"),
     ("WEIR__KAFKA__PROPERTIES__HEARTBEAT_INTERVAL_MS", "300"),
 ];
 
-/// What a case is told.
+/// The parameters of a case.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// How often the fault is to be injected.
     pub times: usize,
-    /// What everything random is drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// What has to hold.
+    /// The promise to keep.
     pub promise: Promise,
-    /// How soon new intents have to pass again.
+    /// How soon new intents must be committed again.
     pub within: Duration,
-    /// Where logs are kept if it fails.
+    /// Folder for the logs of a failed case.
     pub folder: PathBuf,
 }
 
-/// What a case has seen.
+/// The findings of a case.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub verdict: Verdict,
     /// How often the fault was injected.
     pub times: usize,
-    /// From each fault's end until new intents pass again.
+    /// From each fault's end until new intents are committed.
     pub back: Vec<Duration>,
-    /// What else is worth saying.
+    /// Notes for the table.
     pub notes: Vec<String>,
 }
 
@@ -73,11 +73,11 @@ pub struct Mark {
     ends: Vec<i64>,
 }
 
-/// One case under way. Dropped before it is judged, it keeps the logs of its workers.
+/// A running case. If it is dropped before it is judged, the logs of its workers are kept.
 #[derive(Debug)]
 pub struct Trial {
     pub scene: Scene,
-    /// Asks the brokers themselves, whatever the workers go through.
+    /// A client to the brokers themselves, past the workers' tap.
     pub kafka: KafkaClient,
     pub numbers: Numbers,
     pub findings: Findings,
@@ -110,7 +110,7 @@ impl Trial {
         }
     }
 
-    /// Publishes so many intents at once, and then [`RATE`] a second.
+    /// Publishes so many intents at once, and then [`RATE`] per second.
     pub fn load(&mut self, backlog: usize) -> Result<()> {
         self.load_at(backlog, RATE)
     }
@@ -120,14 +120,14 @@ impl Trial {
         self.load_of(stream, Pace { backlog, a_second, padding: 0 })
     }
 
-    /// The same of these intents.
+    /// The same with these intents.
     pub fn load_of(&mut self, stream: impl Iterator<Item = Sent> + Send + 'static, pace: Pace) -> Result<()> {
         ensure!(self.load.is_none(), "there is load already");
         self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, pace)?);
         Ok(())
     }
 
-    /// Intents that no other stream of this trial gives.
+    /// Intents that no other stream of this trial has.
     pub fn stream(&mut self) -> impl Iterator<Item = Sent> + Send + 'static {
         self.seed += 1;
         workload::stream(self.seed)
@@ -146,7 +146,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Publishes a case: an intent of a user without caps that has so many bytes, most of them blanks.
+    /// Publishes a case: an intent of so many bytes, mostly blanks, of a user without caps.
     pub fn publish_large(&self, name: &str, bytes: usize) -> Result<()> {
         self.publish_large_by("none", name, bytes)
     }
@@ -171,7 +171,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Starts a worker; gives its number.
+    /// Starts a worker; returns its number.
     pub fn start(&mut self, instance: &str, env: &[(&str, &str)]) -> usize {
         let worker = self.scene.worker_with(instance, env);
         self.workers.push(worker);
@@ -187,7 +187,7 @@ impl Trial {
         &mut self.workers[number]
     }
 
-    /// Waits until a worker has partitions and works.
+    /// Waits until a worker has partitions and decides.
     pub fn ready(&mut self, number: usize) -> Result<()> {
         let worker = &mut self.workers[number];
         let ready = wait_for(DEADLINE, || match worker.exit() {
@@ -213,13 +213,13 @@ impl Trial {
             .with_context(|| format!("waited {DEADLINE:?} in vain until {what}"))
     }
 
-    /// The same of what a worker says.
+    /// The same for a worker's metrics and logs.
     pub fn until_of(&mut self, number: usize, what: &str, mut holds: impl FnMut(&Worker) -> bool) -> Result<()> {
         let worker = &self.workers[number];
         self.until(what, || holds(worker))
     }
 
-    /// Freezes a worker while it has a transaction open: tries until it has.
+    /// Freezes a worker while it has a transaction open; tries until it has one.
     pub fn freeze_within_a_transaction(&mut self, number: usize) -> Result<()> {
         let (worker, scene) = (&mut self.workers[number], &self.scene);
         let caught = wait_for(DEADLINE, || {
@@ -233,7 +233,7 @@ impl Trial {
         caught.context("no transaction was open at any of many looks")
     }
 
-    /// Lets a worker work for a while, in which it must not end.
+    /// Lets a worker run for a while; it must not end meanwhile.
     pub fn live(&mut self, number: usize, length: Duration) -> Result<()> {
         match wait_for(length, || self.workers[number].exit()) {
             None => Ok(()),
@@ -241,12 +241,12 @@ impl Trial {
         }
     }
 
-    /// A length of time drawn between two.
+    /// A random duration between two.
     pub fn some_time(&mut self, from_ms: u64, to_ms: u64) -> Duration {
         Duration::from_millis(from_ms + self.numbers.below(to_ms - from_ms))
     }
 
-    /// Waits until a worker has ended by itself, with this code and these words on stderr. Gives its paragraph.
+    /// Waits until a worker has ended by itself with this code and these words on stderr. Returns its error.
     pub fn ends(&mut self, number: usize, code: i32, words: &[&str]) -> Result<String> {
         let worker = &mut self.workers[number];
         let exit = worker.wait_exit(DEADLINE)?;
@@ -295,12 +295,12 @@ impl Trial {
         self.findings.notes.push(note.into());
     }
 
-    /// Ends the load, waits until all is decided, and has it judged.
+    /// Ends the load, waits until everything is decided, and judges it.
     pub fn finish(self, times: usize) -> Result<Findings> {
         self.finish_with(times, Vec::new())
     }
 
-    /// The same where some of the intents that were decided are not in their topic any more.
+    /// The same if some of the decided intents are no longer in their topic.
     pub fn finish_with(mut self, times: usize, gone: Vec<Consumed>) -> Result<Findings> {
         self.unload()?;
         let there = self.scene.slim_output("intents");

@@ -37,7 +37,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     drop(idle);
     drop(roomy);
 
-    // With room for 100, those that have been idle the longest make room.
+    // With room for 100, the longest idle connections are closed.
     scene.env[0].1 = "100".into();
     let narrow = scene.worker("narrow");
     wait_ready(&narrow);

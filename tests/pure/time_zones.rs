@@ -1,4 +1,4 @@
-//! Time zones are those of the system, where it has a database; else those that are built in.
+//! Time zones are the system's, if it has a database; else the built-in ones.
 
 use std::{fs, path::Path, process::Command};
 

@@ -466,7 +466,7 @@ fn a_case() -> impl Strategy<Value = Case> {
     prop_oneof![
         2 => any.prop_flat_map(|sets| a_case_of(sets, 50, (4, MAX_ENTRIES))),
         3 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (4, MAX_ENTRIES))),
-        // Many users, of whom some do not come for long.
+        // Many users; some do not return for long.
         1 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (24, MAX_ENTRIES))),
         1 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
     ]

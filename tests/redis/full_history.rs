@@ -96,7 +96,7 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
     };
     let sends: Vec<Send<'_>> = (0..500).map(send).collect();
     assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 500);
-    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "those that were dropped stay so");
+    assert_eq!(restorer.insert(&sends, at(0)).await.unwrap(), 0, "dropped entries stay dropped");
     rebuild.finish().await.unwrap();
     let history = store.history_of(UserHash::of("hot")).await.unwrap();
     assert_eq!(

@@ -184,7 +184,7 @@ async fn a_kind_without_a_name_counts_against_every_filter() {
     let mut store = fresh_store(&own(&server)).await;
     admit_all(&mut store, &batch(at(0), &[], vec![on("push", 1)])).await;
     let [kinds, names] = [store.keyspace().kinds_key(), store.keyspace().kind_names_key()];
-    // The name is lost, as for a number that no approved record tells of.
+    // The name is lost, like that of a number on no approved record.
     server.query::<()>(&["HDEL", kinds, "[\"push\",null]"]).unwrap();
     server.query::<()>(&["HDEL", names, "1"]).unwrap();
     for next in ["257", "1"] {

@@ -78,7 +78,7 @@ async fn a_refund_takes_one_send_back_and_never_a_later_one() {
         assert_eq!(take(&mut refunds, &all).await, [Early, TakenBack, Unknown, Unknown]);
         // It no longer counts, and its id may be sent again.
         assert_eq!(verdict(&options, &opened, "u", 1, 2000).await, Verdict::Allowed);
-        // What is read again takes nothing; neither does a late copy of the refund, which is older than the send.
+        // A refund read again has no effect; neither has a late copy of it, which is older than the send.
         assert_eq!(take(&mut refunds, &all).await, [Repeated; 4]);
         assert_eq!(take(&mut refunds, &[refund("u", 1, Some(at(1500)), 8)]).await, [Early]);
         assert!(matches!(verdict(&options, &opened, "u", 2, 2001).await, Verdict::Denied { .. }));

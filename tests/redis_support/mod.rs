@@ -1,4 +1,4 @@
-//! What the tests of the stores share: keyspaces of one's own, and batches in few words.
+//! Shared by the tests of the stores: keyspaces of their own, and short forms of batches.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -28,7 +28,7 @@ pub fn at(millis: i64) -> Time {
     Time::default().plus(START_MS + millis)
 }
 
-/// Options for a keyspace of one's own: few shards and keys, so that users meet.
+/// Options for a keyspace of its own: few shards and keys, so that users share keys.
 pub fn options<S: AsRef<str>>(urls: &[S]) -> RedisOptions {
     let mut options = RedisOptions::for_urls(urls).unwrap();
     options.prefix = unique("t");
@@ -48,7 +48,7 @@ pub fn own(server: &RedisServer) -> RedisOptions {
     options(&[server.url()])
 }
 
-/// Makes or finds the keyspace.
+/// Creates or opens the keyspace.
 pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     let birth = Birth { epoch: unique("epoch"), now: at(0) };
     open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, birth).await
@@ -75,7 +75,7 @@ pub fn cap(limit: u32, length_ms: i64) -> CapQuery {
     CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
-/// A send of cost 1 without a class, whose origin is its number.
+/// A send of cost 1 without a class; its origin is its number.
 pub fn ask(user: &str, number: u32) -> Ask<'static> {
     Ask {
         user: UserHash::of(user),
@@ -100,7 +100,7 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
     (answers, result)
 }
 
-/// Asks until all is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
+/// Asks until every send is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
 /// has answered.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
     let mut answers = vec![None; batch.asks.len()];
@@ -119,7 +119,7 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
     answers.into_iter().map(Option::unwrap).collect()
 }
 
-/// How many of the answers let their send through, now or before.
+/// How many of the answers approve their send, now or before.
 pub fn sent(answers: &[Answer]) -> usize {
     answers.iter().filter(|answer| matches!(answer.verdict, Verdict::Allowed | Verdict::Replayed)).count()
 }

@@ -1,5 +1,5 @@
-//! Refunds, `weir rebuild`, `weir policy simulate` and `weir explain` work with exactly the rights of the page; what is
-//! missing is named.
+//! Refunds, `weir rebuild`, `weir policy simulate` and `weir explain` work with exactly the rights of the page; a
+//! missing right is named.
 
 use testkit::{kafka::Record, process::Exit, wait_until};
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// A scene with refunds, whose worker has the rights of the page.
+/// A scene with refunds; its worker has the rights of the page.
 fn scene(name: &str, user: &'static str) -> Scene {
     let mut scene = STAGE.scene(name, Door::Mutual(user));
     scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
@@ -22,7 +22,7 @@ fn scene(name: &str, user: &'static str) -> Scene {
     scene
 }
 
-/// The scene as another user, to whom so much of a block is granted.
+/// The scene as another user with a part of a block's rights.
 fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str) {
     let lines = blocks.iter().flat_map(|block| STAGE.lines(block, scene));
     let lines: Vec<String> = lines.filter(|line| without.is_empty() || !line.contains(without)).collect();
@@ -42,7 +42,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     wait_ready(&worker);
     let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
-    wait_until(DEADLINE, "what is no refund is told", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.output("dead").len() == 1);
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 

@@ -1,4 +1,4 @@
-//! The command lines of the page, as they stand there, given to Kafka's own tool and to a Redis.
+//! The command lines of the page, run unchanged by Kafka's own tool and a Redis.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -71,7 +71,7 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
     let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
     result.unwrap();
     assert!(answers[0].is_some());
-    // And nothing beyond: the password of the default user is not theirs, nor are other keys.
+    // And nothing more: neither the default user's password nor other keys.
     let users = server.cli(&["acl", "list"]).unwrap();
     assert!(users.contains("user weir on") && users.contains("user weir-explain on"), "{users}");
 }

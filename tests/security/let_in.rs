@@ -1,4 +1,4 @@
-//! Who is let in by TLS, a password or a certificate; and what is said to those who are not.
+//! Access by TLS, password or certificate, and the error without it.
 
 use testkit::process::Exit;
 
@@ -88,13 +88,13 @@ fn who_is_not_let_in_is_told_what_to_look_at() {
         (&scene, property("AWS_SECRET_ACCESS_KEY", "wrong"), &["segments:", "access was denied", "credentials"]),
         (&scene, property("AWS_ACCESS_KEY_ID", "NOBODY"), &["policy:", "s3:GetObject on arn:aws:s3:::weir/weir/"]),
     ];
-    // Side by side: most of the time goes by while librdkafka tries again.
+    // In parallel: most of the time librdkafka waits to retry.
     std::thread::scope(|threads| {
         for (scene, env, expected) in &cases {
             threads.spawn(move || {
                 let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, *value)).collect();
                 let (exit, said) = check(scene, &env, &[]);
-                // What a server refuses is 1. What a file or an object is not read for, so that no worker starts, is 2.
+                // 1: a server refuses. 2: a file or object cannot be read, so no worker starts.
                 let at_a_server = ["WEIR__KAFKA__", "WEIR__REDIS__", "WEIR__S3__ENDPOINT"];
                 let refused = at_a_server.iter().any(|name| env[0].0.starts_with(name));
                 assert_eq!(exit, Exit::Code(if refused { 1 } else { 2 }), "{env:?}: {said}");

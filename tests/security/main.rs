@@ -1,6 +1,6 @@
-//! TLS, passwords, certificates and rights, against servers that demand them; and secrets, which appear nowhere.
+//! TLS, passwords, certificates and rights, against servers that require them; and secrets, which appear nowhere.
 //!
-//! All tests share one secured Kafka, Redis and S3 ([`stage::Stage`]). What the worker is allowed there are the very
+//! All tests share one secured Kafka, Redis and S3 ([`stage::Stage`]). The worker's rights there are the
 //! lines of docs/security.md.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -4,7 +4,7 @@ use testkit::kafka::Grant;
 
 const PAGE: &str = include_str!("../../docs/security.md");
 
-/// The fenced block behind `<!-- tested: name -->`.
+/// The fenced block after `<!-- tested: name -->`.
 pub fn block(name: &str) -> &'static str {
     let mark = format!("<!-- tested: {name} -->");
     let (_, after) = PAGE.split_once(&mark).unwrap_or_else(|| panic!("docs/security.md has no {mark}"));
@@ -12,10 +12,10 @@ pub fn block(name: &str) -> &'static str {
     block.split_once("```").unwrap().0
 }
 
-/// The names that the page's examples have, and those of a test in their place.
+/// The names in the page's examples, and a test's names for them.
 pub type Names<'n> = [(&'n str, String)];
 
-/// The `acl ...` lines of a block, with names in place of the page's.
+/// The `acl ...` lines of a block, with the page's names replaced.
 pub fn acl_lines(name: &str, names: &Names<'_>) -> Vec<String> {
     let lines: Vec<String> = block_lines(name).into_iter().map(|line| renamed(line, names)).collect();
     assert!(!lines.is_empty(), "{name} has no line that begins with acl");
@@ -27,12 +27,12 @@ pub fn block_lines(name: &str) -> Vec<&'static str> {
     block(name).lines().filter_map(|line| line.strip_prefix("acl ")).collect()
 }
 
-/// What these lines grant.
+/// The rights that these lines grant.
 pub fn grants(lines: &[String]) -> Vec<Grant> {
     lines.iter().map(|line| Grant::parse(line).unwrap()).collect()
 }
 
-/// Whole words in place of whole words.
+/// Replaces whole words.
 fn renamed(line: &str, names: &Names<'_>) -> String {
     let word = |word: &str| {
         let found = names.iter().find(|(from, _)| *from == word);
@@ -41,7 +41,7 @@ fn renamed(line: &str, names: &Names<'_>) -> String {
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The words behind `ACL SETUSER` and the user on the page, with another prefix and password.
+/// The words after `ACL SETUSER` and the user on the page, with another prefix and password.
 pub fn redis_rights(name: &str, prefix: &str, password: &str) -> Vec<String> {
     let line = block(name).trim().strip_prefix("ACL SETUSER weir").expect("the page's line");
     let (_, line) = line.split_once(' ').expect("rights behind the user");

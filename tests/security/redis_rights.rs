@@ -1,4 +1,4 @@
-//! Each word of the page's ACL line for Redis is needed, and its absence is told with its name.
+//! Each word of the page's ACL line for Redis is needed, and its absence is reported by name.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::{
     redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store},
 };
 
-/// Commands that only a cluster whose slots move is asked, and those of refunds.
+/// Commands used only while slots move, and those of refunds.
 const ELSEWHERE: [&str; 2] = ["+asking", "+hdel"];
 
 /// Commands that scripts alone use.
 const IN_SCRIPTS: [&str; 7] = ["+hget", "+hset", "+hsetnx", "+hlen", "+hmget", "+exists", "+pexpire"];
 
-/// All that a worker asks of Redis; what it was told.
+/// Uses every command of a worker; returns warnings and errors.
 async fn everything(options: &RedisOptions) -> String {
     let opened = match opened(options).await {
         Ok(opened) => opened,
@@ -45,7 +45,7 @@ async fn everything(options: &RedisOptions) -> String {
     said
 }
 
-/// A send whose class Redis gives numbers to.
+/// A send with a class, which gets numbers in Redis.
 fn of_a_class(number: u32) -> Ask<'static> {
     let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") };
     Ask { class, ..ask("somebody", number) }

@@ -1,4 +1,4 @@
-//! Each right of the page that is missing at Kafka ends the worker with an error that names it.
+//! Without any one of the page's rights at Kafka, the worker ends with an error that names it.
 
 use testkit::{process::Exit, worker::Worker};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{DEADLINE, Scene},
 };
 
-/// What one user lacks of the page's rights, and how the error names it.
+/// The rights that one user lacks, and their names in the error.
 struct Case {
     user: &'static str,
     delivery: &'static str,
@@ -56,12 +56,12 @@ fn cases(scene: &Scene) -> Vec<Case> {
     ]
 }
 
-/// A group of a user's own, so that all can be in trouble at once.
+/// Each user's own group, so that all cases can run at once.
 fn group(scene: &Scene, user: &str) -> String {
     format!("{}-{user}", scene.name)
 }
 
-/// A worker with what its case leaves it of the page's rights.
+/// A worker with the rights that its case leaves.
 fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     let group = group(scene, case.user);
     let own = |line: String| {
@@ -103,7 +103,7 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
     assert!(said.contains(&format!("DESCRIBE_CONFIGS on the topic {}", scene.topic("intents"))), "{said}");
     assert!(said.contains("a transaction can be opened"), "{said}");
 
-    // With everything but the transactional ids: nothing but opening a transaction shows it.
+    // Everything but the transactional ids: only opening a transaction shows it.
     let run = STAGE.lines("kafka run", &scene);
     let kept: Vec<String> = run.iter().filter(|line| !line.contains("--transactional-id")).cloned().collect();
     STAGE.grant("check-no-transaction", &[kept, STAGE.lines("kafka check", &scene)].concat());

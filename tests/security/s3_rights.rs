@@ -1,4 +1,4 @@
-//! Who builds segments at S3, who reads them, and what each may not.
+//! The rights at S3 of the builder of segments and of the reader.
 
 use testkit::process::Exit;
 
@@ -38,7 +38,7 @@ fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() 
     let (exit, said) = segments(&scene, S3_KEY, &["lookup", &manifest, "2"]);
     assert!(exit == Exit::Code(0) && said.contains("new"), "{said}");
 
-    // Elsewhere in the bucket neither may anything.
+    // Neither has rights elsewhere in the bucket.
     let elsewhere = STAGE.s3.bucket().url("elsewhere");
     let (exit, said) = build(&elsewhere, S3_BUILDER);
     assert!(exit == Exit::Code(1) && said.contains("access was denied"), "{said}");
@@ -66,7 +66,7 @@ fn a_key_with_a_passphrase_lets_in_who_has_it() {
     let mut scene = STAGE.scene("passphrase", Door::Mutual("passphrase"));
     STAGE.grant("passphrase", &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka check", &scene)].concat());
     let key = STAGE.authority.client("passphrase").unwrap();
-    // The certificate was made anew with the key.
+    // The certificate was recreated with the key.
     STAGE.come_by(&mut scene, Door::Mutual("passphrase"));
     let location = key_of(&scene);
     let identity = testkit::tls::Identity { key: location.into(), ..key };

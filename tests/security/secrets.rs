@@ -1,4 +1,4 @@
-//! Secrets are nowhere in what weir says, whatever goes wrong and however much it logs.
+//! No output of weir contains secrets, whatever goes wrong and however much it logs.
 
 use testkit::{process::Exit, wait_until, worker::Worker};
 
@@ -7,7 +7,7 @@ use crate::{
     support::{DEADLINE, Scene, http::get, weir},
 };
 
-/// What all secrets of these tests begin with.
+/// The prefix of all secrets of these tests.
 const MARK: &str = "MARKED-";
 const TOKEN: &str = "MARKED-http-token";
 const WRONG: &str = "MARKED-wrong-password";
@@ -46,7 +46,7 @@ fn a_worker_that_works_and_logs_everything_shows_none() {
 fn a_worker_in_trouble_shows_none() {
     let scene = scene("trouble");
     let url = format!("rediss://somebody:{WRONG}@127.0.0.1:{}", STAGE.redis.port());
-    /// What is wrong, the exit code of a check (1: a server refuses, 2: something is written incorrectly), and the settings.
+    /// The defect, the exit code of a check (1: a server refuses, 2: something is written incorrectly), and the settings.
     type Case<'c> = (&'c str, u8, &'c [(&'c str, &'c str)]);
     let cases: &[Case<'_>] = &[
         ("a wrong password at Kafka", 1, &[("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", WRONG)]),
@@ -69,7 +69,7 @@ fn a_worker_in_trouble_shows_none() {
                     clean(what, &said);
                 }
                 let mut worker = scene.worker_with("trouble", env);
-                // It has ended, or it says that it tries again.
+                // It has ended, or reports that it retries.
                 wait_until(DEADLINE, "it is in trouble", || {
                     worker.exit().is_some() || worker.log().contains("trying again")
                 });

@@ -24,11 +24,11 @@ pub const KAFKA_PASSWORD: &str = "MARKED-kafka-password";
 pub const REDIS_PASSWORD: &str = "MARKED-redis-password";
 pub const S3_SECRET: &str = "MARKED-s3-secret-key";
 pub const S3_KEY: &str = "WEIRWORKER";
-/// Who builds segments.
+/// The builder of segments.
 pub const S3_BUILDER: &str = "WEIRBUILDER";
 /// The SCRAM user.
 pub const USER: &str = "weir";
-/// Where in the bucket the worker may read.
+/// The worker's readable prefix in the bucket.
 pub const S3_PREFIX: &str = "weir/";
 
 /// The servers, started by the first test that asks; they end with the process.
@@ -158,7 +158,7 @@ impl Stage {
         page::acl_lines(block, &names)
     }
 
-    /// Grants lines to a user, and waits until the broker goes by them.
+    /// Grants lines to a user, and waits until the broker applies them.
     pub fn grant(&self, user: &'static str, lines: &[String]) {
         self.kafka.admin().grant(user, &page::grants(lines)).unwrap();
         let mut words = lines.iter().flat_map(|line| line.split(' '));
@@ -171,7 +171,7 @@ impl Stage {
             .set("ssl.certificate.location", identity.certificate.display().to_string())
             .set("ssl.key.location", identity.key.display().to_string());
         let consumer: BaseConsumer = config.create().unwrap();
-        wait_until(DEADLINE, "the broker goes by the ACLs", || {
+        wait_until(DEADLINE, "the broker applies the ACLs", || {
             let metadata = consumer.fetch_metadata(Some(topic), DEADLINE).unwrap();
             metadata.topics()[0].error().is_none()
         });

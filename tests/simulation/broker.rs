@@ -1,4 +1,4 @@
-//! A Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
+//! A fake Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,14 +13,14 @@ use super::{env::Env, group::Group, sabotage::Sabotage};
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// One record of the topic that is read: an intent, or a refund.
+/// A record of an input topic: an intent or a refund.
 #[derive(Debug)]
 pub struct Intent {
     pub partition: i32,
     pub offset: i64,
     pub key: String,
     pub value: String,
-    /// When it is there.
+    /// When it becomes readable.
     pub at: Duration,
 }
 
@@ -31,7 +31,7 @@ pub struct Fetched {
     pub at: Duration,
 }
 
-/// Who handed a batch over to be committed, and when.
+/// The lane that submitted a batch to be committed, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Submit {
     pub process: u64,
@@ -76,14 +76,14 @@ struct Producer {
     open: Option<usize>,
 }
 
-/// Why the broker does not take a request.
+/// Why the broker rejects a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another epoch is in force.
     Fenced,
     /// The member is not of this generation.
     Generation,
-    /// Something is being ended; again later.
+    /// A transaction is being ended; retry later.
     Later,
 }
 
@@ -102,12 +102,12 @@ pub struct Broker {
     producers: BTreeMap<String, Producer>,
     pub group: Group,
     pub committed: BTreeMap<i32, Progress>,
-    /// Commits with what waits beside an offset.
+    /// Commits whose offsets describe pending intents.
     pub parked: usize,
     pub down_until: Duration,
-    /// Requests that came when their sender had given up: a start of a producer among them fences its successor.
+    /// Requests that arrived after their sender gave up: a late producer start fences its successor.
     pub late: usize,
-    /// What must never happen, and did.
+    /// Violations: events that must never happen.
     pub broken: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Broker {
         }
     }
 
-    /// A producer takes over its id: what was open ends.
+    /// A producer takes over its id, which ends the open transaction.
     pub fn init(&mut self, id: &str) -> Result<u32, Refusal> {
         self.pass_time();
         let producer = self.producers.entry(id.to_owned()).or_default();
@@ -146,7 +146,7 @@ impl Broker {
         Ok(epoch)
     }
 
-    /// The open transaction of a producer, which is begun where there is none.
+    /// The open transaction of a producer; begins one if there is none.
     fn open(&mut self, id: &str, epoch: u32) -> Result<usize, Refusal> {
         self.pass_time();
         let now = self.env.passed();
@@ -210,7 +210,7 @@ impl Broker {
             return Err(Refusal::Fenced);
         }
         if end == End::Abort {
-            // As since KIP-890: what is still on its way for the aborted transaction comes too late.
+            // As since KIP-890: late requests of the aborted transaction are rejected.
             producer.epoch += 1;
         }
         let Some(open) = producer.open else { return Ok(()) };
@@ -227,7 +227,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The committed offsets, none where none is; an error while a transaction is about to change one.
+    /// The committed offsets, if any; an error while a transaction is about to change one.
     pub fn committed_offsets(&mut self, partitions: &[i32]) -> Result<Vec<(i32, Option<Progress>)>, Refusal> {
         self.pass_time();
         let open = self.producers.values().filter_map(|producer| producer.open);
@@ -239,12 +239,12 @@ impl Broker {
         Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).cloned())).collect())
     }
 
-    /// What a reader at read_committed sees, in order.
+    /// The outputs that a read_committed reader sees, in order.
     pub fn visible(&self) -> impl Iterator<Item = &Out> {
         self.outputs.iter().filter(|out| self.visible_at(out).is_some())
     }
 
-    /// Since when a reader at read_committed sees an output.
+    /// When an output became visible at read_committed.
     pub fn visible_at(&self, out: &Out) -> Option<Duration> {
         match self.transactions[out.transaction].state {
             State::Committed(at) => Some(at),
@@ -252,8 +252,8 @@ impl Broker {
         }
     }
 
-    /// What a reader at read_committed is given from an offset on, up to the first transaction that is open; and the offset
-    /// behind that.
+    /// The records that a read_committed reader gets from an offset, up to the first open transaction; and the offset
+    /// after them.
     pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
         self.pass_time();
         let is_open =
@@ -269,7 +269,7 @@ impl Broker {
         log.push(Arc::new(Intent { partition, offset, key, value, at: self.env.passed() }));
     }
 
-    /// Approved records that are visible, and were written before by a transaction that was aborted.
+    /// Visible approved records that an aborted transaction had written before.
     pub fn replays(&self) -> usize {
         let place = |out: &&Out| (out.intent.partition, out.intent.offset);
         let approved = || self.outputs.iter().filter(|out| out.to == Destination::Approved);
@@ -278,7 +278,7 @@ impl Broker {
         self.visible().filter(|out| out.to == Destination::Approved && aborted.contains(&place(out))).count()
     }
 
-    /// Whether all intents are done, and nothing is open.
+    /// Whether all intents are done and no transaction is open.
     pub fn is_drained(&mut self) -> bool {
         self.pass_time();
         let open = self.producers.values().any(|producer| producer.open.is_some());
@@ -301,7 +301,7 @@ impl Broker {
                     for offset in &transaction.offsets {
                         self.parked += usize::from(offset.metadata.is_some());
                         let before = self.committed.insert(offset.partition, offset.clone());
-                        // It stays while what is behind the first intent that waits is done, or read again in vain.
+                        // The offset stays while intents after the first pending one are done, or are read again in vain.
                         if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }

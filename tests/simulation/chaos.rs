@@ -1,4 +1,4 @@
-//! Faults, one after the other, as the dice say; then all is put right.
+//! Random faults, one after the other; then everything recovers.
 
 use std::{rc::Rc, time::Duration};
 
@@ -32,7 +32,7 @@ enum RedisFault {
     Stall,
     Refuse,
     Wipe,
-    /// The node that holds the names and the tables is lost, with what its replica did not have.
+    /// The node of the names and tables is lost, with its unreplicated writes.
     LoseNames,
     /// No node answers for a while.
     Outage,
@@ -67,10 +67,10 @@ const REFUSALS: [&str; 7] = [
     "NOREPLICAS Not enough good replicas to write.",
 ];
 
-/// Faults for as long as intents come, then calm.
+/// Faults for as long as intents arrive, then none.
 pub async fn reign(world: &Rc<World>) {
     let env = &world.env;
-    // Some kinds only, so that a run is not the same mixture of all each time.
+    // Only some kinds, so that runs differ.
     let kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
     let pace = [500, 2_000, 6_000][env.index(3)];
     env.note(|| format!("faults: {kinds:?}"));
@@ -150,7 +150,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
     match fault {
         RedisFault::FailOver if whole && still => {
             cluster.fail_over(group, env.millis(0, 4_000));
-            // From now on the replica may be far behind, or not.
+            // Sets how far behind the replica may be.
             let deaf = if env.chance(500) { env.millis(0, 3_000) } else { Duration::ZERO };
             cluster.groups[group].deaf_until = now + deaf;
         }
@@ -189,7 +189,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
     }
 }
 
-/// The names that are given while the replica is deaf are lost.
+/// Names that get numbers while the replica receives no writes are lost.
 async fn lose_names(world: Rc<World>, deaf: Duration) {
     world.env.sleep(deaf.mul_f64(0.9)).await;
     let mut cluster = lock(&world.keyspace.cluster);
@@ -207,7 +207,7 @@ async fn reshard(world: Rc<World>, slot: u16) {
     }
 }
 
-/// Everything is up again. What is on its way (a reshard, a rebuild, a restart) comes to its end by itself.
+/// Everything is available again. A reshard, rebuild or restart in progress finishes by itself.
 fn put_right(world: &Rc<World>) {
     world.env.calm_down();
     for process in world.processes.borrow().iter() {

@@ -1,4 +1,4 @@
-//! What must hold of the committed output, whatever happened: judged without any of weir's own reckoning.
+//! Checks the promises on the committed output, whatever happened, without weir's own accounting.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,18 +26,18 @@ use super::{
     workload::{Ask, Asks, Kind, Shut},
 };
 
-/// What an approved record says of its decision.
+/// The decision of an approved record.
 pub struct Told {
     pub decided_at: Option<i64>,
     pub counts: bool,
-    /// It was approved while its history was away.
+    /// It was approved while its history was unavailable.
     pub later: bool,
     pub shadow: bool,
     /// The numbers of its kind and campaign.
     pub numbers: [Option<u64>; 2],
 }
 
-/// The one place where headers are read.
+/// Reads the decision from the headers.
 pub fn told(out: &Out) -> Told {
     let header = out.headers.iter().find(|(found, _)| *found == "weir-decision");
     let decision: Value = header.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -50,21 +50,21 @@ pub fn told(out: &Out) -> Told {
     }
 }
 
-/// A suppressed record's reason and the whole of its envelope.
+/// A suppressed record's reason and envelope.
 pub fn reason(out: &Out) -> Option<(String, Value)> {
     let OutputValue::Ours(bytes) = &out.value else { return None };
     let envelope: Value = serde_json::from_slice(bytes).ok()?;
     Some((envelope["reason"].as_str()?.to_owned(), envelope))
 }
 
-/// All that a verdict is made of.
+/// Everything that the checks need.
 pub struct Judge<'w> {
     pub world: &'w World,
     pub asks: &'w Asks,
-    /// What each user and id asked for; mostly once.
+    /// The intents of each user and id; mostly one.
     pub by_id: BTreeMap<(Vec<u8>, IdHash), Vec<&'w Ask>>,
     pub ledger: &'w Ledger,
-    /// What is in the histories at the end, by user's field and id.
+    /// The histories' entries at the end, by user's field and id.
     pub kept: BTreeMap<(Vec<u8>, IdHash), Vec<i64>>,
     pub refunded: &'w Refunded,
     pub names_lost: bool,
@@ -128,7 +128,7 @@ impl<'w> Judge<'w> {
     }
 
     /// The outputs of one key and class of one partition are in the order of its intents: one whose class waits for its
-    /// history holds up no other class. And what goes without its history goes ahead of what waited before.
+    /// history delays no other class, and an intent decided without its history overtakes earlier ones that wait.
     fn in_order(&mut self, outs: &[&Out]) {
         const UNASKED: [&str; 4] = ["unavailable", "expired", "too_early", "quiet_hours"];
         let goes_ahead =
@@ -152,7 +152,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// Nobody is held back without a reason in what was recorded or in the time, and nobody at all in shadow mode.
+    /// Each suppression has a reason in the recorded entries or in the time; in shadow mode there is none.
     fn suppressed(&mut self, outs: &[&Out]) {
         for (out, (reason, envelope)) in outs.iter().filter_map(|out| Some((out, reason(out)?))) {
             let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
@@ -172,7 +172,7 @@ impl<'w> Judge<'w> {
                     "expired" | "too_early" | "quiet_hours" => "gates: ",
                     _ => "",
                 };
-                self.broken.push(format!("{tag}held back for no reason: {envelope}"));
+                self.broken.push(format!("{tag}suppressed for no reason: {envelope}"));
             }
             let denied = |verdict: &Verdict| !matches!(verdict, Verdict::Allowed | Verdict::Replayed);
             if let (Some(decided), Some(at)) = (self.world.decided(out, ask, denied), decided_at(&envelope)) {
@@ -181,17 +181,18 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// Whether the clock can have shown a time that was not right for this intent. One whose admission was recorded
-    /// before this lane even read it is approved as it was.
+    /// Whether the clock can have shown a time that suppresses this intent. One whose admission was recorded
+    /// before this lane read it must be approved again.
     fn shut(&mut self, out: &Out, ask: &Ask, why: Shut) -> bool {
         let of = (field_of(&ask.user), IdHash::of(&ask.id));
         let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
-        // A history that is unavailable for so long that others are decided without it cannot be looked at.
+        // A history that is unavailable for so long that intents are decided without it cannot be checked.
         let gives_up = self.world.setting.unavailable_after.is_some() && matches!(ask.kind, Kind::Push | Kind::Email);
         for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
             if once && !known.restored && known.since < out.fetched {
-                self.broken.push(format!("replay: {ask:?} was held back as {why:?}, and is in its history since {at}"));
+                self.broken
+                    .push(format!("replay: {ask:?} was suppressed as {why:?}, and is in its history since {at}"));
             }
         }
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
@@ -199,8 +200,8 @@ impl<'w> Judge<'w> {
         some_moment(&clock, &ask.edges(), |clock| ask.shut(clock) == Some(why))
     }
 
-    /// The time that a record names is one that the machine's clock showed when it was decided, or later, where the user's
-    /// newest send was a little ahead of that.
+    /// The `decided_at` of a record is a time that the machine's clock showed when it was decided, or later if the user's
+    /// newest entry was ahead of it.
     pub fn by_the_clock(&mut self, out: &Out, decided: Decided, at: i64) {
         const AHEAD_MS: i64 = 5 * 60 * 1000;
         let clock = self.world.clock(out.submit.instance, decided.from, decided.upto);
@@ -224,7 +225,7 @@ impl<'w> Judge<'w> {
         all.map(|(mark, known)| (mark, known.cost))
     }
 
-    /// Whether the cap that an envelope names has been reached by what was ever recorded.
+    /// Whether all entries ever recorded reach the cap that an envelope names.
     fn is_used_up(&self, ask: &Ask, envelope: &Value) -> bool {
         let name = envelope["cap"]["name"].as_str().unwrap_or_default();
         let limit = limits_of(&ask.user).iter().find(|limit| limit.name == name);
@@ -239,12 +240,12 @@ impl<'w> Judge<'w> {
             .filter(|((_, sent, id), _)| *sent >= first && of_it(*id))
             .map(|(_, cost)| u32::from(cost))
             .sum();
-        // What a call adds to a full history it may drop again itself.
+        // A call may itself drop an entry that it adds to a full history.
         used + u32::from(ask.cost) > limit.limit || self.ledger.full.contains(&field)
     }
 }
 
-/// Whether a cap that is asked for one intent counts another of the same user.
+/// Whether a cap evaluated for one intent counts another of the same user.
 pub fn counts(limit: &Limit, sent: &Ask, asked: &Ask) -> bool {
     match limit.of {
         Of::Everything => true,

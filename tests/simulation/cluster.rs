@@ -18,18 +18,18 @@ use super::{
 
 const FIRST_PORT: u16 = 7000;
 const SLOTS: u16 = 16_384;
-/// More than the clock of a worker is ever off: two that are wrong do not agree.
+/// More than any worker's clock is off, so that two wrong clocks do not agree.
 const WRONG_BY_MS: i64 = 24 * 3_600_000;
 
 /// A primary and its replica: nodes 2g and 2g + 1.
 pub struct Group {
     pub primary: usize,
     replica_data: Data,
-    /// Writes on their way to the replica, and when they are there.
+    /// Writes in flight to the replica, and when they arrive.
     log: VecDeque<(Duration, Vec<u8>, Option<Item>)>,
-    /// The replica hears nothing before this.
+    /// The replica receives nothing before this.
     pub deaf_until: Duration,
-    /// It has lost its data, and not all of it is back.
+    /// It has lost data that is not completely restored.
     pub wiped: bool,
 }
 
@@ -50,11 +50,11 @@ pub struct Cluster {
     pub groups: Vec<Group>,
     pub nodes: Vec<Node>,
     owners: BTreeMap<u16, usize>,
-    /// Slots on their way, and where to.
+    /// Migrating slots, and their targets.
     pub moving: BTreeMap<u16, usize>,
-    /// When keys expire, where they do.
+    /// When keys expire, if they do.
     expiries: BTreeMap<Vec<u8>, Duration>,
-    /// The group whose nodes have a wrong clock: one of three must stop nobody.
+    /// The group whose nodes have a wrong clock: one of three must not stop a worker.
     pub wrong_clock: Option<usize>,
     pub ledger: Ledger,
     /// Failovers that lost names.
@@ -83,7 +83,7 @@ pub fn node_at(port: u16) -> usize {
 }
 
 impl Cluster {
-    /// So many groups, and who has these slots in turn.
+    /// So many groups, which own these slots in turn.
     pub fn new(env: &Env, groups: usize, slots: impl IntoIterator<Item = u16>) -> Self {
         let group = |group| Group {
             primary: 2 * group,
@@ -121,12 +121,12 @@ impl Cluster {
         self.owners.get(&slot).copied().unwrap_or(0)
     }
 
-    /// What a key holds, wherever it is.
+    /// A key's value, on whichever node.
     pub fn key(&self, key: &[u8]) -> Option<&Item> {
         self.groups.iter().find_map(|group| self.nodes[group.primary].data.get(key))
     }
 
-    /// All keys, wherever they are.
+    /// All keys of all nodes.
     pub fn all_keys(&self) -> Data {
         self.groups.iter().flat_map(|group| self.nodes[group.primary].data.clone()).collect()
     }
@@ -234,13 +234,13 @@ impl Cluster {
         }
     }
 
-    /// What the node's clock shows: the true time, but of one that is wrong.
+    /// The node's clock: the true time, unless it is wrong.
     fn clock_ms(&self, node: usize) -> i64 {
         let off_ms = if self.wrong_clock == Some(self.group_of(node)) { WRONG_BY_MS } else { 0 };
         self.env.time().wall_ms() + off_ms
     }
 
-    /// Whether a node answers for these keys, or where it sends the client.
+    /// Whether a node serves these keys, or its redirection.
     fn serves(&self, node: usize, keys: &[Vec<u8>], asking: bool) -> Result<(), Value> {
         let (slot, group) = (slot_of(&keys[0]), self.group_of(node));
         let owner = self.owner(slot);
@@ -276,7 +276,7 @@ impl Cluster {
         Value::Array(self.owners.iter().map(one).collect())
     }
 
-    /// Sends what was written on its way to the replica.
+    /// Starts replicating writes.
     fn replicate(&mut self, node: usize, writer: Writer, changes: &[Change]) {
         let now = self.env.passed();
         changes.iter().for_each(|change| self.ledger.write(now, writer, change));
@@ -291,7 +291,7 @@ impl Cluster {
         }
     }
 
-    /// When the replica has all that this node wrote until now.
+    /// When the replica will have all present writes of this node.
     pub fn replicated_at(&self, node: usize) -> Duration {
         self.groups[self.group_of(node)].log.back().map_or(Duration::ZERO, |(at, ..)| *at)
     }
@@ -307,7 +307,7 @@ impl Cluster {
         }
     }
 
-    /// The primary is gone, its replica takes over with what it has.
+    /// The primary is lost, and its replica takes over with the writes that it has.
     pub fn fail_over(&mut self, group: usize, away: Duration) {
         let now = self.env.passed();
         self.bring_replica(group, now);
@@ -329,7 +329,7 @@ impl Cluster {
         self.groups[group].primary = new;
     }
 
-    /// A primary starts again, with its data or without.
+    /// A primary restarts, with its data or empty.
     pub fn restart(&mut self, group: usize, keeps: Keeps, away: Duration) {
         let now = self.env.passed();
         let primary = self.primary(group);
@@ -354,7 +354,7 @@ impl Cluster {
         self.nodes[primary].scripts.clear();
     }
 
-    /// Moves the next key of a slot on its way; the slot changes hands when none is left.
+    /// Moves the next key of a migrating slot; the slot changes owners when none is left.
     pub fn move_on(&mut self, slot: u16) {
         let Some(&to) = self.moving.get(&slot) else { return };
         let from = self.owner(slot);
@@ -377,7 +377,7 @@ impl Cluster {
     }
 }
 
-/// What a node has after a restart.
+/// A node's data after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
     Data,

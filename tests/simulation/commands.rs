@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::script::{Data, Item, error};
 
-/// What a write did to a field of a hash, or to a text.
+/// The effect of a write on a hash field or a string.
 #[derive(Debug)]
 pub struct Change {
     pub key: Vec<u8>,
@@ -15,15 +15,15 @@ pub struct Change {
     pub new: Option<Vec<u8>>,
 }
 
-/// What a command or a script has done beside its reply; and the time by the node's clock.
+/// The effects of a command or script, and the time by the node's clock.
 #[derive(Debug, Default)]
 pub struct Effects {
     pub now_ms: i64,
-    /// What the node says of itself.
+    /// The node's INFO.
     pub run_id: String,
     pub replicas: usize,
     pub changes: Vec<Change>,
-    /// Keys that are to expire after so many milliseconds, within the run.
+    /// Keys that expire within the run, and after how many milliseconds.
     pub expiries: Vec<(Vec<u8>, u64)>,
 }
 
@@ -65,7 +65,7 @@ fn pairs(hash: &BTreeMap<Vec<u8>, Vec<u8>>) -> Value {
     Value::Array(hash.iter().flat_map(|(field, value)| [bulk(field.clone()), bulk(value.clone())]).collect())
 }
 
-/// Runs a command on keys, whoever sends it.
+/// Runs a command on keys, from a client or a script.
 pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     let name = args[0].to_ascii_uppercase();
     if name == b"TIME" {

@@ -1,4 +1,4 @@
-//! What all parts of a run share: time, dice, the trace, and how bad the weather is.
+//! The shared parts of a run: time, random numbers, the trace, and the rates of faults.
 
 use std::{
     sync::{
@@ -28,14 +28,14 @@ struct Inner {
     impatient: bool,
 }
 
-/// How likely things go wrong, in one of 1,000; drawn once a run, so that seeds differ in kind.
+/// The rates of faults per 1,000; drawn once per run, so that seeds differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
     pub kafka: u32,
     pub redis: u32,
 }
 
-/// Whether a run writes down what happens.
+/// Whether a run keeps a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     On,
@@ -49,7 +49,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Env {
     pub fn new(seed: u64, time: Arc<Virtual>, sabotage: Sabotage, tracing: Tracing) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed);
-        // The pauses of the code under test have jitter, which comes from here.
+        // Jitter of the code under test comes from this seed.
         fastrand::seed(dice.u64(..));
         let kinds = [0, 5, 20, 60];
         let weather = Weather { kafka: kinds[dice.usize(..4)], redis: kinds[dice.usize(..4)] };
@@ -71,7 +71,7 @@ impl Env {
         self.0.time.sleep(wait)
     }
 
-    /// Whether a script call puts the rest off after little work.
+    /// Whether a script call defers the rest after little work.
     pub fn is_impatient(&self) -> bool {
         self.0.impatient
     }
@@ -89,12 +89,12 @@ impl Env {
         lock(&self.0.dice).usize(..below)
     }
 
-    /// True so many times of 1,000.
+    /// True with this probability per 1,000.
     pub fn chance(&self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 
-    /// A time between these, in milliseconds.
+    /// A random duration between these, in milliseconds.
     pub fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_micros(1000 * from + self.below(1000 * (to - from) + 1))
     }
@@ -109,7 +109,7 @@ impl Env {
         !self.is_calm() && self.chance(self.0.weather.redis)
     }
 
-    /// From now on nothing breaks any more.
+    /// Ends all faults.
     pub fn calm_down(&self) {
         self.note(|| "-- calm --".to_owned());
         self.0.calm.store(true, Relaxed);

@@ -1,4 +1,4 @@
-//! What was ever in the histories of the fake nodes, and how it came and went: the checker's memory.
+//! Every entry that was ever in the histories of the fake nodes, and how it came and went: the checker's memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +15,13 @@ pub const ENTRY: usize = 20;
 /// An entry of a history: user's field, time, id.
 pub type Mark = (Vec<u8>, i64, IdHash);
 
-/// What is known of an entry beside its mark.
+/// The state of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
     pub cost: u8,
-    /// It was put back by a rebuild.
+    /// A rebuild restored it.
     pub restored: bool,
-    /// When it was written, or came back, the last time.
+    /// When it was last written or restored.
     pub since: Duration,
 }
 
@@ -30,7 +30,7 @@ pub struct Known {
 pub enum Writer {
     Refund,
     Rebuild,
-    /// A command that is no script, or a script that carries such out.
+    /// A plain command, or a script that executes some.
     Plain,
     Other,
 }
@@ -50,18 +50,18 @@ impl Writer {
 pub struct Ledger {
     /// All entries that were ever written.
     pub ever: BTreeMap<Mark, Known>,
-    /// Entries that a failover did not bring back, and that were deleted or gone with a node.
+    /// Entries that were deleted or lost with a node, and that no failover restored.
     pub by_failover: BTreeSet<Mark>,
     pub by_wipe: BTreeSet<Mark>,
     /// Entries that a failover once forgot, though they may be back.
     pub missed: BTreeSet<Mark>,
-    /// Entries that made room for younger ones in a history that was full.
+    /// Entries that a full history dropped for younger ones.
     pub dropped: BTreeSet<Mark>,
-    /// Entries that a refund took back.
+    /// Entries that a refund removed.
     pub taken_back: BTreeSet<Mark>,
     /// The most entries of a user, where there is a bound.
     pub bound: Option<usize>,
-    /// Users whose history was full: what is put back there may be too old for it.
+    /// Users whose history was full: a restored entry may be too old for it.
     pub full: BTreeSet<Vec<u8>>,
     /// The longest history that was seen.
     pub longest: usize,
@@ -162,7 +162,7 @@ impl Ledger {
         had.difference(&kept).map(|lost| usize::from(self.by_failover.insert(lost.clone()))).sum()
     }
 
-    /// A node has lost these.
+    /// Notes entries that a node has lost.
     pub fn wiped(&mut self, item: &Item) {
         self.by_wipe.extend(marks(Some(item)));
     }

@@ -1,4 +1,4 @@
-//! The network to the fake cluster: requests and replies are lost, late, or carried out by halves.
+//! The network to the fake cluster: requests and replies are lost, late, or cut.
 
 use std::{
     io,
@@ -69,7 +69,7 @@ impl Network for SimNetwork {
 }
 
 impl SimLink {
-    /// Carries out the first `most` commands, unless the node is not what it was.
+    /// Executes the first `most` commands, unless the node has restarted or been replaced.
     fn execute(&self, commands: &Commands, most: usize) -> Option<Vec<Value>> {
         let mut cluster = lock(&self.cluster);
         let node = &cluster.nodes[self.node];
@@ -92,7 +92,7 @@ impl SimLink {
         Some(replies)
     }
 
-    /// Carried out when the client has given up.
+    /// Executed after the client gave up.
     async fn later(self, commands: Commands, wait: Duration) {
         self.env.sleep(wait).await;
         self.env.note(|| format!("redis node {}: a late request", self.node));
@@ -128,7 +128,7 @@ impl SimLink {
         failed(io::ErrorKind::TimedOut)
     }
 
-    /// Waits for the replica as WAIT does; how many have it then.
+    /// Waits for the replica as WAIT does; returns how many replicas have the writes.
     async fn wait(&self) -> i64 {
         let at = lock(&self.cluster).replicated_at(self.node);
         let left = at.saturating_sub(self.env.passed());
@@ -152,7 +152,7 @@ impl SimLink {
         let mut replies = self.execute(&commands, usize::MAX).ok_or_else(broken)?;
         if commands.last().is_some_and(|command| command[0] == b"WAIT") {
             let had = self.wait().await;
-            // A primary that was replaced meanwhile tells nobody anything.
+            // A primary that was replaced meanwhile does not answer.
             if lock(&self.cluster).nodes[self.node].incarnation != self.incarnation {
                 return Err(broken());
             }

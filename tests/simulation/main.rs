@@ -1,5 +1,5 @@
 //! Deterministic simulation: lanes and the Redis edge as they are, on a fake Kafka and a fake Redis Cluster, in one thread
-//! and in virtual time, with faults from a seed. docs/simulation.md says what is simulated and how to replay a seed.
+//! and in virtual time, with faults from a seed. docs/simulation.md describes it and how to replay a seed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_types, reason = "one thread, but the Redis edge's futures must be Send")]
 #![allow(missing_docs, reason = "a test")]

@@ -24,12 +24,12 @@ pub struct Process {
     /// Its place among the instances, which names its transactional ids.
     pub instance: usize,
     env: Env,
-    /// Of the intents, and of the refunds.
+    /// Of the intents and of the refunds.
     brokers: [Shared; 2],
     dead: Cell<bool>,
     frozen: Cell<bool>,
     awaits: Cell<u64>,
-    /// It dies, or is frozen, at this await.
+    /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
     freezes_at: Cell<u64>,
     wakers: RefCell<Vec<Waker>>,
@@ -37,7 +37,7 @@ pub struct Process {
     pub freezes: RefCell<Vec<(Duration, Duration)>>,
     frozen_at: Cell<Duration>,
     pub clock: WorkerClock,
-    /// The shards that its lanes owe sends to.
+    /// The shards with deferred writes of its lanes.
     pub owing: Arc<Owing>,
 }
 
@@ -69,12 +69,12 @@ impl Process {
         self.frozen.get()
     }
 
-    /// When it went on the last time.
+    /// When it last woke.
     pub fn thawed_at(&self) -> Duration {
         self.freezes.borrow().last().map_or(Duration::ZERO, |(_, thawed)| *thawed)
     }
 
-    /// Is frozen at the n-th await from now.
+    /// Freezes at the n-th await from now.
     pub fn freeze_in(&self, awaits: u64) {
         self.freezes_at.set(self.awaits.get() + awaits);
     }

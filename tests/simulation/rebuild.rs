@@ -34,10 +34,10 @@ const SETTLE: Duration =
     Duration::from_secs(ANSWERS_HOLD.as_secs() + WATCHDOG.as_secs() + TRANSACTION_TIMEOUT.as_secs());
 /// Records between two looks at how far the run is.
 const BATCH: usize = 40;
-/// How long Redis may be away before a run stops.
+/// How long Redis may be unavailable before a run stops.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Restores what is lost, as an operator does who is told of it: for as long as a run goes on.
+/// Rebuilds lost shards and tables, as an operator does, for as long as the simulation runs.
 pub async fn operate(world: Rc<World>) {
     let env = world.env.clone();
     loop {
@@ -63,7 +63,7 @@ pub async fn operate(world: Rc<World>) {
                 () = env.sleep(Duration::from_millis(500)) => {}
             }
             if process.is_frozen() {
-                // Its lock runs out, and somebody starts another run; the frozen one goes on some day.
+                // Its lock expires and another run starts; the frozen one continues later.
                 env.sleep(env.millis(1_000, 30_000)).await;
                 let (env, process) = (env.clone(), Rc::clone(&process));
                 spawn_local(async move {
@@ -78,7 +78,7 @@ pub async fn operate(world: Rc<World>) {
     }
 }
 
-/// What the runs came to.
+/// The results of the runs.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Rebuilds {
     pub begun: u64,
@@ -86,9 +86,9 @@ pub struct Rebuilds {
     pub frozen: usize,
     /// Repairs of the tables of names.
     pub names: usize,
-    /// Sends that were put back.
+    /// Sends that were restored.
     pub restored: u64,
-    /// Runs that are not over.
+    /// Runs in progress.
     pub under_way: usize,
 }
 
@@ -99,7 +99,7 @@ async fn run(world: Rc<World>, process: Rc<Process>) -> Result<(), String> {
     outcome
 }
 
-/// Counts a run until it is over or killed.
+/// Counts a run as in progress until it ends or is killed.
 struct UnderWay(Rc<World>);
 
 impl UnderWay {
@@ -118,7 +118,7 @@ impl Drop for UnderWay {
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     let scope = match repair_names(world, process, &Scope::Lost).await {
         Ok(()) => Scope::Lost,
-        // Numbers were given twice, or nothing is left that says what the keyspace was.
+        // Numbers were given twice, or nothing describes the keyspace any more.
         Err(message) if message.contains("--all") || message.contains("gave numbers again") => {
             world.env.note(|| format!("weir rebuild --all: {message}"));
             repair_names(world, process, &Scope::All).await?;
@@ -145,7 +145,7 @@ async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuil
     under_lock(world, process, begin).await
 }
 
-/// Does what takes the lock; waits for the lock of a run that was killed.
+/// Performs a step that takes the lock; waits for the lock of a killed run.
 async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
     world: &World,
     process: &Process,
@@ -200,7 +200,7 @@ async fn read_names(world: &World, repair: &mut NamesRepair) -> Result<FoundName
     Ok(found)
 }
 
-/// Adds the names of what became visible from an offset on; gives the end.
+/// Adds the names of the visible records from an offset; returns the end.
 fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, String> {
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
@@ -214,7 +214,7 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
     Ok(end)
 }
 
-/// From the marked shards to all that they have to hold.
+/// Fills the marked shards.
 async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Result<(), String> {
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
@@ -227,7 +227,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     take_refunds(world, rebuild, &mut restorer).await
 }
 
-/// Puts the sends of the approved topic back, from where the run is to the end that the topic has now.
+/// Restores the sends of the approved topic, from the run's position to the topic's present end.
 async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
     let mut next = usize::try_from(rebuild.progress().get(&0).copied().unwrap_or(0)).unwrap();
     let (sends, end) = approved(world, next);
@@ -257,7 +257,7 @@ async fn save(world: &World, rebuild: &mut Rebuild, next: usize) -> Result<(), S
     keep(world, rebuild, &BTreeMap::from([(0, i64::try_from(next).unwrap())])).await
 }
 
-/// Keeps how far the run is, and its lock; what is not kept now is kept later.
+/// Saves the run's position and renews its lock; what fails now is saved later.
 async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
     match rebuild.save(progress).await {
         Ok(()) => {}
@@ -267,7 +267,7 @@ async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64
     Ok(())
 }
 
-/// The sends that count among what became visible from an offset on, with their offsets; and the end.
+/// The counted sends among the visible records from an offset, with their offsets; and the end.
 fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
@@ -290,7 +290,7 @@ fn send_of(sent: &Sent) -> Send<'_> {
     Send { user, id, origin: OriginMark::RESTORED, at, class: sent.class(), cost }
 }
 
-/// Takes all refunds, from the first one on.
+/// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
     let logs: Vec<Vec<Arc<super::broker::Intent>>> = world.refunds.borrow().intents.clone();
     let reader = RefundReader::default();

@@ -1,4 +1,4 @@
-//! Refunds: some of what was approved comes back, and each process reads the topic with weir's own reader.
+//! Refunds: some approved intents are refunded, and each process reads the topic with weir's own reader.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ pub const PARTITIONS: u64 = 2;
 /// When the send of an id to a user was first refunded.
 pub type Refunded = BTreeMap<(String, String), Duration>;
 
-/// Refunds some of what becomes visible, for as long as intents come.
+/// Refunds some of the visible approvals, for as long as intents arrive.
 pub async fn refund(world: Rc<World>) {
     let env = world.env.clone();
     let mut next = 0;

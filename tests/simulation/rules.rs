@@ -1,4 +1,4 @@
-//! The policy of a run: as the checker needs it, in plain numbers, and as weir is given it.
+//! The policy of a run: as plain numbers for the checker, and as text for weir.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,26 +17,26 @@ use weir::{
 
 use super::env::Env;
 
-/// A bound on histories that is soon reached: one above the highest limit.
+/// A bound on histories that is reached soon: one above the highest limit.
 pub const MOST: u32 = 6;
 
 pub const TOPIC: &str = "intents";
-/// More users than this are never asked for.
+/// The most users of a run.
 pub const USERS: u64 = 28;
 const HOUR_MS: i64 = 3600 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// What a cap looks back over.
+/// A cap's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     /// So many milliseconds.
     Last(i64),
-    /// The day, where the user is.
+    /// The day in the user's time zone.
     Day,
 }
 
 impl Over {
-    /// The first millisecond that counts at a time, for a user so far east of UTC.
+    /// The first millisecond that counts at a time, for a user at this offset from UTC.
     pub fn first(self, at: i64, east_ms: i64) -> i64 {
         match self {
             Self::Last(length_ms) => at - length_ms + 1,
@@ -50,7 +50,7 @@ impl Over {
 pub enum Of {
     Everything,
     Pushes,
-    /// What is of the intent's own campaign.
+    /// Intents of the same campaign.
     Campaign,
 }
 
@@ -67,7 +67,7 @@ const fn limit(name: &'static str, over: Over, limit: u32) -> Limit {
     Limit { name, over, limit, of: Of::Everything }
 }
 
-/// The caps of who is in no segment. Windows are short, so that sends leave them; a day ends in the middle of each run.
+/// The caps of users in no segment. Windows are short, so that entries leave them; a day ends during each run.
 const DEFAULT: &[Limit] = &[
     limit("short", Over::Last(8_000), 2),
     limit("long", Over::Last(60_000), 5),
@@ -77,7 +77,7 @@ const FEW: &[Limit] = &[limit("few", Over::Last(5_000), 1), limit("today", Over:
 const EACH: &[Limit] =
     &[limit("rush", Over::Last(2_000), 4), Limit { of: Of::Campaign, ..limit("once", Over::Last(300_000), 1) }];
 
-/// The segments: name, who is in it, and its caps.
+/// The segments: name, users, caps.
 type Rule = (&'static str, fn(u64) -> bool, Option<&'static [Limit]>);
 const SEGMENTS: [Rule; 3] = [
     ("few", |user| user % 4 == 1, Some(FEW)),
@@ -89,7 +89,7 @@ fn number_of(user: &str) -> u64 {
     user.parse().expect("users are numbers")
 }
 
-/// What a user is held to, none where nothing is.
+/// A user's caps.
 pub fn limits_of(user: &str) -> &'static [Limit] {
     let user = number_of(user);
     match SEGMENTS.iter().find(|(_, is_in, _)| is_in(user)) {
@@ -98,12 +98,12 @@ pub fn limits_of(user: &str) -> &'static [Limit] {
     }
 }
 
-/// Users that no cap holds back: who can have long histories.
+/// Users without caps, who can have long histories.
 pub fn is_free(user: u64) -> bool {
     SEGMENTS.iter().any(|(_, is_in, limits)| limits.is_none() && is_in(user))
 }
 
-/// A user's zone, where it is not the policy's, and how far east of UTC it is.
+/// A user's time zone, if it is not the policy's, and its offset from UTC.
 pub fn zone_of(user: &str) -> Option<(&'static str, i64)> {
     (number_of(user) % 5 == 2).then_some(("Asia/Singapore", 8 * HOUR_MS))
 }
@@ -112,7 +112,7 @@ pub fn east_of(user: &str) -> i64 {
     zone_of(user).map_or(0, |(_, east_ms)| east_ms)
 }
 
-/// Hours of the day, by the user's clock, in which nothing goes out.
+/// Quiet hours, by the user's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quiet {
     from: i64,
@@ -121,7 +121,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Each of them begins or ends at midnight in UTC for some users: in the middle of the run.
+    /// Each begins or ends at midnight UTC for some users, during the run.
     fn draw(env: &Env) -> Self {
         let (from, to) = [(22, 24), (0, 8), (22, 8)][env.index(3)];
         Self { from, to, emails_only: env.chance(300) }
@@ -131,7 +131,7 @@ impl Quiet {
         email || !self.emails_only
     }
 
-    /// Whether it is quiet at a time, for a user so far east of UTC.
+    /// Whether a time is in quiet hours, for a user at this offset from UTC.
     pub fn covers(self, at: i64, east_ms: i64) -> bool {
         let hour = (at + east_ms).rem_euclid(DAY_MS) / HOUR_MS;
         if self.from < self.to { (self.from..self.to).contains(&hour) } else { hour >= self.from || hour < self.to }
@@ -144,12 +144,12 @@ impl Quiet {
     }
 }
 
-/// How a run is set up, beside its intents and faults.
+/// The settings of a run, besides its intents and faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     pub mode: Mode,
     pub unavailable_after: Option<Duration>,
-    /// What the sends that a lane owes may take in memory.
+    /// Memory for a lane's deferred writes.
     pub owed_bytes: usize,
     pub quiet: Option<Quiet>,
     pub max_age_ms: Option<i64>,
@@ -159,7 +159,7 @@ pub struct Setting {
     pub most_cost: u8,
     /// How many of 1,000 sends are refunded.
     pub refunds: u32,
-    /// Whether some users are written to much more than others.
+    /// Whether some users get many more intents than others.
     pub long: bool,
     /// The most entries of a user.
     pub max_entries: u32,

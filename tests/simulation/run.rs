@@ -39,21 +39,21 @@ use super::{
     workload,
 };
 
-/// After the last fault everything must be done within this.
-/// Numbers of processes from here on are those of operators.
+/// Process numbers from this one are operators'.
 const OPERATORS: u64 = 1 << 32;
+/// After the last fault everything must be done within this.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
 pub const DRAIN: Duration = Duration::from_secs(20);
 
-/// And rebuilds, which wait for long, by this time.
+/// Rebuilds, which wait long, must be done by this time.
 const REBUILT_BY: Duration = Duration::from_secs(900);
 
 /// The constant of this name in src/cli/clocks.rs.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// What a run has shown.
+/// The result of a run.
 pub struct Outcome {
-    /// What was broken; empty for a good run.
+    /// The broken promises; empty for a good run.
     pub broken: Vec<String>,
     pub trace: Vec<String>,
     /// Virtual time from the end of the faults until all was done.
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub tale: Tale,
 }
 
-/// All that the tasks of a run share.
+/// The shared state of a run's tasks.
 pub struct World {
     pub env: Env,
     pub broker: Shared,
@@ -73,18 +73,18 @@ pub struct World {
     pub desk: Desk,
     pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
-    /// All there ever were.
+    /// All processes ever started.
     pub all_processes: RefCell<Vec<Rc<Process>>>,
-    /// A second process with the name of a living one was started: one of them is to be fenced.
+    /// A second process with the name of a live one was started, so one of them will be fenced.
     pub twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
-    /// The processes' word to stop in order, by instance.
+    /// The processes' shutdown signals, by instance.
     pub stops: RefCell<Vec<CancellationToken>>,
     next_process: Cell<u64>,
     next_lane: Cell<u64>,
     pub lanes: usize,
     pub clocks: Vec<Arc<AtomicI64>>,
-    /// Since when the clock of an instance has been off by so much.
+    /// The error of each instance's clock, and since when.
     pub clock_changes: RefCell<Vec<(usize, Duration, i64)>>,
     /// Figures of each lane that was started, with its process.
     lanes_metrics: RefCell<Vec<(Rc<Process>, Arc<Metrics>)>>,
@@ -101,7 +101,7 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let made = store::made().await;
-        // Not before: from here on all chance is the seed's.
+        // Not before: all randomness below comes from the seed.
         let env = Env::new(seed, time, sabotage, tracing);
         play(env, made).await
     })
@@ -166,7 +166,7 @@ async fn play(env: Env, made: Made) -> Outcome {
 }
 
 impl World {
-    /// Whether all is decided, recorded, taken back and restored.
+    /// Whether everything is decided, recorded, refunded and rebuilt.
     fn is_done(&self) -> bool {
         self.broker.borrow_mut().is_drained()
             && self.refunds.borrow_mut().is_drained()
@@ -175,13 +175,13 @@ impl World {
             && self.rebuilds.borrow().under_way == 0
     }
 
-    /// Sends that living lanes have yet to record.
+    /// Deferred writes of live lanes.
     fn owed(&self) -> i64 {
         let lanes = self.lanes_metrics.borrow();
         lanes.iter().filter(|(process, _)| !process.is_dead()).map(|(_, metrics)| metrics.owed_sends.get()).sum()
     }
 
-    /// Whether a process has ended, and with it what it owed.
+    /// Whether a process has ended, and its deferred writes with it.
     pub fn some_process_ended(&self) -> bool {
         self.next_process.get() > u64::try_from(self.clocks.len()).unwrap()
     }
@@ -211,7 +211,7 @@ impl World {
         Process::new(number, usize::MAX, &self.env, brokers, Arc::default())
     }
 
-    /// From now on the clock of an instance is off by so many milliseconds.
+    /// Sets the error of an instance's clock, in milliseconds.
     pub fn set_clock(&self, instance: usize, off_ms: i64) {
         self.env.note(|| format!("the clock of instance {instance} is off by {off_ms} ms"));
         self.clocks[instance].store(off_ms, Relaxed);
@@ -222,7 +222,7 @@ impl World {
         self.next_lane.replace(self.next_lane.get() + 1)
     }
 
-    /// What systemd or Kubernetes does: an instance that ended is started again.
+    /// Restarts instances that ended, as systemd or Kubernetes does.
     async fn keep_up(self: Rc<Self>, instance: usize) {
         loop {
             let process = self.process(instance);
@@ -244,7 +244,7 @@ impl World {
         self.stops.borrow_mut()[process.instance] = stop.clone();
         let one = |lane| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
-            // One lane's end is the process's.
+            // The process ends with any of its lanes.
             async move {
                 let end = world.lane(process, lane, stop.clone()).await;
                 stop.cancel();
@@ -263,7 +263,7 @@ impl World {
         for lane in lanes {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
-                // A worker that is fenced ends; so may one whose own late request did it.
+                // A fenced worker ends, also one that its own late request fenced.
                 let fenced = self.twins.get() || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
                 if !(fenced && message.contains("took over")) {
                     self.broken.borrow_mut().push(format!("a lane ended: {message}"));
@@ -273,7 +273,7 @@ impl World {
         process.kill();
     }
 
-    /// The time to drain is over; what is frozen cannot end.
+    /// The drain time is over; a frozen process cannot end.
     async fn drained(&self, process: &Process) {
         let began = self.env.passed();
         loop {
@@ -330,7 +330,7 @@ impl World {
     }
 }
 
-/// Compares a process's clock with those of the nodes, for as long as it lives.
+/// Compares a process's clock with the nodes' clocks while it lives.
 async fn compare(clock: WorkerClock, mut nodes: NodeClocks, env: Env) {
     loop {
         match nodes.ask(&clock).await {

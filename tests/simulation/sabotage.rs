@@ -1,38 +1,38 @@
-//! Bugs that are planted to see whether the simulation finds them. The code under test knows nothing of them: they sit
-//! in the ends that the simulation gives it, and in the text of the script that the fake nodes load.
+//! Bugs that are planted to test the simulation. The code under test knows nothing of them: they are
+//! in the fakes, and in the script's text as fake nodes load it.
 
 /// A planted bug, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// The code as it is.
     None,
-    /// Sends that the store did not answer are let through instead of being asked for again.
+    /// Unanswered intents are approved instead of retried.
     SkipStoreRetry,
-    /// A commit that failed is taken for done.
+    /// A failed commit counts as done.
     SkipCommitRetry,
     /// Offsets are committed in one transaction, outputs in the next.
     CommitBeforeProduce,
     /// After a failed commit the source stays where it is.
     ForgetRewind,
-    /// The script does not know a replay when it sees one.
+    /// The script does not recognise a replay.
     CountReplayTwice,
-    /// The script does not look at the epoch.
+    /// The script ignores the epoch.
     TrustWipedShard,
-    /// Offsets are committed for partitions that another member has by now.
+    /// Offsets are committed for partitions of another member.
     IgnoreMembership,
-    /// Owed sends are taken for recorded.
+    /// Deferred writes count as recorded.
     ForgetOwed,
-    /// Offsets are committed without what waits before them, or is done behind them.
+    /// Offsets are committed without the description of pending intents.
     ForgetParked,
-    /// What waits for Redis is judged by the clock at the start of the outage.
+    /// An intent that waits for Redis is judged by the clock at the start of the outage.
     JudgeOnce,
-    /// Nothing is taken for read before, so that the gates speak before replays are looked up.
+    /// No record counts as read before, so gates come before replays.
     GatesBeforeReplays,
-    /// Names get the number that their table's length gives, whether replicas have it or not, and nothing is compared.
+    /// A name's number is the length of its table, without replicas and comparisons.
     NumbersByLength,
     /// A history has no bound.
     NoBound,
-    /// A rebuild writes without a look at its mark.
+    /// A rebuild writes without checking its mark.
     UnmarkedWrites,
 }
 

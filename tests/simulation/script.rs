@@ -8,7 +8,7 @@ use redis::Value;
 
 use super::commands::{self, Effects};
 
-/// What a key holds.
+/// A key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     Text(Vec<u8>),
@@ -19,7 +19,7 @@ pub enum Item {
 pub type Data = BTreeMap<Vec<u8>, Item>;
 
 thread_local! {
-    /// The keys that the running script sees, and what it has done to them.
+    /// The running script's keys, and its effects on them.
     static KEYS: RefCell<(Data, Effects)> = RefCell::default();
     static LUA: Lua = interpreter().expect("Lua starts");
     static COMPILED: RefCell<BTreeMap<String, mlua::Function>> = RefCell::default();
@@ -27,7 +27,7 @@ thread_local! {
 
 type Bytes = mlua::LuaString;
 
-/// Runs a script; gives its reply, and what it has done is in `effects`.
+/// Runs a script; returns its reply and leaves its effects in `effects`.
 pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), std::mem::take(effects)));
     let reply =
@@ -38,13 +38,13 @@ pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, ef
     reply
 }
 
-/// The script for a bound on histories that is less than what `redis.max_entries` may be: its short way, which leaves the bound
-/// to the long one, ends sooner.
+/// The script for a bound on histories below the least `redis.max_entries`: its fast path, which leaves the bound
+/// to the slow path, ends sooner.
 pub fn bounded(source: &str) -> String {
     source.replace("if newest and newest <= now and", "if newest and #history < 100 and newest <= now and")
 }
 
-/// The script with so little work to a call that the rest is put off soon.
+/// The script with so little work per call that it soon defers the rest.
 pub fn impatient(source: &str) -> String {
     let little = |line: &'_ str| match line.trim_start().strip_prefix("local MAX_WORK = ") {
         Some(_) => "local MAX_WORK = 10\n".to_owned(),

@@ -1,4 +1,4 @@
-//! Many seeds, and what is said of one that fails.
+//! Many seeds, and the report of one that fails.
 
 use std::{
     sync::{
@@ -15,9 +15,9 @@ use super::{
     tale::Tale,
 };
 
-/// Seeds that every change is tested with.
+/// Number of seeds that every change is tested with.
 const SEEDS: u64 = 500;
-/// Within so many a planted bug must be found.
+/// Number of seeds within which a planted bug must be found.
 const FOUND_WITHIN: u64 = 1_000;
 /// Lines of a trace that are shown.
 const SHOWN: usize = 200;
@@ -36,7 +36,7 @@ fn tell(seed: u64, sabotage: Sabotage) -> String {
     )
 }
 
-/// Runs seeds on all cores until one breaks; the lowest such that was found.
+/// Runs seeds on all cores until one fails; returns the lowest failing seed found.
 fn first_broken(seeds: std::ops::Range<u64>, sabotage: Sabotage, each: impl Fn(u64, &Outcome) + Sync) -> Option<u64> {
     let (next, broken) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());

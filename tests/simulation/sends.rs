@@ -1,4 +1,4 @@
-//! What must hold of the sends that went out: caps, by weir's times and by true ones; histories; refunds.
+//! Checks approved sends: caps by recorded and by true times, histories, refunds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,20 +27,20 @@ use super::{
 #[derive(Debug, Clone, Copy)]
 struct Sent<'a> {
     ask: &'a Ask,
-    /// When weir says that it was decided, when it was, and when it became visible.
+    /// Its `decided_at`, when it was really decided, and when it became visible.
     at: i64,
     decided: Option<Decided>,
     visible: Duration,
     id: IdHash,
     numbers: [Option<u64>; 2],
-    /// It was approved while its history was away.
+    /// It was approved while its history was unavailable.
     later: bool,
-    /// It was let through by caps, which were asked: not while the history was away, nor in shadow mode.
+    /// Caps were evaluated and allowed it: not while the history was unavailable, nor in shadow mode.
     judged: bool,
 }
 
 impl<'w> Judge<'w> {
-    /// All that holds of what was approved.
+    /// Checks all promises about approved sends.
     pub fn sends(&mut self, broker: &Broker, outs: &[&Out]) {
         let approved = self.approved(broker, outs);
         for (user, sends) in &approved {
@@ -54,7 +54,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// What was sent to each user and counts. Checks that histories know of it, and that its time was right.
+    /// The counted sends of each user. Checks that they are in the histories with the right time.
     fn approved(&mut self, broker: &Broker, outs: &[&Out]) -> BTreeMap<String, Vec<Sent<'w>>> {
         let mut approved: BTreeMap<String, Vec<Sent<'w>>> = BTreeMap::new();
         let asks = self.asks;
@@ -94,12 +94,12 @@ impl<'w> Judge<'w> {
         approved
     }
 
-    /// What was approved is in a history, at the time that its record names; and it stays there.
+    /// An approved send is in a history, at its `decided_at`, and stays there.
     fn is_known(&mut self, ask: &Ask, at: i64, later: bool) {
         let (field, id) = (field_of(&ask.user), IdHash::of(&ask.id));
-        // What a process owed is gone with it.
+        // A process's deferred writes are lost with it.
         let may_be_owed = later && self.world.some_process_ended();
-        // What a call adds to a full history it may drop again itself.
+        // A call may itself drop an entry that it adds to a full history.
         let mark = (field.clone(), at, id);
         let ever = if later {
             self.ledger.ever.keys().any(|(of, _, known)| *of == field && *known == id)
@@ -120,7 +120,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// What goes out is not expired, not too early, and it is not quiet, when it is decided.
+    /// An approved send was not expired, too early or in quiet hours when it was decided.
     fn in_time(&mut self, out: &Out, ask: &Ask, decided: Option<Decided>, at: i64) {
         let Some(decided) = decided else { return };
         self.by_the_clock(out, decided, at);
@@ -136,7 +136,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// What caps have let through; what a failover made the store forget, or what is lost, it could not count.
+    /// The sends that caps allowed, without those that the store lost and could not count.
     fn judged(&self, user: &str, sends: &[Sent<'w>]) -> Vec<Sent<'w>> {
         let field = field_of(user);
         let known = |send: &&Sent<'_>| {
@@ -156,7 +156,7 @@ impl<'w> Judge<'w> {
         if self.names_lost && limit.of != Of::Everything { "names: " } else { "" }
     }
 
-    /// C. Alerts count, but go over a cap: they are left out, since one may have come behind what it makes too many.
+    /// C. Alerts count but bypass caps; they are excluded, because one may follow the send that it makes too many.
     fn caps(&mut self, user: &str, sends: &[Sent<'w>]) {
         for limit in limits_of(user) {
             for end in sends.iter().filter(|end| counts(limit, end.ask, end.ask)) {
@@ -165,7 +165,7 @@ impl<'w> Judge<'w> {
                     let of_it = |sent: &&Sent<'_>| counts(limit, sent.ask, end.ask) && sent.ask.kind != Kind::Alert;
                     sends.iter().filter(|sent| window.contains(&sent.at)).filter(of_it)
                 };
-                // One may have taken the place of another that was refunded by then.
+                // One may have replaced another that was refunded by then.
                 let last = counted().map(|sent| sent.visible).max().unwrap_or_default();
                 let refunded = |sent: &&Sent<'_>| self.refunded_at(sent).is_some_and(|at| at <= last);
                 let used: u32 = counted().filter(|sent| !refunded(sent)).map(|sent| u32::from(sent.ask.cost)).sum();
@@ -178,7 +178,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// The same by true times: of sends that were certainly decided within one window no more went out than it allows.
+    /// The same by true times: sends certainly decided within one window do not exceed its limit.
     /// Where clocks are wrong, nothing is certain.
     fn true_caps(&mut self, user: &str, sends: &[Sent<'w>]) {
         let off = self.world.most_off();
@@ -247,15 +247,15 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// What was refunded counts no longer, and what is no refund becomes a dead letter once.
+    /// A refunded send no longer counts, and an invalid refund becomes a dead letter once.
     pub fn refunds(&mut self, refunds: &Broker) {
         for ((user, id), at) in self.refunded {
             let (field, hash) = (field_of(user), IdHash::of(id));
             let marks: Vec<_> =
                 self.ledger.ever.iter().filter(|((of, _, known), _)| *of == field && *known == hash).collect();
-            // Decided twice, or written again since: a refund takes back one that is there.
+            // Decided twice, or written again since: a refund removes an existing entry.
             let [((_, sent, _), known)] = marks.as_slice() else { continue };
-            // In shadow mode an id goes out twice, at one time even.
+            // In shadow mode an id may be approved twice, even at one time.
             let once = self.by_id.get(&(field.clone(), hash)).is_some_and(|asks| asks.len() == 1);
             let there = self.kept.contains_key(&(field.clone(), hash));
             if once && there && known.since < *at && *sent <= super::time::wall_ms(*at) {
@@ -268,9 +268,9 @@ impl<'w> Judge<'w> {
         }
         for record in refunds.intents.iter().flatten().filter(|record| record.value == "{}") {
             let times = letters.get(&(record.partition, record.offset)).copied().unwrap_or(0);
-            // Its offset is held back where one before it waits for a lost shard; a successor may then write it again.
+            // Its offset is not committed while one before it waits for a lost shard; a successor may then write it again.
             if times == 0 {
-                self.broken.push(format!("refunds: {record:?} is no dead letter"));
+                self.broken.push(format!("refunds: {record:?} has no dead letter"));
             }
         }
     }

@@ -18,9 +18,9 @@ use super::{
 
 /// How long one step of a commit may take.
 const STEP: Duration = Duration::from_secs(10);
-/// How long a producer waits for what its predecessor left.
+/// How long a producer waits for its predecessor's transaction to end.
 const INIT: Duration = Duration::from_secs(25);
-/// After so long a commit is left behind.
+/// After so long a commit is abandoned.
 pub const WATCHDOG: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub struct SimSink {
     env: Env,
     broker: Shared,
     process: Rc<Process>,
-    /// Tells it from all other lanes of the run.
+    /// Unique among the lanes of the run.
     lane: u64,
     id: String,
     producer: Option<Producer>,
     in_flight: Option<(oneshot::Receiver<Done>, Duration)>,
 }
 
-/// One request and its reply; `None` where the client waited in vain, and does not know what became of it.
+/// One request and its reply; `None` if the client got no reply and the outcome is unknown.
 async fn ask<T: 'static>(env: &Env, broker: &Shared, request: impl FnOnce(&mut Broker) -> T + 'static) -> Option<T> {
     let away = broker.borrow().down_until.saturating_sub(env.passed());
     if away >= STEP {
@@ -103,7 +103,7 @@ impl Producer {
         Err(CommitError::Failed(format!("could not start {id}: no reply (simulated)")))
     }
 
-    /// A step of a transaction, repeated while the broker still ends the one before.
+    /// A step of a transaction, retried while the broker still ends the previous one.
     async fn step(
         &mut self,
         what: &'static str,

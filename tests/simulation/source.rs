@@ -53,12 +53,12 @@ pub struct SimSource {
     process: u64,
     /// `None`: it is in no group.
     member: Option<u64>,
-    /// The generation whose partitions it holds; -1 for none.
+    /// The generation of its assignment; -1 for none.
     held: i32,
     positions: BTreeMap<i32, i64>,
     starts: Vec<Progress>,
     pending: Option<Pending>,
-    /// When it came to read where it reads.
+    /// When it was assigned or last went back.
     since: Duration,
 }
 
@@ -77,7 +77,7 @@ impl SimSource {
         }
     }
 
-    /// What the heartbeats have told.
+    /// The news of the heartbeats.
     fn serve(&mut self) -> Option<GroupEvent> {
         let group = &mut self.broker.borrow_mut().group;
         let look = self.member.map_or(Look::Unknown, |member| group.look(member, self.held));
@@ -237,7 +237,7 @@ impl Source for SimSource {
     }
 }
 
-/// What a lane does that ends in order; one that is killed cannot.
+/// Leaves the group, as a lane that stops in order does.
 impl SimSource {
     pub fn leave(&mut self) {
         if let Some(member) = self.member.take() {

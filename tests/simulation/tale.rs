@@ -1,22 +1,22 @@
-//! What runs were like: to see that the seeds reach what they are for.
+//! Counts of the situations that runs reached, to check that the seeds reach all of them.
 
 use std::collections::BTreeMap;
 
 use weir::edge::redis::RetryCause;
 
-/// What a run, or many, came to.
+/// The counts of one run or of many.
 #[derive(Debug, Default, Clone)]
 pub struct Tale {
     /// How often each thing happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What Redis answered in place of answers.
+    /// Errors that Redis answered.
     pub troubles: BTreeMap<&'static str, u64>,
     /// The longest history of a user.
     pub longest: usize,
 }
 
 impl Tale {
-    /// What these runs did not reach, and so prove nothing about.
+    /// The situations that these runs did not reach.
     pub fn unreached(&self) -> Vec<&'static str> {
         // Nothing else writes to the keyspace.
         let beyond = [RetryCause::Refused].map(RetryCause::label);

@@ -122,7 +122,7 @@ impl Clock for MachineClock {
 pub struct WorkerClock {
     pub machine: MachineClock,
     pub compared: ComparedClock<MachineClock>,
-    /// The planted bug of the clock at the start of an outage: it stands still from then on.
+    /// The planted bug of the clock at the start of an outage: the time at which it stopped.
     pub held: Arc<Mutex<Option<Time>>>,
 }
 

@@ -1,4 +1,4 @@
-//! True time: what clocks showed when something was really decided, whatever weir says of it.
+//! True time: what clocks showed when a record was really decided, whatever its `decided_at`.
 //!
 //! A record was decided when the store answered the lane that wrote it, or, where the store was not asked, between the
 //! read of its intent and the submit of its batch. The machine's clock then showed the true time and what it was off by.
@@ -20,12 +20,12 @@ pub const JUDGED_WITHIN: Duration = Duration::from_secs(1);
 /// How far clocks that are right may differ, and how exact they are.
 const EXACT_MS: i64 = 2;
 
-/// When a record was decided: true times.
+/// When a record was decided, in true time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decided {
     pub from: Duration,
     pub upto: Duration,
-    /// By an answer of the store.
+    /// Whether the store answered it.
     pub asked: bool,
 }
 
@@ -41,7 +41,7 @@ impl World {
         Some(Decided { from: from.max(out.fetched), upto, asked })
     }
 
-    /// The store's answer that an output is written by.
+    /// The store's answer for an output.
     fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&Verdict) -> bool) -> Option<Answered> {
         let answers = lock(&self.keyspace.answers);
         let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
@@ -52,7 +52,7 @@ impl World {
         replayed.or_else(|| of_lane.iter().rfind(held)).copied()
     }
 
-    /// A process that was frozen between the look at the clock and what came of it cannot know.
+    /// Allows for a freeze between reading the clock and its effect.
     fn before_freezes(&self, process: u64, mut from: Duration, upto: Duration) -> Duration {
         let processes = self.all_processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return from };
@@ -64,7 +64,7 @@ impl World {
         from
     }
 
-    /// What the clock of an instance showed in a span of true time, with what it is exact to.
+    /// The times that an instance's clock showed in a span of true time, and their precision.
     pub fn clock(&self, instance: usize, from: Duration, upto: Duration) -> Vec<RangeInclusive<i64>> {
         let mut spans = Vec::new();
         let (mut since, mut off) = (Duration::ZERO, 0);
@@ -80,13 +80,13 @@ impl World {
         spans
     }
 
-    /// How far off any clock ever was.
+    /// The largest error of any clock.
     pub fn most_off(&self) -> i64 {
         self.clock_changes.borrow().iter().map(|(.., off)| off.abs()).max().unwrap_or(0) + EXACT_MS
     }
 }
 
-/// Whether `fits` holds for some moment that these spans of a clock contain. What it looks at changes at `edges` only.
+/// Whether `fits` holds for some moment in these spans of a clock; its result changes only at `edges`.
 pub fn some_moment(spans: &[RangeInclusive<i64>], edges: &[i64], fits: impl Fn(i64) -> bool) -> bool {
     spans.iter().any(|span| {
         let near = edges.iter().flat_map(|edge| [edge - 1, *edge]).filter(|edge| span.contains(edge));

@@ -12,17 +12,17 @@ use super::{
 };
 
 pub const PARTITIONS: u64 = 4;
-/// Intents keep coming for so long.
+/// How long intents arrive.
 pub const BUSY: Duration = Duration::from_secs(40);
 
-/// What an intent is, and so what the policy makes of it.
+/// The class of an intent, as the policy treats it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Of no channel: capped, and waits while its history is away.
+    /// Without a channel: capped, and waits while its history is unavailable.
     Plain,
-    /// Capped; approved while its history is away.
+    /// Capped; approved while its history is unavailable.
     Push,
-    /// Capped; suppressed while its history is away.
+    /// Capped; suppressed while its history is unavailable.
     Email,
     /// Never capped, not counted.
     Receipt,
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Why an intent's time is not right.
+/// Why an intent's time suppresses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shut {
     Expired,
@@ -60,7 +60,7 @@ pub enum Shut {
     Quiet,
 }
 
-/// What the intent asks for, as the checker needs it.
+/// An intent, as the checker needs it.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub id: String,
@@ -68,15 +68,15 @@ pub struct Ask {
     pub kind: Kind,
     pub cost: u8,
     pub campaign: Option<String>,
-    /// The first millisecond at which it must not go out any more.
+    /// The first millisecond at which it has expired.
     pub expires: Option<i64>,
-    /// The first at which it may.
+    /// Its `not_before`.
     pub not_before: Option<i64>,
     pub quiet: Option<Quiet>,
 }
 
 impl Ask {
-    /// Whether its time is right when a clock shows this, and why it is not.
+    /// Why this time of a clock suppresses it, if it does.
     pub fn shut(&self, clock: i64) -> Option<Shut> {
         let quiet = || self.quiet.is_some_and(|quiet| quiet.covers(clock, east_of(&self.user)));
         if self.expires.is_some_and(|expires| clock >= expires) {
@@ -90,7 +90,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// The times at which it becomes right or wrong to send it, near the run.
+    /// The times near the run at which that suppression changes.
     pub fn edges(&self) -> Vec<i64> {
         const HOUR_MS: i64 = 3600 * 1000;
         let hours = (-2..=2).map(|hours| wall_ms(BUSY) - wall_ms(BUSY) % HOUR_MS + hours * HOUR_MS);
@@ -100,17 +100,17 @@ impl Ask {
 
 /// The intents of each partition.
 pub type Logs = Vec<Vec<Arc<Intent>>>;
-/// What the intent at a partition and offset asks for.
+/// Draws the intent at a partition and offset.
 pub type Asks = BTreeMap<(i32, i64), Ask>;
 
-/// Who an intent is for. Where histories are to be long, most are for few users that no cap holds back.
+/// The user of an intent. For long histories, most intents are for few users without caps.
 fn user_of(env: &Env, setting: &Setting, users: u64) -> u64 {
     let user = env.below(users);
     let free = user - user % 8 + 3;
     if setting.long && env.chance(500) && is_free(free) { free } else { user }
 }
 
-/// When an intent may go out, drawn for one that comes `at`: fields of its value, and what they mean.
+/// The time fields of an intent that arrives `at`, drawn: JSON fields, and their meaning.
 fn time_it(env: &Env, setting: &Setting, at: Duration, value: &mut Value, ask: &mut Ask) {
     let came = wall_ms(at);
     let later = |env: &Env, from, to| came + i64::try_from(env.millis(from, to).as_millis()).unwrap();

@@ -1,4 +1,4 @@
-//! What a worker says over HTTP.
+//! A worker's HTTP answers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use testkit::{wait_for, worker::Worker};
 
 use super::DEADLINE;
 
-/// Where the worker listens; waits until it does.
+/// The worker's address; waits until it listens.
 pub fn address(worker: &Worker) -> String {
     let find = || {
         let log = worker.log();
@@ -25,7 +25,7 @@ pub fn get(worker: &Worker, path: &str) -> (u16, String) {
     (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
 }
 
-/// The sum of all samples of a metric whose labels contain `labels`; `None` where there is none.
+/// The sum of a metric's samples with labels that contain `labels`; `None` without samples.
 pub fn metric(worker: &Worker, name: &str, labels: &str) -> Option<f64> {
     let (_, text) = get(worker, "/metrics");
     let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
@@ -36,12 +36,12 @@ pub fn metric(worker: &Worker, name: &str, labels: &str) -> Option<f64> {
     samples.reduce(|sum, value| sum + value)
 }
 
-/// Waits until `/readyz` says so.
+/// Waits until `/readyz` answers so.
 pub fn wait_ready(worker: &Worker) {
     testkit::wait_until(DEADLINE, "the worker is ready", || get(worker, "/readyz").0 == 200);
 }
 
-/// What is degraded, as `GET /v1/status` lists it: what, and its message.
+/// The degraded parts that `GET /v1/status` lists, with their messages.
 pub fn degraded(worker: &Worker) -> Vec<(String, Value)> {
     let (_, body) = get(worker, "/v1/status");
     let status: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
@@ -49,13 +49,13 @@ pub fn degraded(worker: &Worker) -> Vec<(String, Value)> {
     all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one.clone())).collect()
 }
 
-/// Waits until a worker is ready and finds nothing degraded.
+/// Waits until a worker is ready and nothing is degraded.
 pub fn wait_whole(worker: &Worker) {
     wait_ready(worker);
     testkit::wait_until(DEADLINE, "nothing is degraded", || degraded(worker).is_empty());
 }
 
-/// Waits until this is degraded, gives its entry, and sees that the worker is ready all the same.
+/// Waits until this is degraded, returns its entry, and checks that the worker is still ready.
 pub fn wait_degraded(worker: &Worker, what: &str) -> Value {
     let find = || degraded(worker).into_iter().find(|(found, _)| found == what);
     let (_, entry) = wait_for(DEADLINE, find).unwrap_or_else(|| panic!("{what} is not degraded: {}", worker.log()));
@@ -70,7 +70,7 @@ pub fn wait_version(worker: &Worker, source: &str, version: &str) {
     testkit::wait_until(DEADLINE, &what, || metric(worker, "weir_version_info", &labels) == Some(1.0));
 }
 
-/// What `/metrics` describes: name, as its samples have it without suffixes, and type.
+/// The metrics that `/metrics` describes: name, without the suffixes of samples, and type.
 pub fn described(text: &str) -> BTreeMap<String, String> {
     let line = |line: &str| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! A scene for tests against real servers: topics, a keyspace, a policy, segments and workers of one's own.
+//! A scene for tests against real servers: its own topics, keyspace, policy, segments and workers.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, reason = "test support: each test file uses its part of it")]
 
 use std::{
@@ -50,7 +50,7 @@ category = "transactional"
 counts = false
 "#;
 
-/// Names another `weir` than the one that was built with the tests: a released one.
+/// Names another `weir` binary than the built one, such as a released one.
 pub const ENV_BINARY: &str = "WEIR_TEST_BINARY";
 
 /// The built `weir`, or the one that [`ENV_BINARY`] names.
@@ -73,13 +73,13 @@ pub struct Scene {
     /// The manifest and the policy: paths or `s3://` URLs.
     pub segments: String,
     pub policy: String,
-    /// Sections that the configuration ends with.
+    /// Further sections of the configuration.
     pub extra: String,
-    /// The worker's environment, which goes before the file: `WEIR__WORKER__BATCH`.
+    /// The worker's environment, which overrides the file: `WEIR__WORKER__BATCH`.
     pub env: Vec<(&'static str, String)>,
 }
 
-/// The topics of a scene, and how the intents topic is called among them.
+/// The topics of a scene.
 pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 
 impl Scene {
@@ -116,16 +116,16 @@ impl Scene {
         scene
     }
 
-    /// Makes the topics, with so many partitions: intents, approved, suppressed, dead letters.
+    /// Creates the topics with so many partitions: intents, approved, suppressed, dead letters.
     pub fn create_topics(&self, partitions: [i32; 4]) {
-        // What is approved is kept for as long as the history, as weir check wants it.
+        // Approved records are kept for as long as the history, as weir check requires.
         let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
         for (topic, partitions) in TOPICS.iter().zip(partitions) {
             self.kafka.create_topic_with(&self.topic(topic), partitions, settings).unwrap();
         }
     }
 
-    /// Puts a policy in place, whole at once.
+    /// Replaces the policy file atomically.
     pub fn write_policy(&self, policy: &str) {
         std::fs::write(self.path("policy.new"), policy).unwrap();
         std::fs::rename(self.path("policy.new"), self.path("policy.toml")).unwrap();
@@ -139,7 +139,7 @@ impl Scene {
         format!("{}-{which}", self.name)
     }
 
-    /// Makes the set, in the scene's folder, of u32 ids.
+    /// Builds the segments of u32 ids in the scene's folder.
     pub fn build_segments(&self, segments: &[(&str, std::ops::Range<u64>)]) {
         let mut build = Command::new(weir());
         build
@@ -152,7 +152,7 @@ impl Scene {
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     }
 
-    /// A file of ids, one a line.
+    /// A file of ids, one per line.
     pub fn ids(&self, name: &str, users: impl IntoIterator<Item = impl std::fmt::Display>) -> PathBuf {
         let mut lines = String::new();
         for user in users {
@@ -216,7 +216,7 @@ listen = "127.0.0.1:0"
         self.worker_with(instance, &[])
     }
 
-    /// A worker with more in its environment.
+    /// A worker with further environment variables.
     pub fn worker_with(&self, instance: &str, env: &[(&str, &str)]) -> Worker {
         let own = self.env.iter().map(|(name, value)| (*name, value.as_str()));
         let env: Vec<(&str, &str)> = own.chain(env.iter().copied()).collect();
@@ -232,7 +232,7 @@ listen = "127.0.0.1:0"
         self.wait_until_drained_or(|| {});
     }
 
-    /// The same, of a worker that must not end before.
+    /// The same for a worker that must not end before.
     pub fn drain(&self, worker: &mut Worker) {
         self.wait_until_drained_or(|| assert_eq!(worker.exit(), None, "the worker ended"));
     }
@@ -243,13 +243,13 @@ listen = "127.0.0.1:0"
         let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).expect("the ends of the intents");
         wait_until(DEADLINE, "all intents are decided", || {
             meanwhile();
-            // The group's coordinator is not there before the first member asks for it.
+            // The group has no coordinator before its first member asks for one.
             let Ok(committed) = self.kafka.committed(&self.name, &topic) else { return false };
             ends.iter().zip(&committed).all(|(end, done)| *end == 0 || done.is_some_and(|done| done >= *end))
         });
     }
 
-    /// How many intents the group has done.
+    /// How many intents the group has committed.
     pub fn done(&self) -> i64 {
         let committed = self.kafka.committed(&self.name, &self.topic("intents")).unwrap_or_default();
         committed.into_iter().flatten().sum()
@@ -263,14 +263,14 @@ listen = "127.0.0.1:0"
         (0..).zip(ends).any(|(partition, end)| reader.fetch_watermarks(&topic, partition, DEADLINE).unwrap().1 < end)
     }
 
-    /// What a `read_committed` reader sees, once no transaction is open any more: one that a killed worker left hides
-    /// what others have committed behind its begin, until the broker ends it.
+    /// The records that a `read_committed` reader sees once no transaction is open: one that a killed worker left hides
+    /// later commits of others until the broker ends it.
     pub fn output(&self, which: &str) -> Vec<Consumed> {
         wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
-    /// The same without the payloads of large records, which need not fit into memory together.
+    /// The same without the payloads of large records, which together may not fit into memory.
     pub fn slim_output(&self, which: &str) -> Vec<Consumed> {
         wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
         let mut records = Vec::new();
@@ -280,7 +280,7 @@ listen = "127.0.0.1:0"
         records
     }
 
-    /// All decisions, by intent id; fails when an id has more than one.
+    /// All decisions, by intent id; fails if an id has several.
     pub fn decisions(&self) -> BTreeMap<String, Decision> {
         let mut all = BTreeMap::new();
         for (id, decision) in self.every_decision() {
@@ -299,7 +299,7 @@ listen = "127.0.0.1:0"
 /// A value longer than this is cut.
 const SLIM_BYTES: usize = 2_000;
 
-/// A record whose JSON ends before the intent of an envelope, or before the payload of an intent.
+/// A record cut before the intent of an envelope, or before the payload of an intent.
 fn slim(mut record: Consumed) -> Consumed {
     let Some(value) = record.value.as_mut().filter(|value| value.len() > SLIM_BYTES) else { return record };
     let head = String::from_utf8_lossy(&value[..SLIM_BYTES]);
@@ -310,7 +310,7 @@ fn slim(mut record: Consumed) -> Consumed {
     record
 }
 
-/// What became of an intent: `envelope` is there when it was suppressed.
+/// The decision on an intent; a suppressed one has an `envelope`.
 #[derive(Debug, Clone)]
 pub struct Decision {
     pub at_ms: i64,
@@ -319,7 +319,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The decision that an approved record is, and its intent's id.
+    /// The decision of an approved record, and its intent's id.
     pub fn approval(record: Consumed) -> (String, Self) {
         let intent: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
         let at: jiff::Timestamp = approval(&record)["decided_at"].as_str().unwrap().parse().unwrap();
@@ -327,7 +327,7 @@ impl Decision {
         (intent["id"].as_str().unwrap().to_owned(), Self { at_ms, envelope: None, record })
     }
 
-    /// The same of a suppressed record.
+    /// The same for a suppressed record.
     pub fn suppression(record: Consumed) -> (String, Self) {
         let envelope: Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
         let at: jiff::Timestamp = envelope["decided_at"].as_str().unwrap().parse().unwrap();

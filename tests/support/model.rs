@@ -1,4 +1,4 @@
-//! A model of `POLICY` that shares no code with weir: it recomputes each verdict from the time it was decided at.
+//! A model of `POLICY` that shares no code with weir: it recomputes each verdict from its `decided_at`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,7 @@ impl Sent {
         self.json_padded(0)
     }
 
-    /// The same with a payload that is so many bytes longer.
+    /// The same with so many bytes more payload.
     pub fn json_padded(&self, padding: usize) -> String {
         let text = format!("{{\"[\"{}", "x".repeat(padding));
         let mut object = serde_json::json!({"id": self.id, "user_id": self.user, "payload": {"text": text}});
@@ -104,7 +104,7 @@ impl Cap {
     }
 }
 
-/// What the model says: approved, or the denying cap with its use and the time at which it lets go.
+/// The model's verdict: approved, or the denying cap with its use and the time at which it frees.
 type Verdict<'n> = Option<(&'n str, u64, Option<i64>)>;
 
 fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict<'static> {
@@ -138,7 +138,7 @@ fn judge(sent: &Sent, at_ms: i64, history: &[(i64, &Sent)]) -> Verdict<'static> 
     worst
 }
 
-/// Fails when a decision is not what the model says of it; returns how many were approved.
+/// Fails if a decision differs from the model; returns how many were approved.
 pub fn check(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> usize {
     assert_eq!(sent.len(), decisions.len(), "each intent has one record");
     if let Some(lost) = sent.iter().find(|sent| !decisions.contains_key(&sent.id)) {
@@ -149,15 +149,15 @@ pub fn check(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> usize {
     decisions.values().filter(|decision| decision.approved()).count()
 }
 
-/// The intents of one user that were decided, with their place in the order of publishing.
+/// The decided intents of one user, with their place in the order of publishing.
 struct User<'a> {
     decided: Vec<(usize, &'a Sent, &'a Decision)>,
-    /// What was sent and counts, by time.
+    /// Approved intents that count, by time.
     entries: Vec<(i64, usize, &'a Sent)>,
 }
 
 impl<'a> User<'a> {
-    /// What was decided before, by time: after a crash or a rebalance an intent may be decided after later ones of its user.
+    /// Earlier decisions, by time: after a crash or a rebalance an intent may be decided after later ones of its user.
     fn history(&self, at_ms: i64, order: usize, ties: Ties) -> Vec<(i64, &'a Sent)> {
         let before = |(time, place, _): &&(i64, usize, &Sent)| {
             *time < at_ms || (*time == at_ms && (*place < order || (ties == Ties::Both && *place > order)))
@@ -190,12 +190,12 @@ fn users<'a>(sent: &'a [Sent], decisions: &'a BTreeMap<String, Decision>) -> Vec
     users
 }
 
-/// Whether the policy lets it pass uncounted.
+/// Whether it bypasses the policy uncounted.
 fn is_free(sent: &Sent) -> bool {
     sent.category == Some("transactional")
 }
 
-/// Decisions that are not what the model says of them. `sent` is in the order of publishing; where times are equal, both
+/// Decisions that differ from the model. `sent` is in the order of publishing; where times are equal, both
 /// orders are accepted.
 pub fn differences(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -224,7 +224,7 @@ pub fn differences(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec
     wrong
 }
 
-/// Sends that went out though a cap was full, whatever the reason.
+/// Intents approved over a full cap, whatever the reason.
 pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<String> {
     let mut over = Vec::new();
     for user in users(sent, decisions) {
@@ -237,7 +237,7 @@ pub fn exceeded(sent: &[Sent], decisions: &BTreeMap<String, Decision>) -> Vec<St
     over
 }
 
-/// What weir says; an error where it held back for another reason than a cap.
+/// weir's decision; an error if it suppressed for another reason than a cap.
 fn told(decision: &Decision) -> Result<Verdict<'_>, &str> {
     let Some(envelope) = &decision.envelope else { return Ok(None) };
     if envelope["reason"] != "cap" {

@@ -1,4 +1,4 @@
-//! What became of records that carry their case's name in a header.
+//! The outcome of records that carry their case's name in a header.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub fn intent(name: &str, user: impl std::fmt::Display, more: Value) -> Record {
     case(name, Record::new(user.to_string(), value.to_string()))
 }
 
-/// Where a record came out.
+/// The output topic of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Approved,
@@ -32,7 +32,7 @@ pub enum Way {
     Dead,
 }
 
-/// A record and what became of it.
+/// A record and its outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub way: Way,
@@ -71,7 +71,7 @@ impl Outcome {
         }
     }
 
-    /// The time it was judged by, in milliseconds since 1970.
+    /// Its `decided_at`, in milliseconds since 1970.
     #[track_caller]
     pub fn decided_ms(&self) -> i64 {
         match self.way {
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// The headers behind those that the record came with; fails when those are not in front, unchanged.
+    /// The headers after the record's own; fails if the record's own are not first and unchanged.
     #[track_caller]
     pub fn ours(&self) -> Vec<(String, String)> {
         let (theirs, ours) = self.record.headers.split_at(self.input.headers.len());
@@ -97,7 +97,7 @@ pub fn time_ms(value: &Value) -> Option<i64> {
     Some(time.as_millisecond())
 }
 
-/// What became of all cases, by name.
+/// The outcomes of all cases, by name.
 #[derive(Debug)]
 pub struct Outcomes(BTreeMap<String, Outcome>);
 
@@ -111,14 +111,14 @@ impl Outcomes {
         self.0.iter()
     }
 
-    /// The verdicts of `{prefix}0`, `{prefix}1`, ... as far as they go.
+    /// The verdicts of `{prefix}0`, `{prefix}1`, ...
     pub fn series(&self, prefix: &str) -> Vec<String> {
         (0..).map_while(|number| self.0.get(&format!("{prefix}{number}"))).map(Outcome::verdict).collect()
     }
 }
 
 impl Scene {
-    /// What became of everything that was published; fails unless each record has exactly one.
+    /// The outcomes of all published records; fails unless each has exactly one.
     pub fn outcomes(&self) -> Outcomes {
         let named = |record: Consumed| (header(&record, CASE).expect("every record names its case"), record);
         let mut inputs: BTreeMap<String, Consumed> = BTreeMap::new();

@@ -4,7 +4,7 @@ use testkit::kafka::Record;
 
 use super::model::Sent;
 
-/// Users that intents are for, picked evenly: of every segment, and of none.
+/// Users, picked evenly: of every segment, and of none.
 pub const USERS: u64 = 5_000;
 
 /// A small generator of reproducible numbers (PCG's multiplier): the test needs spread, not randomness.
@@ -43,7 +43,7 @@ pub fn record(sent: &Sent) -> Record {
     padded(sent, 0)
 }
 
-/// A record whose payload is so many bytes longer.
+/// A record with so many bytes more payload.
 pub fn padded(sent: &Sent, padding: usize) -> Record {
     Record::new(sent.user.to_string(), sent.json_padded(padding))
 }

@@ -10,7 +10,7 @@ use testkit::{process::Exit, wait_until, worker::Worker};
 
 const INTENTS: usize = 50_000;
 
-/// Every intent has one record, each verdict is the model's, and what was not suppressed is more than nothing.
+/// Every intent has one record, each verdict is the model's, and some intents are approved.
 fn verify(scene: &Scene, sent: &[Sent]) {
     let approved = check(sent, &scene.decisions());
     assert!(scene.output("dead").is_empty());
@@ -55,7 +55,7 @@ fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
             let some = |worker| get(worker, "/readyz").0 == 200 && metric(worker, "weir_lag_records", "").is_some();
             some(&steady) && some(&victim)
         });
-        // In its midst: it has committed some of this wave, and what comes while it is frozen is its to do.
+        // Frozen in its midst: it has committed some of this wave, and intents that arrive meanwhile belong to it.
         let before = committed(&victim);
         publish();
         wait_until(DEADLINE, "the victim has committed", || committed(&victim) > before);

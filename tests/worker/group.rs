@@ -65,8 +65,8 @@ fn commit_beginnings(scene: &Scene) {
     somebody.commit(&offsets, CommitMode::Sync).unwrap();
 }
 
-/// A member is given partitions and does not answer yet. The topic grows: its client joins anew at once, without taking the
-/// partitions back, and is given some of them again.
+/// A member gets partitions and does not answer yet. The topic grows: its client rejoins at once, without a revocation, and
+/// gets some of the partitions again.
 #[test]
 fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     let scene = Scene::new("late", PARTITIONS, POLICY);

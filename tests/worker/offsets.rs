@@ -103,7 +103,7 @@ fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
     assert_all(&scene, &["c"], &["approved"]);
 }
 
-/// Deletes the intents and recreates them; the offsets start again.
+/// Deletes and recreates the intents topic; its offsets start again.
 fn recreate(scene: &Scene) {
     let topic = scene.topic("intents");
     scene.kafka.delete_topic(&topic).unwrap();

@@ -49,7 +49,7 @@ fn stopped(worker: &mut Worker) {
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 }
 
-/// Deletes the refunds topic and makes it anew.
+/// Deletes and recreates the refunds topic.
 fn made_anew(scene: &Scene) {
     scene.kafka.delete_topic(&scene.topic("refunds")).unwrap();
     wait_until(DEADLINE, "it is gone and there again", || scene.kafka.create_topic(&scene.topic("refunds"), 1).is_ok());

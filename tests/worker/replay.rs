@@ -114,6 +114,6 @@ fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_h
     assert!(consistent, "approved as of the admission, or not at all");
     // Those of its batch are all of them, unless the batch was closed between two of its records.
     let (kept, _) = wave(&scene, "late ");
-    assert_eq!(kept, 0, "what was not admitted has expired");
+    assert_eq!(kept, 0, "intents that were not admitted have expired");
     assert_eq!(wave(&scene, "later").0, 0);
 }

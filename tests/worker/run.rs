@@ -1,4 +1,4 @@
-//! `weir run`: how it starts, what it says over HTTP, how it stops, and what it does while Kafka or Redis is away.
+//! `weir run`: its start, its HTTP answers, its stop, and its behaviour while Kafka or Redis is unavailable.
 
 use std::collections::BTreeMap;
 
@@ -192,7 +192,7 @@ fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
     wait_until(DEADLINE, "it works", || scene.done() > 0);
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
-    assert!(scene.done() < 20_000, "the broker was away before all was done");
+    assert!(scene.done() < 20_000, "the broker was unavailable before everything was done");
     sends(&scene, "after", 5_000, 1);
     scene.drain(&mut worker);
     wait_ready(&worker);
@@ -266,7 +266,7 @@ fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
     wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
-    assert!(scene.done() < 12_000, "the broker was away before all was done");
+    assert!(scene.done() < 12_000, "the broker was unavailable before everything was done");
     scene.drain(&mut worker);
     in_order(&scene, 12_000);
 }
@@ -274,7 +274,7 @@ fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
 #[test]
 fn a_worker_whose_transaction_timed_out_goes_back_and_on() {
     let scene = Scene::new("timed-out", 2, POLICY);
-    // A session so long that there is no rebalance, after which a lane starts anew by itself.
+    // A long session, so that no rebalance makes the lane start again.
     let session = ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "120000");
     let mut worker = scene.worker_with("timed-out", &[("WEIR__WORKER__BATCH", "50"), session]);
     wait_ready(&worker);

@@ -1,5 +1,5 @@
-//! The promise: while a shard is away, its intents go by their class after the stated time, the others go on, and what was
-//! approved without its history is in it as soon as that is back.
+//! The promise: while a shard is unavailable, its intents follow their class after the stated time, other shards continue,
+//! and intents approved without their history are recorded as soon as it is available.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,7 @@ const AFTER: Duration = Duration::from_secs(2);
 const USERS: u64 = 600;
 const BATCH: usize = 40;
 
-/// A cluster whose nodes go on when one of them is away, a worker on it, and the node that is to be frozen.
+/// A cluster that continues without one of its nodes, a worker on it, and the node to be frozen.
 struct Stage {
     cluster: RedisCluster,
     scene: Scene,
@@ -92,7 +92,9 @@ impl Stage {
         self.cluster.kill(self.victim);
         self.publish("during", &["push", "sms"]);
         self.scene.wait_until_drained();
-        wait_until(DEADLINE, "what is owed is counted", || self.metric("weir_owed_sends", "") >= self.away() as f64);
+        wait_until(DEADLINE, "deferred writes are counted", || {
+            self.metric("weir_owed_sends", "") >= self.away() as f64
+        });
     }
 
     /// How many users' histories are on the node.
@@ -110,7 +112,7 @@ impl Stage {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Each user of the node was sent two, before and while it was away: a third is let through, and a fourth is not.
+    /// Each user of the node got two, before and during the outage: a third is approved, and a fourth is not.
     /// The others were sent three.
     fn counts_what_was_sent(&self) {
         for wave in ["third", "fourth"] {
@@ -183,7 +185,7 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
     assert!(stage.scene.done() < all, "nothing waits");
     stage.cluster.thaw(stage.victim);
     stage.scene.wait_until_drained();
-    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_until(DEADLINE, "all deferred writes are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
     stage.publish("after", &["sms"]);
     stage.scene.wait_until_drained();
     wait_whole(&stage.worker);
@@ -203,7 +205,7 @@ fn a_frozen_node_holds_nothing_up_but_what_waits_and_gets_what_it_is_owed() {
             // What lay in the frozen node's socket is carried out when it thaws: the sms of the first batch may count.
             unsent += usize::from(!email.approved());
             // before-push, during-push (owed), waiting-email: the cap of three is used up.
-            assert_eq!(after.reason(), "cap", "user {user}: the owed send is not counted");
+            assert_eq!(after.reason(), "cap", "user {user}: the deferred write is not counted");
             assert_eq!(after.envelope.as_ref().unwrap()["cap"]["used"], 3, "user {user}");
         } else if !is_later(push) {
             assert!(push.approved() && sms.approved(), "user {user}: its shard was there");
@@ -267,7 +269,7 @@ fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once(
     stage.kill_and_publish();
     let owed = stage.metric("weir_owed_sends", "");
 
-    // Back without its histories: they are lost, its intents still go by their class, and nothing is recorded yet.
+    // The node is back without its histories: they are lost, its intents still follow their class, and nothing is recorded yet.
     stage.cluster.restart(stage.victim).unwrap();
     wait_until(DEADLINE, "the loss is noticed", || stage.metric("weir_shards_lost", "") > 0.0);
     let entry = wait_degraded(&stage.worker, "shards_lost");
@@ -275,9 +277,9 @@ fn a_killed_node_that_comes_back_empty_is_rebuilt_and_gets_what_it_is_owed_once(
     assert!(message.contains("weir rebuild") && message.contains("more"), "a few shards are named, not all: {message}");
     assert_eq!(stage.metric("weir_owed_sends", ""), owed);
 
-    // The rebuild finds the owed sends in the approved topic; the worker records them, too, and they count once.
+    // The rebuild finds the deferred writes in the approved topic; the worker records them, too, and they count once.
     stage.rebuild(&[]);
-    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_until(DEADLINE, "all deferred writes are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
     wait_whole(&stage.worker);
     stage.counts_what_was_sent();
 }
@@ -300,7 +302,7 @@ fn a_stop_with_owed_sends_names_the_shards_and_the_command_that_repairs_them() {
     stage.cluster.restart(stage.victim).unwrap();
     stage.worker = stage.scene.worker("only");
     stage.rebuild(&["--shards", shards]);
-    // The node is back empty: the shards that nothing was owed to are lost, too.
+    // The node is back empty: shards without deferred writes are lost, too.
     stage.rebuild(&[]);
     wait_whole(&stage.worker);
     stage.counts_what_was_sent();
@@ -316,16 +318,16 @@ fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
     assert_eq!(decisions.len() as u64, 4 * USERS, "each intent has one record");
     for user in 0..USERS {
         let later = &decisions[&format!("later-push-{user}")];
-        assert!(later.approved() && is_later(later), "user {user}: its shard is away like all: {later:?}");
+        assert!(later.approved() && is_later(later), "user {user}: its shard is unavailable like all: {later:?}");
     }
     // The others come back with the node, and get theirs; what it lost itself is rebuilt.
     stage.cluster.restart(stage.victim).unwrap();
     let elsewhere = USERS as f64 - stage.away() as f64;
     let before = stage.metric("weir_owed_sends", "");
-    wait_until(DEADLINE, "what the other nodes are owed is recorded", || {
+    wait_until(DEADLINE, "the other nodes' deferred writes are recorded", || {
         before - stage.metric("weir_owed_sends", "") >= elsewhere
     });
     stage.rebuild(&[]);
-    wait_until(DEADLINE, "all owed sends are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
+    wait_until(DEADLINE, "all deferred writes are recorded", || stage.metric("weir_owed_sends", "") == 0.0);
     wait_whole(&stage.worker);
 }

@@ -1,4 +1,4 @@
-//! `bench`: what weir costs, measured on servers of its own.
+//! `bench`: the cost of weir, measured on servers that it starts itself.
 
 use anyhow::Result;
 

@@ -20,14 +20,14 @@ pub fn run() -> Result<()> {
     shell::run(command("cargo", &["fmt", "--all", "--check"]))?;
     setup::run(Scope::Everything)?;
     shell::run(command("cargo", &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // `--all-targets` means those that `cargo test` runs; the catalogue of faults is none of them.
+    // `--all-targets` covers the targets that `cargo test` runs, so the fault catalogue is checked separately.
     shell::run(command("cargo", &["clippy", "--locked", "--workspace", "--test", "faults", "--", "-D", "warnings"]))?;
-    // Not advisories: deny.toml says why, and where they are checked.
+    // Not advisories: deny.toml has the reason, and where they are checked.
     shell::run(command("cargo", &["deny", "check", "licenses", "bans", "sources"]))?;
     let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     shell::run(doc)?;
-    // All of them, so that one run tells all that fails.
+    // All of them, so that one run reports every failure.
     servers::test(&["--no-fail-fast".to_owned()])?;
     counts::run(&CountsArgs::default())?;
     fuzz::run(FUZZ_SECONDS, None)?;

@@ -1,7 +1,7 @@
-//! `counts`: how many instructions the pure parts take, beside what they took before.
+//! `counts`: the instructions that the pure parts take, compared with the baseline.
 //!
 //! Instructions of optimised code are nearly the same in every run and on every x86-64 machine with the pinned toolchain
-//! (rust-toolchain.toml) and Cargo.lock, whatever else the machine does: what is left (hash seeds, another libc) is far below
+//! (rust-toolchain.toml) and Cargo.lock, whatever else the machine does: the rest (hash seeds, another libc) is far below
 //! the tolerance.
 
 use std::{
@@ -19,23 +19,23 @@ use crate::{
     shell::{self, Profile, built, command, workspace},
 };
 
-/// What the counts were when somebody last looked at them.
+/// The baseline.
 const BASELINE: &str = "benches/counts.json";
 /// The function of benches/pure/src/main.rs that is counted; callgrind matches it by its demangled name.
 const COUNTED: &str = "pure_counts::counted";
 /// By how much a count may grow, in per cent.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instructions an operation, by case.
+/// Instructions per operation, by case.
 type Counts = BTreeMap<String, u64>;
 
 /// Arguments of `cargo xtask counts`.
 #[derive(Debug, Default, Args)]
 pub struct CountsArgs {
-    /// Write what was counted to benches/counts.json
+    /// Write the counts to benches/counts.json
     #[arg(long)]
     write: bool,
-    /// Only cases whose names begin so
+    /// Only cases with names that begin so
     #[arg(conflicts_with = "write")]
     only: Option<String>,
 }
@@ -102,9 +102,9 @@ fn out_file(program: &Path, case: &str) -> PathBuf {
     program.with_file_name(format!("callgrind.out.{}", case.replace('/', "-")))
 }
 
-/// Prints all, and refuses what has grown.
+/// Prints all counts, and fails if one has grown.
 fn compare(counts: &Counts, baseline: &Counts) -> Result<()> {
-    eprintln!("{:<32} {:>10} {:>10} {:>8}", "instructions an operation", "before", "now", "change");
+    eprintln!("{:<32} {:>10} {:>10} {:>8}", "instructions per operation", "before", "now", "change");
     let mut grown = Vec::new();
     for (case, &now) in counts {
         let Some(&before) = baseline.get(case) else {

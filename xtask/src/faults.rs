@@ -1,4 +1,4 @@
-//! `faults`: the catalogue of faults, on servers of its own.
+//! `faults`: the catalogue of faults, on servers that it starts itself.
 
 use anyhow::Result;
 
@@ -10,7 +10,7 @@ use crate::{
 /// Runs tests/faults with these arguments.
 ///
 /// # Errors
-/// When something is missing or does not build, or a row of the catalogue does not hold.
+/// When something is missing or does not build, or a row of the catalogue breaks a promise.
 pub fn run(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);

@@ -1,4 +1,4 @@
-//! `fuzz`: every reader of foreign bytes against libFuzzer, from the stored corpus on.
+//! `fuzz`: every reader of foreign bytes under libFuzzer, from the stored corpus.
 
 use std::{fs, thread};
 
@@ -12,7 +12,7 @@ use crate::{
 /// The targets, as in fuzz/Cargo.toml.
 const TARGETS: [&str; 9] =
     ["intent", "parked", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
-/// More than any target needs, a fuzzer's own tables included.
+/// Memory limit: more than any target needs, a fuzzer's own tables included.
 const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.
 const SLOWEST_INPUT_S: u32 = 5;
@@ -25,7 +25,7 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     let targets: Vec<&str> = TARGETS.into_iter().filter(|target| only.is_none_or(|only| only == *target)).collect();
     ensure!(!targets.is_empty(), "there is no such target; there are: {}", TARGETS.join(", "));
     setup::run(Scope::Everything)?;
-    // The corpus once without a fuzzer: a message and a backtrace for what is known already.
+    // The corpus once without a fuzzer: a message and a backtrace for known inputs.
     shell::run(command("cargo", &["test", "-q", "--manifest-path", "fuzz/Cargo.toml"]))?;
     shell::run(command("cargo", &["fuzz", "build", "--sanitizer", "none"]))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -39,7 +39,7 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     results.into_iter().collect()
 }
 
-/// Fuzzes one target. What it finds goes to a folder of its own, so that the stored corpus changes only by hand.
+/// Fuzzes one target. New inputs go to their own folder, so that the stored corpus changes only by hand.
 fn one(target: &str, seconds: u32) -> Result<()> {
     let found = workspace().join("fuzz/target/found").join(target);
     fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;

@@ -26,7 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Install what builds and tests need (as root on Debian), or say what to install
+    /// Install the tools that builds and tests need (as root on Debian), or print what to install
     Setup,
     /// Set up, start Kafka, Redis and S3 once, run all tests against them, end them
     Test {
@@ -34,14 +34,14 @@ enum Chore {
         #[arg(last = true)]
         args: Vec<String>,
     },
-    /// Keep Kafka, a Redis Cluster and an S3 up with topics, a sample policy and segments, to try weir with
+    /// Run Kafka, a Redis Cluster and an S3 with topics, a sample policy and segments, to try weir with
     #[command(disable_help_flag = true)]
     Stack {
         /// `--with-worker`, `--kafka-port`, ...: see `cargo xtask stack --help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Measure what weir costs beside a bare consume-produce loop and a sorted set a user, on servers of its own
+    /// Measure what weir costs beside a bare consume-produce loop and a sorted set per user, on servers of its own
     #[command(disable_help_flag = true)]
     Bench {
         /// `--rounds`, `--intents`, `--output json`, ...: see `cargo xtask bench --help`
@@ -50,7 +50,7 @@ enum Chore {
     },
     /// Count the instructions of the pure parts under callgrind, and compare with benches/counts.json
     Counts(counts::CountsArgs),
-    /// Fuzz what reads bytes from elsewhere, from the corpus in fuzz/ on, as many targets at once as there are cores
+    /// Fuzz every reader of foreign bytes from the corpus in fuzz/, one target per core at a time
     Fuzz {
         /// One target only
         target: Option<String>,
@@ -58,11 +58,11 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Build weir with AddressSanitizer and run the tests that take records through it: for the `unsafe` in the Kafka edge
+    /// Build weir with AddressSanitizer and run the tests that pass records through it, for the `unsafe` in the Kafka edge
     Sanitize,
-    /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster that break as the seed says
+    /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster, with faults from the seed
     Simulate(simulate::SimulateArgs),
-    /// Inject every fault of the catalogue into servers of its own, judge what was committed, and write the table of
+    /// Inject every fault of the catalogue into real servers, judge the committed output, and write the table of
     /// docs/reliability.md
     #[command(disable_help_flag = true)]
     Faults {

@@ -7,9 +7,9 @@ use crate::{
     shell::{self, command, output, workspace},
 };
 
-/// Apart from the ordinary build, of which it could use nothing.
+/// Its own target folder: it shares no artefact with the ordinary build.
 const FOLDER: &str = "target/sanitize";
-/// The tests that take records of every shape through a worker, more batches than one, and rewinds.
+/// The tests that pass records of every shape through a worker, in several batches and with rewinds.
 const TESTS: [&str; 5] = ["--test", "worker", "--", "contract::", "end_to_end::"];
 
 /// Builds weir with AddressSanitizer and runs the tests that start it with this binary. librdkafka is not instrumented,
@@ -27,7 +27,7 @@ pub fn run() -> Result<()> {
     let binary = workspace().join(FOLDER).join(host).join("debug/weir");
     let env = [
         ("WEIR_TEST_BINARY", binary.as_os_str()),
-        // weir leaves without exit handlers, and what lives until then is no leak.
+        // weir exits without exit handlers, so memory that lives until then is not a leak.
         ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1".as_ref()),
     ];
     servers::test_with(&env, &["--no-fail-fast"].iter().chain(&TESTS).map(|&arg| arg.to_owned()).collect::<Vec<_>>())

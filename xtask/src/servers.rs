@@ -1,4 +1,4 @@
-//! `test` and `stack`: they build the program that starts the servers (testkit's weir-servers), and hand over to it.
+//! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it.
 
 use std::{ffi::OsStr, os::unix::process::CommandExt};
 
@@ -40,7 +40,7 @@ pub fn stack(args: &[String]) -> Result<()> {
     shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;
     let mut stack = command(built(Profile::Dev, "weir-servers"), &["stack", "--weir"]);
     stack.arg(built(Profile::Dev, "weir")).args(args);
-    // In our place, so that Ctrl-C meets one process that ends the servers in its order.
+    // Replaces this process, so that Ctrl-C reaches one process that ends the servers in order.
     let said = shell::say(&stack);
     let error = stack.exec();
     Err(error).with_context(|| format!("cannot start `{said}`"))

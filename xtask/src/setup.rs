@@ -1,4 +1,4 @@
-//! Installs what builds and tests need.
+//! Installs the tools that builds and tests need.
 
 use std::{fs, path::Path};
 
@@ -6,21 +6,21 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell::{self, command, output, workspace};
 
-/// What CI checks and fuzzes with: cargo's subcommand, and its version.
+/// The cargo subcommands of CI, and their versions.
 const CARGO_TOOLS: [(&str, &str); 2] = [("deny", "0.20.2"), ("fuzz", "0.13.2")];
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
-/// What is set up.
+/// The scope of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What tests need.
+    /// The tools of builds and tests.
     Tests,
-    /// That, cargo-deny and cargo-fuzz.
+    /// Also cargo-deny and cargo-fuzz.
     Everything,
 }
 
-/// A program, the Debian package that has it, and what needs it.
+/// A program, its Debian package, and its use.
 struct Tool {
     program: &'static str,
     package: &'static str,
@@ -43,7 +43,7 @@ const TOOLS: [Tool; 13] = [
     Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
 
-/// Installs what is missing.
+/// Installs missing tools.
 ///
 /// # Errors
 /// When something is missing and cannot be installed here; says what to install.
@@ -107,7 +107,7 @@ fn java_version() -> Option<u32> {
     said.split('"').nth(1)?.split(['.', '-', '+']).next()?.parse().ok()
 }
 
-/// Copies the jars that a pom names to a folder in .weir, unless those of this very pom are there.
+/// Copies the jars of a pom to a folder in .weir, unless the jars of the same pom are there.
 fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
     let place = workspace().join(".weir");
     let (libs, fresh) = (place.join(folder), place.join(format!("{folder}.new")));
@@ -119,14 +119,14 @@ fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
     let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
     copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", fresh.display()));
     shell::run(copy)?;
-    // The pom goes in last and the folder is moved whole: half a download is never taken for a set of jars.
+    // The pom is written last and the folder moved as a whole, so that half a download never counts as complete.
     fs::write(fresh.join("pom.xml"), wanted)?;
     remove(&libs)?;
     fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
 }
 
-/// Installs the packages that testkit/requirements.txt names into .weir/python, unless those of this very list are
-/// there. The list goes in last: half an installation is never taken for a whole one.
+/// Installs the packages of testkit/requirements.txt into .weir/python, unless the packages of the same list are
+/// there. The list is written last, so that half an installation never counts as complete.
 fn fetch_python() -> Result<()> {
     let list = "testkit/requirements.txt";
     let python = workspace().join(".weir/python");

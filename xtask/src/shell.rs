@@ -39,7 +39,7 @@ pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, 
     command
 }
 
-/// Says a command, runs it, and says how long it took.
+/// Prints a command, runs it, and prints how long it took.
 ///
 /// # Errors
 /// When it cannot be started, or fails.
@@ -52,7 +52,7 @@ pub fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Says a command and returns what it said.
+/// Prints a command, runs it, and returns its output.
 pub fn say(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let said = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -60,7 +60,7 @@ pub fn say(command: &Command) -> String {
     said
 }
 
-/// What a command printed on stdout and stderr; `None` when it cannot be started or fails.
+/// The output of a command on stdout and stderr; `None` if it cannot be started or fails.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = command(program, args).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())

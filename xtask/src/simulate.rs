@@ -1,4 +1,4 @@
-//! `simulate`: many seeds of the simulation, or one with all that happened in it.
+//! `simulate`: many seeds of the simulation, or one seed with its whole trace.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,10 +14,10 @@ pub struct SimulateArgs {
     /// The first of them
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Run this one alone, and print all that happens in it
+    /// Run only this seed, and print its whole trace
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Build with optimization: takes minutes, and pays from some 10,000 seeds on
+    /// Build with optimization: takes minutes, and pays from some 10,000 seeds
     #[arg(long)]
     release: bool,
 }

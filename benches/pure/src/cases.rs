@@ -111,7 +111,7 @@ fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
     Some((Kind(12), Campaign(345)))
 }
 
-/// All that the worker itself does with a batch between poll and produce, a quarter of which is suppressed.
+/// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole() -> Case {
     let (desk, batch, metrics) = (desk(), Shape::USUAL.batch(), Metrics::default());
     let gated = |sitting: &mut Sitting, batch: &Batch| {
@@ -148,7 +148,7 @@ fn history(codec: impl Fn(&[Entry]) + 'static) -> Case {
     case(1000, move || (0..1000).for_each(|_| codec(&entries)))
 }
 
-/// A reply that speaks of every fourth send, and says that it is denied.
+/// A reply that denies every fourth send.
 fn reply() -> Case {
     let mut bytes = u16::try_from(BATCH).expect("a batch is that small").to_be_bytes().to_vec();
     for place in (0..BATCH).step_by(4) {

@@ -10,7 +10,7 @@ use crate::{
     workload::{Order, Workload},
 };
 
-/// Sends a user: of those who get any, unless the order says otherwise.
+/// Sends per user: of those who get any, unless the order says otherwise.
 const SENDS: u32 = 5;
 /// Users of the base case where every user has a history before.
 const BASE_USERS: u32 = 100_000;
@@ -95,7 +95,7 @@ impl Scale {
         }
     }
 
-    /// So many users, of whom as many as make five sends each are drawn, evenly spread over the ids.
+    /// So many users; those drawn, evenly spread over the ids, get five sends each.
     fn of_users(&self, users: u32) -> Setup {
         let intents = self.intents.min(users * SENDS).max(MIN_INTENTS);
         let active = (intents / SENDS).min(users);

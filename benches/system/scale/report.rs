@@ -30,7 +30,7 @@ impl Measured {
                 (self.points[0].ratios[at].name, values.collect())
             })
             .collect();
-        let title = format!("Cost an intent by {}, over the base case beside it", self.dimension.what());
+        let title = format!("Cost per intent by {}, over the base case beside it", self.dimension.what());
         let plot = Plot { title: &title, labels: &labels, lines: &lines, band: FLAT };
         plot::write(&plot, &scale.plots.join(format!("scale-{}.svg", self.dimension.name())))
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Report {
         let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = machine;
         writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
         writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
-        writeln!(f, "{} round(s); five intents a user and two caps, unless the row says otherwise", scale.rounds)?;
+        writeln!(f, "{} round(s); five intents per user and two caps, unless the row says otherwise", scale.rounds)?;
         for measured in dimensions {
             writeln!(f, "\n{}", measured.table())?;
         }

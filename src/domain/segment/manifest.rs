@@ -138,24 +138,24 @@ impl Manifest {
     }
 }
 
-/// A set of segments for weir: what it consists of, in order of precedence.
+/// A set of segments for weir, in order of precedence.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "weir segments manifest", extend("$id" = "segments.schema.json"))]
 struct RawManifest {
-    /// Names this state of the set: any text, 1 to 256 bytes; a time or a number of the job that made it.
+    /// The version of the set: any text, 1 to 256 bytes, such as a time or a job's number.
     #[schemars(length(min = 1, max = 256))]
     version: String,
-    /// What the bitmaps hold: `u32` and `u64` the ids themselves, `hash64` the hash of each id's bytes.
+    /// The kind of ids in the bitmaps: `u32` and `u64` are the ids themselves, `hash64` the hash of each id's bytes.
     user_id: UserIdKind,
-    /// The hash of `hash64`: required there, not allowed elsewhere.
+    /// The hash function: required for `hash64`, not allowed otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<RawHash>,
-    /// The segments; a user in two of them is in the first.
+    /// The segments; a user in two of them counts in the first.
     #[schemars(length(min = 1, max = 1000))]
     segments: Vec<RawSegment>,
 }
 
-/// The hashes that ids may be known by.
+/// The hash functions.
 #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum RawHash {
@@ -166,7 +166,7 @@ enum RawHash {
 /// One segment.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct RawSegment {
-    /// The name by which the policy knows it, unique in the set.
+    /// The name that the policy uses, unique in the set.
     #[schemars(length(min = 1, max = 256))]
     name: String,
     /// The bitmap's path, relative to the manifest, below its folder.

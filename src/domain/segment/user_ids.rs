@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::domain::{number, shard::UserHash};
 
-/// What a set's bitmaps hold.
+/// The kind of ids in a set's bitmaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UserIdKind {

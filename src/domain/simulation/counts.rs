@@ -15,12 +15,12 @@ pub const MAX_NAMES: usize = 1000;
 /// The name under which the rest is counted.
 const THE_REST: &str = "(all others)";
 
-/// The outcome of some intents.
+/// Verdicts on some intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct VerdictCounts {
-    /// Approved, as the policy allows.
+    /// Approved.
     pub approved: u64,
-    /// Approved because the policy is in shadow mode; otherwise they would have been suppressed.
+    /// Approved only because the policy is in shadow mode.
     pub shadow_suppressed: u64,
     /// Suppressed.
     pub suppressed: u64,

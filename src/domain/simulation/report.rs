@@ -16,32 +16,32 @@ use crate::domain::{
     verdict::SuppressReason,
 };
 
-/// Name and version of the report's shape.
+/// Name and version of the report's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum Shape {
-    /// This one.
+    /// The only version.
     #[serde(rename = "weir.simulation/1")]
     V1,
 }
 
-/// What was replayed.
+/// The replayed intents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Source {
     /// The file or topic of the intents.
     pub intents: String,
-    /// Records read in the time that was asked for.
+    /// Records read in the requested time.
     pub records: u64,
-    /// Records that are no intents, by reason.
+    /// Invalid records, by reason.
     pub dead_letters: BTreeMap<&'static str, u64>,
-    /// Intents that were left out because nothing says when they came.
+    /// Intents that were skipped because they have no time.
     pub without_time: u64,
-    /// Where the sends before the first intent were read from; null where every history began empty.
+    /// Source of the approvals before the first intent; null if every history began empty.
     pub history: Option<String>,
-    /// How many sends of the past the histories began with.
+    /// Number of past approvals in the histories at the start.
     pub history_sends: u64,
-    /// Version of the segments; null where there were none.
+    /// Version of the segments; null without segments.
     pub segments_version: Option<String>,
-    /// What a reader should know before trusting the figures.
+    /// Warnings about the figures.
     pub notes: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-/// A policy and what it gave.
+/// A policy and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Totals {
     /// Where it was read from.
@@ -61,7 +61,7 @@ pub struct Totals {
     pub version: String,
     /// Whether it is in shadow mode.
     pub shadow: bool,
-    /// What became of all intents.
+    /// The verdicts on all intents.
     #[serde(flatten)]
     pub counts: VerdictCounts,
 }
@@ -71,9 +71,9 @@ pub struct Totals {
 pub struct NameRow {
     /// Its name; null for intents without one.
     pub name: Option<String>,
-    /// What became of its intents, one entry a policy, in their order.
+    /// The verdicts on its intents, one entry per policy, in their order.
     pub outcomes: Vec<VerdictCounts>,
-    /// With two policies: how many more are sent under the first.
+    /// With two policies: how many more the first approves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<i64>,
 }
@@ -85,11 +85,11 @@ pub struct CapRow {
     pub segment: Option<String>,
     /// The cap's name.
     pub cap: String,
-    /// Its limit, one entry a policy; null in a policy that has no such cap.
+    /// Its limit, one entry per policy; null in a policy without this cap.
     pub limits: Vec<Option<u32>>,
-    /// What it looks back over, in words, one entry a policy.
+    /// Its window, in words, one entry per policy.
     pub windows: Vec<Option<String>>,
-    /// How many intents it was the reason of, one entry a policy.
+    /// How many intents it suppressed, one entry per policy.
     pub suppressed: Vec<u64>,
     /// With two policies: how many more under the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub struct CapRow {
 pub struct ReasonRow {
     /// The reason.
     pub reason: SuppressReason,
-    /// How many intents it held back (or would have, in shadow mode), one entry a policy.
+    /// How many intents it suppressed (or would have, in shadow mode), one entry per policy.
     pub suppressed: Vec<u64>,
     /// With two policies: how many more under the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,16 +113,16 @@ pub struct ReasonRow {
 pub struct HourRow {
     /// When it began.
     pub begin: Time,
-    /// What became of its intents, one entry a policy.
+    /// The verdicts on its intents, one entry per policy.
     pub outcomes: Vec<VerdictCounts>,
 }
 
-/// How many users were sent so many messages.
+/// How many users got a number of messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Spread {
-    /// So many messages.
+    /// The number of messages.
     pub approved: u32,
-    /// How many users, one entry a policy.
+    /// How many users, one entry per policy.
     pub users: Vec<u64>,
 }
 
@@ -133,25 +133,25 @@ pub struct ChangedUser {
     pub user_id: String,
     /// The user's segment; null in none.
     pub segment: Option<String>,
-    /// How many messages went out, one entry a policy.
+    /// How many messages were approved, one entry per policy.
     pub approved: Vec<u32>,
 }
 
 /// Intents on which two policies differ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ChangedIntents {
-    /// Sent under the first, and not under the second.
+    /// Approved under the first only.
     pub newly_approved: u64,
-    /// Sent under the second, and not under the first.
+    /// Approved under the second only.
     pub newly_suppressed: u64,
 }
 
 /// Users for whom two policies differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Changes {
-    /// How many are sent more under the first.
+    /// How many users get more under the first.
     pub more: u64,
-    /// How many are sent fewer under the first.
+    /// How many users get fewer under the first.
     pub fewer: u64,
     /// Those with the largest difference.
     pub first: Vec<ChangedUser>,
@@ -164,32 +164,32 @@ pub struct Changes {
 pub struct Users {
     /// How many had an intent.
     pub seen: u64,
-    /// How many were sent so many messages, ascending.
+    /// How many users got each number of messages, ascending.
     pub approved_per_user: Vec<Spread>,
-    /// With two policies: who is sent another number of messages.
+    /// With two policies: users who get another number of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<Changes>,
 }
 
-/// What a replay of past intents gave.
+/// The result of a replay of past intents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(title = "weir simulation", extend("$id" = "weir.simulation/1"))]
 pub struct Report {
-    /// Name and version of this shape.
+    /// Name and version of this format.
     pub schema: Shape,
-    /// What was replayed.
+    /// The replayed intents.
     pub source: Source,
-    /// The first intent's time; null where there was none.
+    /// The first intent's time; null without intents.
     pub from: Option<Time>,
     /// The last one's.
     pub to: Option<Time>,
     /// The zone of the hours: the first policy's.
     pub timezone: &'static str,
-    /// The policies: the one that was asked about, then the one it is compared with.
+    /// The policies: the simulated one, then the one it is compared with.
     pub policies: Vec<Totals>,
     /// By segment.
     pub segments: Vec<NameRow>,
-    /// By cap; those that never held anything back too.
+    /// By cap, also caps that suppressed nothing.
     pub caps: Vec<CapRow>,
     /// By reason.
     pub reasons: Vec<ReasonRow>,
@@ -197,9 +197,9 @@ pub struct Report {
     pub channels: Vec<NameRow>,
     /// By category.
     pub categories: Vec<NameRow>,
-    /// By hour; those with an intent.
+    /// By hour with an intent.
     pub hours: Vec<HourRow>,
-    /// By hour of the day, 0 to 23: what became of its intents, one entry a policy.
+    /// By hour of the day, 0 to 23: the verdicts on its intents, one entry per policy.
     pub hours_of_day: Vec<Vec<VerdictCounts>>,
     /// Users.
     pub users: Users,

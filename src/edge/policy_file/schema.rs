@@ -12,7 +12,7 @@ pub fn schema_text() -> String {
     format!("{:#}\n", schema.as_value())
 }
 
-/// What weir caps: each segment's caps, who is never capped, when nothing is sent.
+/// A policy: each segment's caps, bypasses, and quiet hours.
 #[derive(JsonSchema)]
 #[schemars(title = "weir policy", deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -20,28 +20,28 @@ struct PolicyFile {
     /// This schema, for editors.
     #[schemars(rename = "$schema")]
     schema: Option<String>,
-    /// What this version is called; every decision names it.
+    /// The policy's version; every decision names it.
     #[schemars(length(min = 1, max = 256))]
     version: String,
-    /// IANA name of the zone of users whose intents name none, for calendar windows and quiet hours. UTC unless set.
+    /// IANA time zone for intents that name none, for calendar windows and quiet hours. Default: UTC.
     timezone: Option<String>,
     /// Each segment's caps, by the segment's name.
     #[schemars(default)]
     segments: BTreeMap<String, Segment>,
-    /// Users who are in no segment, or in one that is not named here.
+    /// Users in no segment, or in one that is not named here.
     default: Segment,
-    /// What is never capped; the first rule that matches says whether it counts.
+    /// Intents that are never capped; the first matching rule decides whether they count.
     #[schemars(default)]
     bypass: Vec<BypassRule>,
-    /// What becomes of intents whose history is away for longer than redis.unavailable_after; the first rule that
-    /// matches counts, and what none matches waits.
+    /// Actions for intents whose history is unavailable for longer than redis.unavailable_after. The first matching rule
+    /// decides; intents without one wait.
     #[schemars(default)]
     on_unavailable: Vec<UnavailableRule>,
-    /// When nothing is sent, by the user's clock.
+    /// Hours without messages, by the user's clock.
     quiet_hours: Option<QuietHours>,
-    /// An intent that is older (by its created_at, else Kafka's time) is suppressed as expired: "6h".
+    /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
     max_age: Option<Duration>,
-    /// true: decide and report, but approve all the same. false unless set.
+    /// true: decide and report, but approve every intent. Default: false.
     #[schemars(default)]
     shadow: bool,
 }
@@ -54,7 +54,7 @@ struct Segment {
     caps: Caps,
 }
 
-/// The caps, all of which must allow; or "unlimited": nothing is counted against its users.
+/// The caps, which must all allow an intent; or "unlimited": nothing is counted against its users.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -75,20 +75,20 @@ enum Unlimited {
 #[schemars(deny_unknown_fields, extend("oneOf" = [{"required": ["window"]}, {"required": ["per"]}]))]
 #[expect(dead_code, reason = "only its schema is used")]
 struct Cap {
-    /// Its name, unlike that of any other cap of the segment; decisions name the cap that denied.
+    /// Its name, unique in the segment; decisions name the cap that denied.
     #[schemars(length(min = 1, max = 256))]
     name: String,
-    /// The most that may be sent in the window, in costs (an intent's cost is 1 unless it says). 0: never.
+    /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
     limit: u32,
     /// Sliding window: "24h". Not longer than redis.history.
     window: Option<Duration>,
     /// Calendar window in the user's time zone; weeks begin on Monday.
     per: Option<Period>,
-    /// Only intents of these channels are asked, and count.
+    /// The cap applies only to intents of these channels, and only these count.
     channel: Option<Names>,
-    /// Only intents of these categories are asked, and count.
+    /// The cap applies only to intents of these categories, and only these count.
     category: Option<Names>,
-    /// "campaign": count only sends of the intent's own campaign.
+    /// "campaign": only approved intents of the same campaign count.
     each: Option<Each>,
 }
 
@@ -113,7 +113,7 @@ enum Each {
 #[expect(dead_code, reason = "only its schema is used")]
 struct Duration(#[schemars(regex(pattern = r"^[0-9]+ ?[A-Za-z]+( ?[0-9]+ ?[A-Za-z]+)*$"))] String);
 
-/// A name, or several.
+/// A name or a list of names.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -122,7 +122,7 @@ enum Names {
     Several(#[schemars(length(min = 1))] Vec<String>),
 }
 
-/// What is never capped. At least one of channel, category and campaign; what is named must all fit.
+/// Intents that are never capped. At least one of channel, category and campaign; an intent must fit all that are given.
 #[derive(JsonSchema)]
 #[schemars(
     deny_unknown_fields,
@@ -136,11 +136,11 @@ struct BypassRule {
     category: Option<Names>,
     /// The campaigns.
     campaign: Option<Names>,
-    /// true (unless set): recorded, and counts against later sends. false: not recorded, no duplicate check.
+    /// true (default): recorded, and counts against later intents. false: not recorded, no duplicate check.
     counts: Option<bool>,
 }
 
-/// What becomes of intents while Redis is away: what is named must all fit; all of them where nothing is.
+/// The action for intents whose history is unavailable. An intent must fit all that is given; without channel and category, every intent does.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -149,8 +149,8 @@ struct UnavailableRule {
     channel: Option<Names>,
     /// The categories.
     category: Option<Names>,
-    /// wait: until Redis is back, and with it all behind it in its partition. approve: sent without asking a cap, and
-    /// recorded once Redis is back. suppress: not sent.
+    /// wait: until the shard is available; intents of other shards continue. approve: approved without evaluating a cap, and
+    /// recorded once the shard is available. suppress: suppressed as unavailable.
     action: UnavailableAction,
 }
 
@@ -163,16 +163,16 @@ enum UnavailableAction {
     Suppress,
 }
 
-/// From one time of day until before another, over midnight where the second is earlier.
+/// From one time of day until before another, over midnight if the second is earlier.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct QuietHours {
-    /// When they begin: "22:00".
+    /// Their begin: "22:00".
     from: TimeOfDay,
-    /// When they have ended: "08:00".
+    /// Their end: "08:00".
     to: TimeOfDay,
-    /// What becomes of intents in them.
+    /// The action for intents in quiet hours.
     action: QuietAction,
     /// Only for intents of these channels.
     channel: Option<Names>,

@@ -81,7 +81,7 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// Lets clients of this `client.id` publish so many bytes a second, by a quota.
+    /// Lets clients of this `client.id` publish so many bytes per second, by a quota.
     ///
     /// # Errors
     /// When the brokers refuse.

@@ -1,4 +1,4 @@
-//! Rights that are taken away for a while.
+//! Rights that are revoked for a while.
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ impl Kafka {
         Self::start_on(ports)
     }
 
-    /// Starts one broker a port, the way [`Kafka::start`] does.
+    /// Starts one broker per port, the way [`Kafka::start`] does.
     ///
     /// # Errors
     /// As [`Kafka::start`].

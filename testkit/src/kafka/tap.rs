@@ -113,7 +113,7 @@ impl Tap {
         self.address
     }
 
-    /// Sets a trap, in place of one that was not sprung.
+    /// Sets a trap, which replaces one that was not sprung.
     pub fn arm(&self, trap: Trap) {
         self.state.send_modify(|state| (state.armed, state.sprung, state.holding) = (Some(trap), false, false));
     }
@@ -124,7 +124,7 @@ impl Tap {
         self.state.borrow().sprung
     }
 
-    /// Takes the trap away, and lets go what is held.
+    /// Removes the trap, and releases held requests.
     pub fn disarm(&self) {
         self.state.send_modify(|state| (state.armed, state.holding) = (None, false));
     }

@@ -59,7 +59,7 @@ impl RedisCluster {
         Self::start_on(ports, replicas_per_primary, &[])
     }
 
-    /// Starts one node a port; `extra_args` go to each redis-server as they are.
+    /// Starts one node per port; `extra_args` go to each redis-server as they are.
     ///
     /// # Errors
     /// As [`RedisCluster::start`].

@@ -84,7 +84,7 @@ impl SlotMove<'_> {
         for node in [self.to, self.from].into_iter().chain(others) {
             let said: Result<()> = cluster.node(node).query(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &to_id]);
             match said {
-                // A primary that gave its last slot away becomes a replica of the new owner, and knows already.
+                // A primary without slots becomes a replica of the new owner, and knows already.
                 Err(error) if node == self.from && format!("{error:#}").contains("only with masters") => {}
                 said => said?,
             }

@@ -1,4 +1,4 @@
-//! What stands between the clients and the S3: counts, faults, a log of writes, and conditional GETs.
+//! A layer between clients and the S3: counts, faults, a log of writes, and conditional GETs.
 
 use std::{
     future::Future,
@@ -18,7 +18,7 @@ use hyper::{
 use s3s::{Body, HttpError, StdError, service::S3Service};
 use tokio::sync::watch;
 
-/// What goes wrong with a request for an object.
+/// A fault of a request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// 403 AccessDenied.
@@ -45,12 +45,12 @@ impl Fault {
     }
 }
 
-/// What was asked of an S3 so far.
+/// The requests to an S3 so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// GETs of objects, conditional and failed ones included.
     pub gets: u64,
-    /// Those of them that were answered with 304: nothing was downloaded.
+    /// GETs answered with 304, without a download.
     pub not_modified: u64,
     /// PUTs of objects.
     pub puts: u64,
@@ -59,7 +59,7 @@ pub struct Counts {
 /// How many writes are remembered.
 const MAX_WRITES: usize = 10_000;
 
-/// What is to go wrong, and what was counted.
+/// Planned faults, and counts.
 #[derive(Debug, Default)]
 pub(super) struct Faults(watch::Sender<State>);
 
@@ -90,7 +90,7 @@ impl Faults {
         self.0.borrow().writes.clone()
     }
 
-    /// Counts a request, and says what is to go wrong with it.
+    /// Counts a request, and returns its fault.
     fn take(&self, method: &Method, key: &str) -> Option<Fault> {
         let mut taken = None;
         self.0.send_modify(|state| {
@@ -193,7 +193,7 @@ fn not_modified(headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// What becomes of the second half of a body.
+/// The fate of the second half of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     /// An error, which cuts the connection.

@@ -28,7 +28,7 @@ use crate::{ports::Port, scratch::Scratch, tls::Authority};
 /// The one bucket.
 const BUCKET: &str = "weir";
 
-/// Somebody who is let in with rights of their own.
+/// A guest with an access key and rights of their own.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest<'g> {
     /// The access key.
@@ -60,10 +60,10 @@ impl S3 {
     }
 
     /// Starts an S3 that also has an https endpoint ([`S3::secured_endpoint`]), with a certificate that the authority
-    /// vouches for, and guests who may do what their policies say.
+    /// vouches for, and guests with the rights of their policies.
     ///
     /// # Errors
-    /// As [`S3::start`]; and a policy is none.
+    /// As [`S3::start`], and when a policy is invalid.
     pub fn start_secured(authority: &Authority, guests: &[Guest<'_>]) -> Result<Self> {
         let identity = authority.server("s3")?;
         let certificates = CertificateDer::pem_file_iter(&identity.certificate)?.collect::<Result<_, _>>()?;
@@ -180,7 +180,7 @@ async fn serve(listener: TcpListener, service: FaultyService) {
     while let Ok((socket, _)) = listener.accept().await {
         let service = service.clone();
         tokio::spawn(async move {
-            // A client that goes away is its own business.
+            // A disconnected client is no error of the server.
             let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
         });
     }

@@ -87,7 +87,7 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     assert_eq!((&said["caps"], &said["eligible_at"]), (&caps, &at(first + DAY_MS)));
     assert_eq!([&said["user_id"], &said["segment"]], ["42", "new"]);
     assert_eq!([&said["policy_version"], &said["segments_version"]], ["test-1", "test-set"]);
-    // What the worker told the suppressed topic, explain tells of the same intent under another id.
+    // explain reports the worker's decision on the suppressed topic for the same intent under another id.
     let envelope = decisions["i-3"].envelope.as_ref().unwrap();
     assert_eq!(envelope["eligible_at"], said["eligible_at"]);
     let intent = push("i-4", 42).to_string();

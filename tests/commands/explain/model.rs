@@ -71,7 +71,7 @@ fn rules(user: u32) -> Vec<Rule> {
     }
 }
 
-/// What a cap should stand at: name, limit, used, and from when on the next send fits.
+/// A cap's expected state: name, limit, used, and when the next intent fits.
 pub type Expected = (String, u32, u32, i64);
 
 /// What the caps of a user should stand at. `now_ms` is the clock, no send is later.

@@ -1,4 +1,4 @@
-//! A set of which anything is wrong is refused whole, the error names the object, and the last good one stays.
+//! A set with any defect is rejected as a whole, the error names the object, and the last good set stays.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ async fn refusal(spoil: impl FnOnce(&Path)) -> String {
     error
 }
 
-/// Writes a set with a good first segment, and a second one of this content of which the manifest says this.
+/// Writes a set with a good first segment, and a second one with this content and this manifest entry.
 fn put_bad(folder: &Path, kind: UserIdKind, bytes: &[u8], says: ManifestSegment) {
     let first = object(&members(kind, [1, 2]));
     let entries = vec![entry("first", &first, 2), says];

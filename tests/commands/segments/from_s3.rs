@@ -1,4 +1,4 @@
-//! Sets from S3: what has not changed is not downloaded, and what goes wrong there leaves the last good set.
+//! Sets from S3: unchanged objects are not downloaded, and an error leaves the last good set.
 
 use std::{
     io::{Read, Write},

@@ -72,10 +72,10 @@ fn intents(seed: u64, count: u32) -> Vec<Value> {
     times.into_iter().enumerate().map(intent).collect()
 }
 
-/// What became of an intent: the reason, and the cap.
+/// The decision on an intent: the reason, and the cap.
 type Became = (Option<&'static str>, Option<String>);
 
-/// One intent after the other: the policy anew at each one's time, and the reference decision.
+/// One intent after the other: the policy at its time, and the reference decision.
 fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
     let (mut histories, mut campaigns) = (HashMap::new(), HashMap::new());
     let mut kinds = KindTable::default();

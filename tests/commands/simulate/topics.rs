@@ -51,7 +51,7 @@ fn record(id: &str, user: u64, more: &Value) -> Record {
     Record::new(user.to_string(), intent.to_string())
 }
 
-/// Intents of all segments, with repeated ids and what is no intent among them.
+/// Intents of all segments, with repeated ids and invalid records among them.
 fn traffic(seed: u64, count: usize) -> Vec<Record> {
     let mut random = fastrand::Rng::with_seed(seed);
     let one = |number: usize| {

@@ -1,4 +1,4 @@
-//! Brokers: killed, restarted, frozen, and answers that get lost. Rows 7 and 8.
+//! Brokers that are killed, restarted or frozen, and lost answers. Rows 7 and 8.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     trial::{Findings, Order, PARTITIONS, Trial},
 };
 
-/// Small batches, so that there are many transactions to be hit.
+/// Small batches, so that many transactions can be hit.
 const SMALL: [(&str, &str); 1] = [("WEIR__WORKER__BATCH", "200")];
 
-/// A case on three brokers, with a worker that works.
+/// A case on three brokers, with a running worker.
 fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
     let redis = ground.cluster()?.nodes();
     let kafka = ground.brokers()?.client().clone();
@@ -27,7 +27,7 @@ fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, 
     Ok((trial, worker))
 }
 
-/// The fault ends when it has happened: the other two brokers take over. The dead one is back before the next.
+/// The fault ends at once: the other two brokers take over. The dead one restarts before the next fault.
 fn kill_each(
     ground: &mut Ground,
     order: &Order,
@@ -64,7 +64,7 @@ pub fn coordinator_killed(ground: &mut Ground, order: &Order) -> Result<Findings
     })
 }
 
-/// Two of three are away for longer than a transaction may take: nothing can be written or coordinated.
+/// Two of three brokers are unavailable for longer than a transaction's timeout: nothing can be written or coordinated.
 pub fn below_min_insync(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let (mut trial, worker) = replicated(ground, order, "min-insync")?;
     for time in 0..order.times {
@@ -110,7 +110,7 @@ fn freeze(trial: &mut Trial, ground: &mut Ground, worker: usize, length: Duratio
     trial.back(&mark)
 }
 
-/// The only broker answers nobody for longer than a transaction may take, while there is more to do than can be done.
+/// The only broker answers nobody for longer than a transaction's timeout, under more load than can be handled.
 pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "broker-frozen")?;
     trial.load(20_000)?;
@@ -124,7 +124,7 @@ pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// No broker answers for so long that the consumer counts as lost: another one takes its place, while they are away.
+/// No broker answers until the consumer counts as lost and another one replaces it, before the brokers are back.
 pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "consumer-lost")?;
     trial.load(0)?;
@@ -145,7 +145,7 @@ pub fn commit_unclear(ground: &mut Ground, order: &Order) -> Result<Findings> {
     sprung(ground, order, Trap { api: Api::EndTransaction, moment: Moment::Reply, fate: Fate::Cut }, Duration::ZERO)
 }
 
-/// The broker says nothing to the offsets for longer than the transaction may take: it has ended it by then.
+/// The broker does not answer the offsets for longer than the transaction's timeout, so it has aborted the transaction.
 pub fn offsets_hang(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let trap = Trap { api: Api::SendOffsets, moment: Moment::Request, fate: Fate::Hold };
     sprung(ground, order, trap, Duration::from_secs(20))
@@ -167,11 +167,11 @@ fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> R
         trial.live(worker, Duration::ZERO)?;
     }
     let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
-    trial.note(format!("{failed} of {} made the lane go back", order.times));
+    trial.note(format!("the lane went back in {failed} of {}", order.times));
     trial.finish(order.times)
 }
 
-/// A quota lets the worker write half a megabyte a second; its backlog is of large intents.
+/// A quota limits the worker to half a megabyte per second; its backlog has large intents.
 pub fn throttled(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const SLOW: u32 = 500_000;
     const UNLIMITED: u32 = 1_000_000_000;

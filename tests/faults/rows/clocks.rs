@@ -26,7 +26,7 @@ fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
     trial.start(instance, &SHORT_SESSION.into_iter().chain(moved).collect::<Vec<_>>())
 }
 
-/// Waits until a worker has intents that it does not decide, and says why.
+/// Waits until a worker has intents that it does not decide, and reports why.
 fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
     let wrong = "this machine's clock shows";
     trial.until_of(worker, "the log says that it refuses", |worker| worker.log().contains(wrong))?;
@@ -39,7 +39,7 @@ fn refuses(trial: &mut Trial, worker: usize) -> Result<()> {
     Ok(())
 }
 
-/// No decision was made at another time than the true one, but for 5 minutes.
+/// Checks that each decision was made within 5 minutes of the true time.
 fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
     trial.unload()?;
     let spare = jiff::SignedDuration::from_mins(5);
@@ -49,7 +49,7 @@ fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Two workers whose clocks are 4 minutes apart, of whom one after the other is killed so that users change hands.
+/// Two workers with clocks 4 minutes apart are killed one after the other, so that users change hands.
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let mut trial = plain(ground, order, "clocks-apart")?;
@@ -75,7 +75,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// The clock of a worker jumps by an hour while it works, ahead and behind, and is put right; then it is wrong at its start.
+/// A worker's clock jumps by an hour, ahead and behind, and is corrected; then it is wrong from the start.
 pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
@@ -99,7 +99,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         }
     }
     by_the_true_time(&mut trial, began)?;
-    trial.note("each time the worker refused, said so in log, metric and `/readyz`, and continued by itself");
+    trial.note("each time the worker waited, reported it in log, metric and `/readyz`, and continued by itself");
     trial.finish(order.times)
 }
 
@@ -135,7 +135,7 @@ pub fn days_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     by_the_true_time(&mut trial, began)?;
-    trial.note("Redis held the same, byte for byte, after the worker had refused");
+    trial.note("Redis was unchanged, byte for byte");
     trial.finish(order.times)
 }
 

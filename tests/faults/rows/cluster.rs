@@ -12,14 +12,14 @@ use crate::{
     trial::{Findings, Order, Trial},
 };
 
-/// How long a replica hears nothing before its primary dies: below the 2 s after which it would count as dead.
+/// How long a replica gets no writes before its primary dies: below the 2 s after which it would count as dead.
 const BEHIND: Duration = Duration::from_millis(1_500);
-/// So many sends a second, that some are forgotten.
+/// Intents per second, enough that a failover forgets some.
 const HEAVY: u32 = 1_500;
 /// Slots that are moved at once: three of 64 shards are in them.
 const SLOTS: u16 = 600;
 
-/// Whether a decision waits for a replica to have it.
+/// Whether a decision waits for a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     No,
@@ -34,7 +34,7 @@ pub fn promoted_after_waiting(ground: &mut Ground, order: &Order) -> Result<Find
     promoted(ground, order, Waits::ForOne)
 }
 
-/// A replica falls behind, its primary is killed, the replica takes over without what it has not heard of.
+/// A replica falls behind, its primary is killed, and the replica takes over without the missing writes.
 fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings> {
     let mut trial = plain(ground, order, "promoted")?;
     trial.load_at(0, HEAVY)?;
@@ -78,7 +78,7 @@ fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings
     Ok(findings)
 }
 
-/// A primary that has a replica, and that.
+/// A primary with a replica, and the replica.
 fn pair(cluster: &RedisCluster) -> Result<(usize, usize)> {
     let found = cluster.primaries()?.into_iter().find_map(|primary| {
         let replica = cluster.replicas_of(primary).ok()?.first().copied()?;
@@ -133,7 +133,7 @@ fn first_slots(cluster: &RedisCluster, node: usize) -> Result<Vec<u16>> {
     Ok(cluster.slots_of(node)?.into_iter().take(SLOTS.into()).collect())
 }
 
-/// The worker was told that slots are elsewhere.
+/// Checks that the worker was redirected.
 fn redirected(trial: &mut Trial, worker: usize) -> Result<()> {
     let told = ["moved", "ask", "try_again"].map(|reason| {
         let label = format!("reason=\"{reason}\"");

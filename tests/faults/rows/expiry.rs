@@ -21,7 +21,7 @@ use crate::{
 };
 
 const STALL: Duration = Duration::from_secs(12);
-/// How long intents live, and how much later than that one may become visible: what a batch and its commit take.
+/// How long intents live, and how much later one may become visible: the time of a batch and its commit.
 const LIVE_MS: i64 = 4_000;
 const SLACK_MS: i64 = 5_000;
 /// Intents of each kind in a stall.
@@ -35,11 +35,11 @@ fn now_ms() -> i64 {
     SystemClock.now().millis()
 }
 
-/// What says nothing for a while.
+/// The part that does not answer for a while.
 enum Silent<'g> {
-    /// The nodes of a cluster, which drop what they were asked meanwhile and given up.
+    /// The nodes of a cluster, which drop requests that were given up meanwhile.
     Paused(&'g RedisCluster),
-    /// A server, which carries out what it was sent meanwhile when it wakes.
+    /// A server, which executes the requests sent meanwhile when it wakes.
     Frozen(Box<RedisServer>),
 }
 

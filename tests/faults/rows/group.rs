@@ -80,7 +80,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// Redis says nothing for longer than a member may go without a poll.
+/// Redis does not answer for longer than the poll interval.
 pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const INTERVAL_MS: &str = "6000";
     const PAUSE_MS: u64 = 12_000;
@@ -105,7 +105,7 @@ pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Res
     trial.finish(order.times)
 }
 
-/// Two workers of one name.
+/// Two workers with one instance name.
 pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "twins")?;
     trial.load(0)?;
@@ -120,6 +120,6 @@ pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
         older = newer;
     }
     trial.live(older, Duration::from_secs(3))?;
-    trial.note("the older one ends with exit 1 and says why, the newer one goes on");
+    trial.note("the older one exits with 1 and the reason, the newer one continues");
     trial.finish(order.times)
 }

@@ -1,4 +1,4 @@
-//! Clients of the HTTP interface that mean no good. Row 26.
+//! Hostile clients of the HTTP interface. Row 26.
 
 use std::{
     io::{Read, Write},
@@ -20,16 +20,16 @@ use crate::{
 
 /// Connections held open at once.
 const CONNECTIONS: usize = 10_000;
-/// Those of them that send half a request.
+/// Connections that send half a request.
 const SLOW: usize = 500;
-/// Requests with a token that is none.
+/// Requests with an invalid token.
 const BAD_TOKENS: usize = 500;
 /// How long a client waits for its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much more memory all of it may take.
+/// How much more memory all attacks together may take.
 const MORE_MIB: u64 = 100;
 
-/// What attacks have come to.
+/// The result of the attacks.
 #[derive(Debug, Default)]
 struct Met {
     open: usize,
@@ -92,7 +92,7 @@ fn attack(address: &str) -> (Vec<TcpStream>, Met) {
     (open, met)
 }
 
-/// Opens all connections at once; the kernel queues some and turns others away.
+/// Opens all connections at once; the kernel queues some and rejects others.
 fn crowd(address: &str) -> Vec<TcpStream> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
     runtime.block_on(async {
@@ -112,7 +112,7 @@ fn crowd(address: &str) -> Vec<TcpStream> {
     })
 }
 
-/// Sends a head and so many bytes; gives the first line of the answer.
+/// Sends a head and so many bytes; returns the first line of the answer.
 fn ask(address: &str, head: &str, body_bytes: usize) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return "no connection".to_owned() };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));

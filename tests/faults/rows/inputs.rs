@@ -1,4 +1,4 @@
-//! What comes in: hostile records, and load that is all in one place. Rows 23 and 24.
+//! Hostile records, and load concentrated on one user, shard or campaign. Rows 23 and 24.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -28,7 +28,7 @@ const INFLATED_RSS_MIB: u64 = 300 + 64;
 /// Intents for one user that are in one batch.
 const CROWD: usize = 10_000;
 /// How long a script call may take, on average: Redis is single-threaded, so it holds up all others. The slow log's longest is
-/// only told: it counts the time that the server waits for one of the cores that all share here.
+/// noted only: it includes the time that the server waits for a core.
 const CALL: Duration = Duration::from_millis(5);
 
 /// Every hostile record, each several times, and garbled ones, among good intents.
@@ -78,7 +78,7 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
     ensure!(dead.iter().all(|letter| letter.value.is_none()), "a dead letter has its value");
     let mib = figure(trial.worker(worker).pid(), "VmHWM:")? / 1024;
     ensure!(mib < INFLATED_RSS_MIB, "the worker took {mib} MiB at the most, {INFLATED_RSS_MIB} are promised");
-    trial.note(format!("dead letters `too_large`; resident set {mib} MiB at the most"));
+    trial.note(format!("dead letters `too_large`; resident set at most {mib} MiB"));
     trial.finish(order.times)
 }
 
@@ -91,7 +91,7 @@ fn record(name: &str, hostile: Hostile) -> Record {
     record
 }
 
-/// An intent of which a few bytes are others.
+/// An intent with a few bytes replaced.
 fn garbled(trial: &mut Trial, time: usize, number: u32) -> Record {
     let name = format!("garbled {time} {number}");
     let mut value = format!(r#"{{"id":"{name}","user_id":"g-{number}","cost":1,"category":"promo"}}"#).into_bytes();
@@ -102,7 +102,7 @@ fn garbled(trial: &mut Trial, time: usize, number: u32) -> Record {
     case(&name, Record::keyless(value))
 }
 
-/// Each that is no intent is a dead letter with its reason.
+/// Each invalid record is a dead letter with its reason.
 fn reasons(trial: &mut Trial) -> Result<()> {
     trial.unload()?;
     let expected: HashMap<&str, &str> = hostile()
@@ -127,7 +127,7 @@ fn reasons(trial: &mut Trial) -> Result<()> {
     Ok(())
 }
 
-/// What all intents of a crowd have in common.
+/// The user, shard or campaign that all intents share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Common {
     User,
@@ -164,7 +164,7 @@ fn shape(sent: Sent, common: Common) -> Option<Sent> {
     }
 }
 
-/// A batch of 10,000, all in one place. The longest script call is read from the server's slow log.
+/// A batch of 10,000 for one user, shard or campaign. The longest script call is read from the server's slow log.
 fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings> {
     let server = RedisServer::start(&["--slowlog-log-slower-than", "2000", "--slowlog-max-len", "10000"])?;
     let mut trial = on(ground, order, "crowd", vec![server.url()])?;
@@ -181,7 +181,7 @@ fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings>
     in_order(&trial)?;
     let (mean, longest) = (mean_call(&server)?, longest_call(&server)?);
     ensure!(mean < CALL, "a script call takes {mean:?}");
-    trial.note(format!("a script call takes {mean:.1?}, at the longest {longest:.1?}; order kept"));
+    trial.note(format!("a script call takes {mean:.1?} on average, at most {longest:.1?}; order kept"));
     trial.finish(order.times)
 }
 

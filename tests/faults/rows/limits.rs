@@ -1,4 +1,4 @@
-//! What runs full: the broker's disk, the worker's memory. Rows 12 and 25.
+//! A full disk of the broker, no memory for the worker, a large backlog. Rows 12 and 25.
 
 use std::{process::Command, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const DISK_MIB: u32 = 200;
 /// How long a broker may take to notice that its disk is full.
 const NOTICE_DEADLINE: Duration = Duration::from_secs(60);
-/// How much more memory a worker may take, in bytes, once it works.
+/// How much more memory a running worker may take, in bytes.
 const MORE_BYTES: u64 = 8 << 20;
 /// Bytes of padding of each intent of the backlog.
 const PADDED_BYTES: usize = 20_000;
@@ -28,12 +28,12 @@ const PADDED_BYTES: usize = 20_000;
 const AT_ONCE: usize = 5_000;
 /// How long the backlog may take.
 const BACKLOG_DEADLINE: Duration = Duration::from_secs(1_800);
-/// What a worker of two lanes takes at the most: 300 MB.
+/// The most that a worker of two lanes takes: 300 MB.
 const RSS_MIB: u64 = 286;
-/// SIGABRT: how a Rust program and librdkafka end that get no memory.
+/// SIGABRT: how Rust and librdkafka end without memory.
 const ABORTED: i32 = 6;
 
-/// The broker ends when it cannot write; it is started again once there is room.
+/// The broker ends when it cannot write; it restarts once there is room.
 pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let redis = ground.cluster()?.nodes();
     let mut kafka = Kafka::start_on_small_disk(DISK_MIB)?;
@@ -54,11 +54,11 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
         trial.live(worker, Duration::ZERO)?;
     }
-    trial.note("the broker halts, the worker waits and goes on by itself");
+    trial.note("the broker halts, the worker waits and continues by itself");
     trial.finish(order.times)
 }
 
-/// The worker gets no more memory, while larger intents come.
+/// The worker cannot allocate memory while larger intents arrive.
 pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "memory-limit")?;
     let stream = trial.stream();
@@ -84,7 +84,7 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ends(next, 0, &[])?;
     }
     let _last = trial.start("only", &SHORT_SESSION);
-    trial.note("SIGABRT, which names the allocation");
+    trial.note("SIGABRT; the message names the allocation");
     trial.finish(order.times)
 }
 
@@ -116,7 +116,7 @@ pub fn backlog(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// Lets a process have a little more memory than it has.
+/// Limits a process to a little more memory than it uses.
 fn squeeze(pid: i32) -> Result<()> {
     let limit = figure(pid, "VmData:")? * 1024 + MORE_BYTES;
     let prlimit =

@@ -1,4 +1,4 @@
-//! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29 and 32.
+//! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
 use std::{
     process::Command,
@@ -26,7 +26,7 @@ pub fn flushed_all(ground: &mut Ground, order: &Order) -> Result<Findings> {
     lost(ground, order, Tables::Kept, flush)
 }
 
-/// The same of the node that has the tables of names, which every shard's histories depend on.
+/// The same for the node of the name tables, which every shard's histories depend on.
 pub fn names_flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     lost(ground, order, Tables::Lost, flush)
 }
@@ -35,7 +35,7 @@ fn flush(cluster: &mut RedisCluster, node: usize) -> Result<()> {
     cluster.node(node).query::<()>(&["FLUSHALL"])
 }
 
-/// A node that keeps nothing on disk is killed and is back, empty, before its replica is promoted.
+/// A node without persistence is killed and restarts empty before its replica is promoted.
 pub fn restarted_empty(ground: &mut Ground, order: &Order) -> Result<Findings> {
     lost(ground, order, Tables::Kept, |cluster, node| {
         cluster.kill(node);
@@ -43,7 +43,7 @@ pub fn restarted_empty(ground: &mut Ground, order: &Order) -> Result<Findings> {
     })
 }
 
-/// What becomes of the keyspace's tables.
+/// Whether the keyspace's tables are lost too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tables {
     Kept,
@@ -89,15 +89,15 @@ fn lost(
 /// Where a rebuild is when it is frozen.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// It deletes what strange shards hold.
+    /// It deletes the contents of shards with a foreign epoch.
     Purge,
-    /// It puts sends back.
+    /// It restores sends.
     Fill,
-    /// It waits until what was decided before is visible.
+    /// It waits until earlier decisions are visible.
     Settle,
 }
 
-/// A rebuild is frozen in a step, a second one finishes while the worker decides on, and the first wakes.
+/// A rebuild is frozen in a step, a second one finishes while the worker continues, and the first wakes.
 pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "rebuild-frozen")?;
     trial.load(0)?;
@@ -138,12 +138,12 @@ pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// The node of a keyspace's tables.
-fn table_node(cluster: &RedisCluster, prefix: &str) -> Result<usize> {
+pub(super) fn table_node(cluster: &RedisCluster, prefix: &str) -> Result<usize> {
     let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", prefix])?.trim().parse()?;
     cluster.owner_of(slot)
 }
 
-/// Freezes a rebuild as soon as Redis shows it in this step. Gives what was seen.
+/// Freezes a rebuild as soon as Redis shows it in this step. Returns what was seen.
 fn freeze_in(
     run: &mut Guarded,
     step: Step,
@@ -174,7 +174,7 @@ fn freeze_in(
     }
 }
 
-/// How long what was decided before may take to become visible: a session of 6 s and a transaction of 15.
+/// How long earlier decisions may take to become visible: a session of 6 s and a transaction of 15.
 const SETTLE: &str = "25s";
 
 /// Runs `weir rebuild` with a worker's configuration.

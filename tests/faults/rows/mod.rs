@@ -1,4 +1,4 @@
-//! How each fault is injected; a file for what is broken.
+//! How each fault is injected; one file per broken part.
 
 pub mod brokers;
 pub mod clocks;
@@ -9,6 +9,7 @@ pub mod http;
 pub mod inputs;
 pub mod limits;
 pub mod lost;
+pub mod names;
 pub mod offsets;
 pub mod process;
 pub mod script;
@@ -29,7 +30,7 @@ fn plain(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
     on(ground, order, name, redis)
 }
 
-/// A case on the one broker and a Redis of its own.
+/// A case on the one broker and its own Redis.
 fn on(ground: &mut Ground, order: &Order, name: &str, redis: Vec<String>) -> Result<Trial> {
     let kafka = ground.kafka()?.client().clone();
     let scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);

@@ -1,4 +1,4 @@
-//! Offsets that go back: deleted with their group, or those of a topic that was recreated. Row 30.
+//! Lost offsets: deleted with their group, or with a topic that was recreated. Row 30.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,19 +12,19 @@ use crate::{
     trial::{Findings, Order, PARTITIONS, Trial},
 };
 
-/// How long a topic may take to be gone and there again.
+/// How long deleting and recreating a topic may take.
 const RECREATED_DEADLINE: Duration = Duration::from_secs(60);
 /// Intents that are published a second time.
 const AGAIN: usize = 400;
 
-/// Ends a worker in order.
+/// Stops a worker with SIGTERM.
 fn ended(trial: &mut Trial, worker: usize) -> Result<()> {
     trial.worker(worker).terminate();
     trial.ends(worker, 0, &[])?;
     Ok(())
 }
 
-/// Kafka deletes the group while weir is not there: weir refuses to begin anew until a person says where it was.
+/// Kafka deletes the group while weir is stopped: weir refuses to start until an operator sets the offsets.
 pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "lost-offsets")?;
     let (group, topic) = (trial.scene.name.clone(), trial.scene.topic("intents"));
@@ -50,7 +50,7 @@ pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         ended(&mut trial, next)?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("exit 1, names group, topic and partitions, and says how to set the offsets; nothing is decided until they are set");
+    trial.note("exit 1 with group, topic, partitions and how to set the offsets; nothing is decided until then");
     trial.finish(order.times)
 }
 

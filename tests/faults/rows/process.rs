@@ -11,7 +11,7 @@ use crate::{
     trial::{Findings, Order, SHORT_SESSION},
 };
 
-/// Intents that are there when a case begins, so that batches are full from the start.
+/// Intents published before a case begins, so that batches are full from the start.
 const BACKLOG: usize = 2_000;
 
 pub fn killed_before_produce(ground: &mut Ground, order: &Order) -> Result<Findings> {
@@ -26,7 +26,7 @@ pub fn killed_after_commit(ground: &mut Ground, order: &Order) -> Result<Finding
     killed_at(ground, order, Api::EndTransaction, Moment::Reply)
 }
 
-/// The tap sees the request and kills the worker there and then; its successor starts at once, as under a supervisor.
+/// The tap kills the worker at the request; its successor starts at once, as under a supervisor.
 fn killed_at(ground: &mut Ground, order: &Order, api: Api, moment: Moment) -> Result<Findings> {
     let mut trial = tapped(ground, order, "killed-at")?;
     trial.load(BACKLOG)?;
@@ -83,7 +83,7 @@ pub fn terminated_twice(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.worker(next).terminate();
         trial.ends(next, 0, &[])?;
     }
-    trial.note(format!("exit 0, at the latest {:.1} s after SIGTERM", longest.as_secs_f64()));
+    trial.note(format!("exit 0 within {:.1} s of SIGTERM", longest.as_secs_f64()));
     let _last = trial.start("last", &SHORT_SESSION);
     trial.finish(order.times)
 }

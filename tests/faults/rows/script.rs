@@ -1,4 +1,4 @@
-//! What a Redis may answer to a script, or not answer. Rows 5, 16, 17, 19.
+//! Errors, lost and late replies of Redis, and keyspaces that weir refuses. Rows 5, 16, 17, 19.
 
 use std::{thread::JoinHandle, time::Duration};
 
@@ -38,7 +38,7 @@ pub fn flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// The worker has met this answer.
+/// Checks that the worker got this answer.
 fn met(trial: &mut Trial, worker: usize, reason: &str) -> Result<()> {
     let label = format!("reason=\"{reason}\"");
     let met = metric(trial.worker(worker), "weir_redis_retries_total", &label).unwrap_or(0.0);
@@ -46,7 +46,7 @@ fn met(trial: &mut Trial, worker: usize, reason: &str) -> Result<()> {
     Ok(())
 }
 
-/// A state that a server can be brought into and out of.
+/// A server state that can be entered and left.
 pub struct State {
     /// How weir's metric names it.
     reason: &'static str,
@@ -64,7 +64,7 @@ fn long(server: &RedisServer, command: &'static [&'static str]) -> Result<Option
     let client = redis::Client::open(server.url())?;
     let thread = std::thread::Builder::new().spawn(move || {
         if let Ok(mut connection) = client.get_connection() {
-            // That it was ended by SCRIPT KILL is an error.
+            // SCRIPT KILL ends it with an error.
             let _ = redis::Cmd::new().arg(command).query::<()>(&mut connection);
         }
     });
@@ -128,7 +128,7 @@ pub const DENIED: State = State {
     end: |server| all(server, &[&["ACL", "SETUSER", "weir", "+evalsha"]]),
 };
 
-/// One server, known to weir as a user that may do everything.
+/// One server; weir's user has all rights.
 fn single() -> Result<(RedisServer, String)> {
     let debug = ["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
     let user = ["--user", "weir", "on", ">secret", "~*", "&*", "+@all"];
@@ -158,7 +158,7 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
     trial.finish(order.times)
 }
 
-/// The script has run, and nobody hears of it.
+/// The script ran and its reply is lost.
 pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
@@ -177,7 +177,7 @@ pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// Redis answers after its time-out, again and again: the script has run each time.
+/// Redis answers after the timeout, again and again: the script has run each time.
 pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let mut trial = on(ground, order, "reply-late", vec![server.url()])?;
@@ -195,7 +195,7 @@ pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// What must not be worked on, beside a worker that works.
+/// Servers that a worker must refuse, beside one that runs.
 pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let mut trial = on(ground, order, "refused", vec![server.url()])?;
@@ -217,6 +217,6 @@ pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     trial.live(worker, Duration::ZERO)?;
-    trial.note("each of the three refuses to start, exit 1, and says what to do; the worker beside them goes on");
+    trial.note("each of the three exits with 1 and instructions; the worker beside them continues");
     trial.finish(order.times)
 }

@@ -49,7 +49,7 @@ fn upload(trial: &Trial, bucket: &Bucket) -> Result<Value> {
     Ok(manifest)
 }
 
-/// The S3 fails in every way; then objects are not what the manifest says.
+/// S3 fails in every way; then objects differ from the manifest.
 pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let s3 = S3::start()?;
     let bucket = s3.bucket();
@@ -89,11 +89,11 @@ pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     next["version"] = json!("next");
     bucket.put("segments/manifest.json", next.to_string())?;
     http::wait_version(trial.worker(worker), "segments", "next");
-    trial.note(format!("{kinds} refusals; the next good set is taken up"));
+    trial.note(format!("{kinds} rejected; the next valid set is applied"));
     trial.finish(order.times)
 }
 
-/// What is wrong, the object, and what the manifest says of it.
+/// The defect, the object, and its manifest entry.
 type Broken = (&'static str, Option<Vec<u8>>, Value);
 
 fn broken(good: &Value, trial: &Trial) -> Result<Vec<Broken>> {
@@ -125,7 +125,7 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(sha2::Sha256::digest(bytes))
 }
 
-/// Policies that cannot be.
+/// Invalid policies.
 pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "policy")?;
     trial.load(0)?;
@@ -149,6 +149,6 @@ pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let unknown = format!("{}\n[segments.unknown]\ncaps = \"unlimited\"\n", POLICY.replace("test-1", "test-2"));
     trial.scene.write_policy(&unknown);
     http::wait_version(trial.worker(worker), "policy", "test-2");
-    trial.note(format!("{} kinds refused; one that names an unknown segment is taken up", bad.len()));
+    trial.note(format!("{} kinds rejected; one that names an unknown segment is applied", bad.len()));
     trial.finish(order.times)
 }

@@ -1,4 +1,4 @@
-//! Topics that are missing, closed, too small, strange or cut off. Rows 9, 10, 11.
+//! Topics that are missing, denied, too small, compacted or truncated. Rows 9, 10, 11.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SIZES: (&str, &str) = ("max.message.bytes", "9000000");
 /// How long the log cleaner may take.
 const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The worker has ended with the error; what was wrong is put right, and its successor goes on.
+/// After the worker ended with the error and the cause was removed, its successor continues.
 fn resumed(trial: &mut Trial) -> Result<()> {
     let next = trial.start("only", &[]);
     let mark = trial.over()?;
@@ -41,11 +41,11 @@ pub fn output_missing(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.ends(again, 2, &[&dead, "kafka.create_topics"])?;
     trial.kafka.create_topic_with(&dead, PARTITIONS, &[SIZES])?;
     resumed(&mut trial)?;
-    trial.note("exit 1 and names the topic; the next start exit 2");
+    trial.note("exit 1 with the topic's name; the next start exits with 2");
     trial.finish(1)
 }
 
-/// An ACL takes the right to write away.
+/// An ACL revokes the right to write.
 pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "denied")?;
     let approved = trial.scene.topic("approved");
@@ -63,11 +63,11 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ends(last, 0, &[])?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("exit 1 and says which right to grant");
+    trial.note("exit 1 with the right to grant");
     trial.finish(order.times)
 }
 
-/// The approved topic takes less than before, and then the dead-letter topic less than any dead letter.
+/// The size limit of the approved topic is lowered, then that of the dead-letter topic below any dead letter.
 pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "too-large")?;
     let [approved, dead] = ["approved", "dead"].map(|topic| trial.scene.topic(topic));
@@ -92,7 +92,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.ends(last, 0, &[])?;
     }
     let _last = trial.start("only", &[]);
-    trial.note("a dead letter `too_large`; where that does not fit either, exit 1 and names the setting");
+    trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");
     trial.finish(order.times)
 }
 
@@ -131,11 +131,11 @@ pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     }
     let visible = trial.kafka.read_committed(&topic)?.len();
     let written: i64 = trial.kafka.end_offsets(&topic)?.iter().sum();
-    trial.note(format!("{written} offsets, {visible} records that a reader sees"));
+    trial.note(format!("{written} offsets, {visible} visible records"));
     trial.finish(order.times)
 }
 
-/// Transactions of 40 records with two tombstones, every other one aborted; gives how many records were committed.
+/// Transactions of 40 records with two tombstones, every other one aborted; returns how many records were committed.
 fn transactions(
     trial: &mut Trial,
     publisher: &Publisher,
@@ -165,7 +165,7 @@ fn transactions(
     Ok(committed)
 }
 
-/// Retention overtakes a worker that is not there.
+/// Retention deletes the offset of a stopped worker.
 pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "retention")?;
     let topic = trial.scene.topic("intents");
@@ -188,6 +188,8 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mark = trial.over()?;
     trial.back(&mark)?;
     trial.live(worker, Duration::ZERO)?;
-    trial.note("exit 1 and says what to do, until `auto.offset.reset` is set; the 100 intents that were deleted undecided are not counted under N");
+    trial.note(
+        "exit 1 with instructions until `auto.offset.reset` is set; the 100 deleted intents are not counted under N",
+    );
     trial.finish_with(order.times, decided)
 }

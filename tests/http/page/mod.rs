@@ -1,6 +1,6 @@
 //! The page at `/`, in a headless Chromium and over HTTP.
 //!
-//! `UPDATE=1 cargo xtask test -- --test http page` takes the screenshots in docs/images anew.
+//! `UPDATE=1 cargo xtask test -- --test http page` renews the screenshots in docs/images.
 
 mod browser;
 

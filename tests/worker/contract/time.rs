@@ -1,4 +1,4 @@
-//! Section 4, calendar windows, and section 3, what is held back before a cap is asked.
+//! Section 4, calendar windows, and section 3, suppression before caps are evaluated.
 
 use serde_json::{Value, json};
 use weir::worker::{clock::SystemClock, ports::Clock};

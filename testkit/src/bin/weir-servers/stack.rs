@@ -1,4 +1,4 @@
-//! The servers a person tries weir with, and all that weir needs in them.
+//! The servers for trying weir, with everything that weir needs in them.
 
 mod files;
 

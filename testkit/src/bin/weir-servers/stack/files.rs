@@ -1,4 +1,4 @@
-//! What the stack writes for the person who tries it: a configuration, two scripts, and what to do with them.
+//! The files of the stack for its user: a configuration, two scripts, and instructions.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -91,7 +91,7 @@ fn java() -> String {
     format!("exec java -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}/*'", libs_folder().display())
 }
 
-/// What to do with the stack.
+/// Instructions for the stack.
 pub(super) fn instructions(args: &StackArgs, kafka: &Kafka, s3: &S3) -> String {
     let folder = args.folder.display();
     let run = if args.with_worker {
