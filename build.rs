@@ -1,4 +1,4 @@
-//! Leads librdkafka's calls of its decoders to src/edge/kafka/native/wrapped.rs, which bounds what they inflate.
+//! Leads librdkafka's calls of its decoders to crates/kafka/inflate, which bounds what they inflate.
 
 /// Public functions of zlib and lz4: their signatures are stable. `tests/worker/large.rs` fails where one is not wrapped.
 const WRAPPED: [&str; 3] = ["inflate", "LZ4F_createDecompressionContext", "LZ4F_decompress"];

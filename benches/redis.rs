@@ -11,18 +11,16 @@
 use std::{collections::HashSet, fs, sync::Arc};
 
 use testkit::{redis::RedisServer, unique};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask, CapQuery},
-        class::{ClassNames, Filter},
-        decide::{Record, Scope},
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open},
-    worker::ports::Store,
+use weir_core::{
+    admit::{AdmitBatch, Ask, CapQuery},
+    class::{ClassNames, Filter},
+    decide::{Record, Scope},
+    ports::Store,
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+    window::Window,
 };
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
 
 const DECISIONS: u32 = 300_000;
 /// Intents per user, in the mean: with the caps below a quarter is suppressed.

@@ -24,15 +24,14 @@ use roaring::RoaringBitmap;
 use sha2::Digest;
 use tokio::runtime::Runtime;
 use weir::{
-    domain::segment::{
-        Blocks, LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind,
-    },
-    edge::{
-        object_store::{Location, S3Options, StoredObject},
-        segments::{SegmentSource, write_members},
-    },
-    worker::refresh::{Refreshed, refresh},
+    object_store::{Location, S3Options, StoredObject},
+    segments::SegmentSource,
 };
+use weir_core::{
+    segment::{Blocks, LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
+    segment_format::write_members,
+};
+use weir_worker::refresh::{Refreshed, refresh};
 
 const USERS: u32 = 270_000_000;
 const BATCH: u32 = 10_000;

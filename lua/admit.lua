@@ -4,7 +4,7 @@
 -- The rule: a send is let through when, for every cap of its set, the costs of the user's entries in the cap's
 -- window plus its own do not exceed the limit; then it is recorded once. An id that is recorded already is
 -- answered as what it is (replay or duplicate) and not judged. Where a user has more entries than a history may hold, the
--- oldest are dropped. It is src/domain/decide.rs, next to the data.
+-- oldest are dropped. It is crates/core/src/decide.rs, next to the data.
 --
 -- KEYS  [1]     the shard's epoch; left out where ARGV[1] is empty
 --       [2..]   hashes of users: field -> history, 20-byte entries, ascending by time; one more byte, 0,

@@ -1,14 +1,19 @@
-//! weir caps marketing messages: send-intents in from Kafka, approved and suppressed ones out.
-//!
-//! `domain` is pure; `edge` talks to the outside; `worker` is the loop between them; `cli` puts them together.
-//! See ARCHITECTURE.md for the walk of one intent.
+//! The package `weir`: the command line, the configuration, HTTP, metrics, and the sources of segments and policies. It puts
+//! the other crates together: `weir-core` decides, `weir-kafka` and `weir-redis` talk to the outside, `weir-worker` is the loop
+//! between them. The binary is `main.rs`. See ARCHITECTURE.md for the walk of one intent.
+
 #![recursion_limit = "256"]
+#![forbid(unsafe_code)]
 
 pub mod authorities;
 pub mod cli;
 pub mod config;
-pub mod document;
-pub mod domain;
-pub mod edge;
+pub mod files;
+pub mod http;
+pub mod inquiry;
 pub mod metrics;
-pub mod worker;
+pub mod object_store;
+pub mod policy_source;
+pub mod segments;
+pub mod time_zones;
+pub mod vitals;

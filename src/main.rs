@@ -1,15 +1,15 @@
 //! The command line of weir: one verb, one exit code.
 
 #![recursion_limit = "256"]
-
-#[cfg(target_os = "linux")]
-#[path = "edge/kafka/native/wrapped.rs"]
-mod wrapped;
+#![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
 
 use clap::{Parser, Subcommand};
-use weir::{cli, edge::kafka::native};
+use weir::cli;
+// Linked for the functions that the build script puts before librdkafka's decoders.
+use weir_inflate as _;
+use weir_kafka::native;
 
 /// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out
 #[derive(Debug, Parser)]

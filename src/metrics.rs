@@ -1,7 +1,6 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
 mod labels;
-mod tally;
 mod totals;
 
 use std::{
@@ -14,17 +13,17 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-
-pub use self::{
-    labels::{
-        ActionLabel, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
-        RouteLabel, SegmentLabel, SourceLabel, Stage, StageLabel, VersionLabels,
-    },
-    tally::{RefundTally, Tally},
+use weir_core::{
+    policy::Unavailable,
+    ports::CommitTimes,
+    refund::RefundOutcome,
+    tally::{CapOfSegment, RefundTally, SegmentCounts, Tally},
 };
-use crate::{
-    domain::{policy::Unavailable, refund::RefundOutcome},
-    worker::ports::CommitTimes,
+use weir_worker::observer::{Event, Observer, Stage};
+
+pub use self::labels::{
+    ActionLabel, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
+    RouteLabel, SegmentLabel, SourceLabel, StageLabel, VersionLabels,
 };
 
 /// A gauge of seconds.
@@ -125,64 +124,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A batch spent this long in a stage.
-    pub fn stage(&self, stage: Stage, time: Duration) {
-        self.stages.get_or_create(&StageLabel { stage }).observe(time.as_secs_f64());
-    }
-
-    /// A batch is committed.
-    pub fn committed(&self, tally: &Tally, times: &CommitTimes) {
-        let CommitTimes { produce, flush, commit } = *times;
-        self.stage(Stage::Produce, produce);
-        self.stage(Stage::Flush, flush);
-        self.stage(Stage::Commit, commit);
-        let mut intents = 0;
-        for ((verdict, reason), count) in tally.decisions.iter() {
-            self.decisions.get_or_create(&DecisionLabels { verdict, reason }).inc_by(count);
-            intents += count;
-        }
-        for (reason, count) in tally.dead_letters.iter() {
-            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
-            intents += count;
-        }
-        for (labels, count) in &tally.cap_denials {
-            self.cap_denials.get_or_create(labels).inc_by(*count);
-        }
-        for (action, count) in tally.unavailable.iter() {
-            self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
-        }
-        self.replays.inc_by(tally.replayed);
-        self.clock_ahead.inc_by(tally.ahead);
-        self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
-    }
-
-    /// A batch of refunds is committed.
-    pub fn refunded(&self, tally: &RefundTally) {
-        for (outcome, count) in tally.refunds.iter() {
-            self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
-        }
-        for (reason, count) in tally.dead_letters.iter() {
-            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
-        }
-    }
-
-    /// How many records of a partition are not yet done.
-    pub fn set_lag(&self, partition: i32, records: i64) {
-        self.highest_partition.fetch_max(partition, Ordering::Relaxed);
-        self.lag.get_or_create(&PartitionLabel { partition }).set(records);
-    }
-
-    /// So many offsets lie between the first intent of a partition that waits for its shard and the next one to be read.
-    pub fn set_parked(&self, partition: i32, offsets: i64) {
-        self.parked_offsets.get_or_create(&PartitionLabel { partition }).set(offsets);
-    }
-
-    /// A partition is read elsewhere from now on.
-    pub fn forget_lag(&self, partition: i32) {
-        self.lag.remove(&PartitionLabel { partition });
-        self.parked_offsets.remove(&PartitionLabel { partition });
-    }
-
     /// An HTTP request was answered.
     pub fn http_request(&self, route: &str, status: u16, time: Duration) {
         self.http_requests.get_or_create(&RequestLabels { route: route.to_owned(), status }).inc();
@@ -197,5 +138,89 @@ impl Metrics {
             text.clear();
         }
         text
+    }
+}
+
+impl Observer for Metrics {
+    fn stage(&self, stage: Stage, time: Duration) {
+        self.stages.get_or_create(&StageLabel { stage: stage.as_str() }).observe(time.as_secs_f64());
+    }
+
+    fn gated(&self, counts: SegmentCounts) {
+        self.segment_overlaps.inc_by(counts.overlaps);
+        self.segment_unnamed.inc_by(counts.unnamed);
+    }
+
+    fn happened(&self, event: Event) {
+        let counter = match event {
+            Event::CommitFailed => &self.commit_failures,
+            Event::BatchHalved => &self.batches_halved,
+            Event::Rebalanced => &self.rebalances,
+            Event::StoreFailed => &self.store_failures,
+            Event::DeferredFull => &self.owed_full,
+        };
+        counter.inc();
+    }
+
+    fn deferred(&self) {
+        self.owed_sends.inc();
+    }
+
+    fn deferred_recorded(&self, sends: u64) {
+        self.owed_sends.dec_by(sends.cast_signed());
+        self.owed_recorded.inc_by(sends);
+    }
+
+    fn set_refunds_lag(&self, refunds: i64) {
+        self.refunds_lag.set(refunds);
+    }
+
+    fn committed(&self, tally: &Tally, times: &CommitTimes) {
+        let CommitTimes { produce, flush, commit } = *times;
+        self.stage(Stage::Produce, produce);
+        self.stage(Stage::Flush, flush);
+        self.stage(Stage::Commit, commit);
+        let mut intents = 0;
+        for ((verdict, reason), count) in tally.decisions.iter() {
+            self.decisions.get_or_create(&DecisionLabels { verdict, reason }).inc_by(count);
+            intents += count;
+        }
+        for (reason, count) in tally.dead_letters.iter() {
+            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
+            intents += count;
+        }
+        for (CapOfSegment { segment, cap }, count) in &tally.cap_denials {
+            let labels = CapLabels { segment: segment.clone(), cap: cap.clone() };
+            self.cap_denials.get_or_create(&labels).inc_by(*count);
+        }
+        for (action, count) in tally.unavailable.iter() {
+            self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);
+        }
+        self.replays.inc_by(tally.replayed);
+        self.clock_ahead.inc_by(tally.ahead);
+        self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
+    }
+
+    fn refunded(&self, tally: &RefundTally) {
+        for (outcome, count) in tally.refunds.iter() {
+            self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+        }
+        for (reason, count) in tally.dead_letters.iter() {
+            self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
+        }
+    }
+
+    fn set_lag(&self, partition: i32, records: i64) {
+        self.highest_partition.fetch_max(partition, Ordering::Relaxed);
+        self.lag.get_or_create(&PartitionLabel { partition }).set(records);
+    }
+
+    fn set_parked(&self, partition: i32, offsets: i64) {
+        self.parked_offsets.get_or_create(&PartitionLabel { partition }).set(offsets);
+    }
+
+    fn forget_lag(&self, partition: i32) {
+        self.lag.remove(&PartitionLabel { partition });
+        self.parked_offsets.remove(&PartitionLabel { partition });
     }
 }

@@ -8,10 +8,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use anyhow::{Context, Result, anyhow};
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use tokio::task::JoinSet;
-use weir::{
-    config::RedisSettings,
-    worker::record::{Destination, Records},
-};
+use weir::config::RedisSettings;
+use weir_core::record::{Destination, Records};
 
 use crate::zset::{Intent, call, load, slot_of, slots};
 

@@ -1,8 +1,8 @@
 //! The bare loop: weir without decode, segments, policy and Redis; or, between consume and produce, the published way.
 //!
-//! The same consumer, producer, settings and threads (`edge/kafka`), the same batches and the same overlap: while a batch
+//! The same consumer, producer, settings and threads (`crates/kafka`), the same batches and the same overlap: while a batch
 //! is committed in its transaction, the next one is read. Every record goes out as it came. So what weir costs beyond it
-//! is what weir adds; what `edge/kafka` itself costs is in both.
+//! is what weir adds; what `crates/kafka` itself costs is in both.
 //!
 //! Records without headers go to the client in runs, by one call for many, which no record with headers can. Two more
 //! bare loops show what that is worth: one that makes a call for each record, and one that writes the bytes that weir does.
@@ -17,17 +17,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use weir::{
-    cli::assemble,
-    config::Settings,
-    domain::header::HeaderName,
-    edge::kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
-    worker::{
-        lane::pace::Pace,
-        ports::{Settled, Sink, Source, where_committed},
-        record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
-    },
+use weir::{cli::assemble, config::Settings};
+use weir_core::{
+    header::HeaderName,
+    ports::{Settled, Sink, Source, where_committed},
+    record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
 };
+use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
+use weir_worker::lane::pace::Pace;
 
 use crate::{async_client::AsyncClient, zset::SortedSets};
 
@@ -143,7 +140,7 @@ impl Bare {
         Ok(Self { source, sink, capper, pace, decided_in: Duration::ZERO, in_flight: (0, 0) })
     }
 
-    /// The turns of `worker/lane.rs`, with its pace.
+    /// The turns of `crates/worker/src/lane.rs`, with its pace.
     async fn turns(mut self, settings: &Settings) -> Result<()> {
         let none: OurHeaders = Arc::new([]);
         let mut closed_at = Instant::now();

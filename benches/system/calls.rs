@@ -10,7 +10,7 @@ use clap::Args;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::redis::RedisServer;
-use weir::domain::{
+use weir_core::{
     admit::CapQuery,
     class::Filter,
     decide::{Scope, Verdict},

@@ -24,7 +24,8 @@ use rdkafka::{
 };
 use serde::Serialize;
 use testkit::{kafka::Record, unique, wait_for, worker::Worker};
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     Output, Settings,

@@ -39,10 +39,8 @@ use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use weir::{
-    domain::memory::{DEFAULT_BYTES, ReadsRefunds, fitting},
-    edge::kafka::native::allocator,
-};
+use weir_core::memory::{DEFAULT_BYTES, ReadsRefunds, fitting};
+use weir_kafka::native::allocator;
 
 use crate::{
     machine::Machine,

@@ -1,6 +1,6 @@
 //! The store alone: Redis's memory and CPU for users with more and more sends.
 //!
-//! Sends go through the worker's own store (`edge/redis`), in batches as a lane makes them, to the primaries that the
+//! Sends go through the worker's own store (`crates/redis`), in batches as a lane makes them, to the primaries that the
 //! rounds were drained against. All of them are approved, so that every user has the same number of sends.
 
 use std::{
@@ -12,21 +12,17 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use testkit::unique;
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask, CapQuery},
-        class::{ClassNames, Filter},
-        decide::{Answer, Record, Scope},
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open},
-    worker::{
-        clock::SystemClock,
-        ports::{Clock, Store, StoreError},
-    },
+use weir_core::{
+    admit::{AdmitBatch, Ask, CapQuery},
+    class::{ClassNames, Filter},
+    decide::{Answer, Record, Scope},
+    ports::{Clock, Store, StoreError},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+    window::Window,
 };
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+use weir_worker::clock::SystemClock;
 
 use crate::{
     Settings,

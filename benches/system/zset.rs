@@ -5,15 +5,13 @@ use std::ops::RangeInclusive;
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, Connection, Pipeline};
 use serde::Deserialize;
-use weir::{
-    config::RedisSettings,
-    domain::shard::SLOTS,
-    worker::{
-        clock::SystemClock,
-        ports::Clock,
-        record::{Destination, Records},
-    },
+use weir::config::RedisSettings;
+use weir_core::{
+    ports::Clock,
+    record::{Destination, Records},
+    shard::SLOTS,
 };
+use weir_worker::clock::SystemClock;
 
 use crate::workload::segment_of;
 

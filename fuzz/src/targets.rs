@@ -4,30 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, document::Format, fields::{Field, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, parked::Parked, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
 
-use crate::{
-    ALLOCATOR,
-    document::Format,
-    domain::{
-        approved::{self, ApprovedRecord},
-        class::{Campaign, ClassNames},
-        decode::{Header, decode},
-        fields::{Field, FieldMap},
-        header::HeaderName,
-        history::{ENTRY_BYTES, pack, unpack},
-        intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
-        parked::Parked,
-        policy::{Gate, IntentFacts, PolicyEval},
-        refund::RefundReader,
-        segment::{Manifest, UserIdKind},
-        shard::{IdHash, UserHash},
-        time::Time,
-        zone::Zone,
-    },
-    policy_file::parse_policy,
-    reply_format::read_reply,
-    segment_files::format::{read_members, write_members},
-};
+use crate::ALLOCATOR;
 
 /// Memory for every reader beyond its input: tables, messages, the fuzzer's own.
 const ALLOWANCE_BYTES: usize = 4 << 20;

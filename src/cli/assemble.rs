@@ -3,24 +3,25 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use weir_core::{
+    fields::{Field, FieldMap},
+    history::HistoryBounds,
+    memory::{self, LaneMemory, ReadsRefunds},
+    ports::Clock as _,
+};
+use weir_kafka::{
+    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL},
+    topics::NewTopics,
+};
+use weir_redis::{
+    self, Birth, Eviction, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
+};
+use weir_worker::clock::SystemClock;
 
 use super::exit::UsageError;
 use crate::{
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
-    domain::{
-        fields::{Field, FieldMap},
-        history::HistoryBounds,
-        memory::{self, LaneMemory, ReadsRefunds},
-    },
-    edge::{
-        kafka::{
-            client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL},
-            topics::NewTopics,
-        },
-        object_store::{Location, S3Credentials, S3Options, StoredObject},
-        redis::{self, Birth, Eviction, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing},
-    },
-    worker::{clock::SystemClock, ports::Clock as _},
+    object_store::{Location, S3Credentials, S3Options, StoredObject},
 };
 
 /// Reads the settings of this file and the environment over it.
@@ -191,7 +192,7 @@ pub async fn existing_store(settings: &RedisSettings) -> anyhow::Result<(RedisSt
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
     let birth = Birth { epoch: new_epoch(), now: SystemClock.now() };
-    let opened = redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
     Ok((RedisStore::new(&options, &stats, &opened), options))
 }
 

@@ -4,15 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
-
-use crate::{
-    domain::clocks::{MAX_SKEW_MS, in_words},
-    edge::redis::{NodeClocks, RedisOptions, RedisStats},
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        ports::StoreError,
-    },
+use weir_core::{
+    clocks::{MAX_SKEW_MS, in_words},
+    ports::StoreError,
 };
+use weir_redis::{NodeClocks, RedisOptions, RedisStats};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 /// How often each node is asked for its time. A step of this machine's clock shows at once; this is how soon a step of
 /// theirs does, or the end of a suspension of this machine.

@@ -11,6 +11,17 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
+use weir_core::{
+    current::Current,
+    desk::Desk,
+    intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
+    ports::StoreError,
+};
+use weir_redis::RedisStore;
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    refresh::Source,
+};
 
 use super::{
     assemble, clocks,
@@ -19,16 +30,10 @@ use super::{
 };
 use crate::{
     config::Settings,
-    domain::intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
-    edge::{policy_file::source::PolicySource, redis::RedisStore, segments::SegmentSource},
+    inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
-        ports::StoreError,
-        refresh::{Refreshed, Source},
-    },
+    policy_source::PolicySource,
+    segments::SegmentSource,
 };
 
 /// Arguments of `weir explain`.
@@ -134,7 +139,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
 }
 
 /// Reads a source that is not read again.
-async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Refreshed<S::Value>>> {
+async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
     let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
-    Ok(Refreshed::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
+    Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

@@ -4,16 +4,14 @@ use std::{io::Write, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use weir_core::{intent::MAX_ID_BYTES, ports::Histories as _, shard::UserHash};
 
 use super::{
     assemble,
     exit::UsageError,
     output::{OutputForm, print_json},
 };
-use crate::{
-    domain::{intent::MAX_ID_BYTES, shard::UserHash},
-    worker::{inquiry::Forgotten, ports::Histories as _},
-};
+use crate::inquiry::Forgotten;
 
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]

@@ -11,21 +11,20 @@ use std::{
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use weir_core::{
+    class::Filter,
+    decide::Scope,
+    document::{Format, Problems, value::in_words},
+    history::{HistoryBounds, MAX_ENTRIES},
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
+    policy_file::parse_policy,
+};
 
 use super::{
     exit::UsageError,
     output::{OutputForm, aligned, lines, print_json},
 };
-use crate::{
-    document::{Format, Problems, read_file, value::in_words},
-    domain::{
-        class::Filter,
-        decide::Scope,
-        history::{HistoryBounds, MAX_ENTRIES},
-        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
-    },
-    edge::policy_file::parse_policy,
-};
+use crate::files::read_file;
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`

@@ -14,6 +14,32 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    desk::Desk,
+    policy::Policy,
+    ports::{Clock as _, StoreError},
+    segment::SegmentSet,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    limits,
+    sink::KafkaSink,
+    source::KafkaSource,
+    topics::{self, TopicError},
+};
+use weir_redis::{
+    Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
+    WhenMissing,
+};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::{LaneError, LaneSettings},
+    owing::Owing,
+    refresh::{Refreshed, Source, keep_fresh},
+    refunds::Refunds,
+    status::{LaneStatus, StoreStatus},
+    supervise::LaneWork,
+};
 
 use super::{
     assemble::{self, START_PATIENCE},
@@ -24,37 +50,12 @@ use super::{
 };
 use crate::{
     config::Settings,
-    domain::{policy::Policy, segment::SegmentSet},
-    edge::{
-        http::{self, InquiryPool},
-        kafka::{
-            client::KafkaOptions,
-            limits,
-            sink::KafkaSink,
-            source::KafkaSource,
-            topics::{self, TopicError},
-        },
-        policy_file::source::PolicySource,
-        redis::{
-            self, Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
-            RedisStore, WhenMissing,
-        },
-        segments::SegmentSource,
-    },
+    http::{self, InquiryPool},
+    inquiry::{Door, Inquiry},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        inquiry::{Door, Inquiry},
-        lane::{LaneError, LaneSettings},
-        owing::Owing,
-        ports::{Clock as _, StoreError},
-        refresh::{Refreshed, Source, keep_fresh},
-        refunds::Refunds,
-        status::{LaneStatus, StoreStatus},
-        supervise::LaneWork,
-        vitals::Nodes,
-    },
+    policy_source::PolicySource,
+    segments::SegmentSource,
+    vitals::Nodes,
 };
 
 /// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
@@ -98,17 +99,15 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// Reads and connects everything; changes nothing but what the settings allow to be made.
 async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
-    let stop = CancellationToken::new();
-    let metrics = Arc::new(Metrics::default());
+    let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
 
     let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy_object, bounds).map_err(|error| UsageError(error.to_string()))?;
-    let policy: Arc<Refreshed<Policy>> = fresh(policy, settings.policy.refresh, &stop).await?;
+    let policy = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let segments: Arc<Refreshed<SegmentSet>> =
-        fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
+    let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
     warn_of_names(&policy.current(), &segments.current());
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
@@ -128,7 +127,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
-    let redis_status = StoreStatus::default();
+    let (redis_status, nodes) = (StoreStatus::default(), Nodes::default());
     let pool = inquiry_pool(&redis_options, &stats, &opened, settings.http.concurrency);
     // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
     let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
@@ -138,14 +137,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         Arc::clone(&pool),
         stop.clone(),
     ));
-    let nodes = Nodes::default();
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
     let desk = Desk {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
-        segments,
-        policy,
+        segments: segments.value(),
+        policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
     };
     let refunds = refunds(
@@ -168,6 +166,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         refunds,
         stores: (0..lanes).map(|_| store()).collect(),
         desk,
+        segments,
+        policy,
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -353,7 +353,7 @@ async fn open_redis(
     when_missing: WhenMissing,
 ) -> anyhow::Result<Opened> {
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = (|| redis::open(options, stats, when_missing, birth.clone()))
+    let opened = (|| weir_redis::open(options, stats, when_missing, birth.clone()))
         .retry(patience())
         .when(|error| matches!(error, StoreError::Temporary(_)))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))

@@ -14,18 +14,15 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use weir_core::segment::{Members, SegmentSet};
 
 use super::exit::UsageError;
 use crate::{
     authorities::Authorities,
     config::{self, S3Settings},
-    domain::segment::{Members, SegmentSet},
-    edge::{
-        object_store::{Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject},
-        segments::{SegmentSource, SegmentsError},
-    },
+    object_store::{Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject},
+    segments::{SegmentSource, SegmentsError},
 };
-
 pub use build::BuildArgs;
 pub use inspect::InspectArgs;
 pub use lookup::LookupArgs;

@@ -2,10 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::{
-    domain::zone,
-    edge::time_zones::{self, TimeZones},
-};
+use weir_core::zone;
+
+use crate::time_zones::{self, TimeZones};
 
 static IN_USE: OnceLock<TimeZones> = OnceLock::new();
 

@@ -7,25 +7,28 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use tokio::{net::TcpListener, runtime::Handle};
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    desk::Desk,
+    policy::Policy,
+    ports::{CommitTable, Store},
+    segment::SegmentSet,
+};
+use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
+use weir_redis::RedisStats;
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::{Lane, LaneError, LaneSettings},
+    refresh::Refreshed,
+    status::{LaneStatus, StoreStatus},
+    supervise::{LaneWork, supervise},
+};
 
 use self::health::WorkerHealth;
 use crate::{
     config::HttpSettings,
-    edge::{
-        http::{self, Inquiries, Server, Sources},
-        kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource},
-        redis::RedisStats,
-    },
+    http::{self, Inquiries, Server, Sources},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        lane::{Lane, LaneError, LaneSettings},
-        ports::{CommitTable, Store},
-        status::{LaneStatus, StoreStatus},
-        supervise::{LaneWork, supervise},
-        vitals::{Nodes, Vitals},
-    },
+    vitals::{Nodes, Vitals},
 };
 
 /// All that a worker is made of.
@@ -38,6 +41,10 @@ pub struct Worker<D> {
     pub stores: Vec<D>,
     /// What decides.
     pub desk: Desk,
+    /// The segments in force.
+    pub segments: Arc<Refreshed<SegmentSet>>,
+    /// The policy in force.
+    pub policy: Arc<Refreshed<Policy>>,
     /// Batch size and pace.
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
@@ -81,16 +88,16 @@ impl<D: Store + 'static> Worker<D> {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
-            segments: Arc::clone(&self.desk.segments),
-            policy: Arc::clone(&self.desk.policy),
+            segments: Arc::clone(&self.segments),
+            policy: Arc::clone(&self.policy),
             redis: self.redis.clone(),
             store: self.store.clone(),
             refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
-            segments: Arc::clone(&self.desk.segments),
-            policy: Arc::clone(&self.desk.policy),
+            segments: Arc::clone(&self.segments),
+            policy: Arc::clone(&self.policy),
             lanes: lanes.clone(),
             nodes: self.nodes.clone(),
         };

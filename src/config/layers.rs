@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
+use weir_core::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
+
 use super::keys::{Form, NOT_YET, Otherwise, PREFIX, SETTINGS, Setting};
-use crate::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
 
 /// Values by setting.
 #[derive(Debug)]

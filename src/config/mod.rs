@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::document::{Document, Format, Problems, read_file};
+use weir_core::document::{Document, Format, Problems};
+
+use crate::files::read_file;
 
 pub mod keys;
 mod layers;

@@ -12,8 +12,8 @@ use super::{
         source, tokens, tokens_file, topic, whole_in, word,
     },
 };
-pub use crate::edge::kafka::client::Delivery;
-use crate::{authorities::Authorities, edge::object_store::Location};
+use crate::{authorities::Authorities, object_store::Location};
+pub use weir_kafka::client::Delivery;
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,16 +10,16 @@ use std::{
     time::Duration,
 };
 
-use super::{Secret, keys::REFUSED_PROPERTIES, layers::Layers};
-use crate::{
-    authorities::Authorities,
+use weir_core::{
     document::{
         Entry, Format, Node, Value,
         value::{self, Parsed, duration, in_words, must_be, one_of, text, texts, whole},
     },
-    domain::memory,
-    edge::object_store::Location,
+    memory,
 };
+
+use super::{Secret, keys::REFUSED_PROPERTIES, layers::Layers};
+use crate::{authorities::Authorities, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);

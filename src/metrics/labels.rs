@@ -1,41 +1,6 @@
 //! What metrics are told apart by.
 
-use std::fmt::Write as _;
-
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-
-/// A stage of a batch's way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Waiting for and taking records.
-    Poll,
-    /// Decoding, segments, policy.
-    Decode,
-    /// Asking the store.
-    Admit,
-    /// Writing the outputs.
-    Encode,
-    /// Handing them to the Kafka client.
-    Produce,
-    /// Waiting for the brokers to have them.
-    Flush,
-    /// Offsets and commit.
-    Commit,
-}
-
-impl EncodeLabelValue for Stage {
-    fn encode(&self, encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        encoder.write_str(match self {
-            Self::Poll => "poll",
-            Self::Decode => "decode",
-            Self::Admit => "admit",
-            Self::Encode => "encode",
-            Self::Produce => "produce",
-            Self::Flush => "flush",
-            Self::Commit => "commit",
-        })
-    }
-}
+use prometheus_client::encoding::EncodeLabelSet;
 
 /// Declares sets of labels.
 macro_rules! labels {
@@ -52,7 +17,7 @@ macro_rules! labels {
 
 labels! {
     /// A stage of a batch.
-    StageLabel { stage: Stage }
+    StageLabel { stage: &'static str }
     /// A partition.
     PartitionLabel { partition: i32 }
     /// A node of the store, `host:port`.

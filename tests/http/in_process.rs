@@ -2,23 +2,10 @@
 
 use std::sync::Arc;
 
+use weir::{config::HttpSettings, http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources}, metrics::Metrics, inquiry::{Decision, Forgotten, InquiryError, Posted, UserView}, vitals::{Nodes, Vitals}};
+use weir_core::{document::Format, segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds}, policy_file::parse_policy, ports::StoreError};
+use weir_worker::refresh::Refreshed;
 use tokio_util::sync::CancellationToken;
-use weir::{
-    config::HttpSettings,
-    document::Format,
-    domain::segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    edge::{
-        http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources},
-        policy_file::parse_policy,
-    },
-    metrics::Metrics,
-    worker::{
-        inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
-        ports::StoreError,
-        refresh::Refreshed,
-        vitals::{Nodes, Vitals},
-    },
-};
 
 use crate::client::Client;
 

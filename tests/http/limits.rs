@@ -2,18 +2,13 @@
 
 use std::{num::NonZeroU32, thread, time::Duration};
 
+use weir::config::HttpSettings;
+use weir_core::segment::{Members, UserIdKind};
 use testkit::wait_until;
-use weir::{
-    config::HttpSettings,
-    domain::segment::{Members, UserIdKind},
-};
 
-use crate::{
-    in_process::{Server, set},
-    support::DEADLINE,
-};
+use crate::{in_process::{Server, set}, support::DEADLINE};
 
-fn empty() -> weir::domain::segment::SegmentSet {
+fn empty() -> weir_core::segment::SegmentSet {
     set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
 }
 

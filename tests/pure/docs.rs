@@ -1,12 +1,8 @@
 //! The docs say what the code does: every header and reason is in them, and every path, module and link leads somewhere.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, path::{Path, PathBuf}};
 
-use weir::domain::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
+use weir_core::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -3,9 +3,9 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, Stage,
-    VersionLabels,
+    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels,
 };
+use weir_worker::observer::{Observer as _, Stage};
 
 const HEAD: &str = "# Metrics
 

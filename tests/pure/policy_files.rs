@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;
-use weir::{
+use weir_core::{
     document::Format,
-    edge::policy_file::{parse_policy, schema_text},
+    policy_file::{parse_policy, schema_text},
 };
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;

@@ -3,23 +3,21 @@
 use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
-use weir::{
+use weir_core::{
+    class::{Campaign, Kind},
+    dead_letter::DeadLetterReason,
+    decision_header::{self, DecisionHeader},
+    decode::{Header, decode},
     document::Format,
-    domain::{
-        class::{Campaign, Kind},
-        dead_letter::DeadLetterReason,
-        decision_header::{self, DecisionHeader},
-        decode::{Header, decode},
-        envelope::envelope,
-        fields::{Field, FieldMap},
-        intent::Intent,
-        origin::Origin,
-        schema,
-        simulation::{Judged, Report, Source, Tally},
-        time::Time,
-        verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
-    },
-    edge::policy_file::parse_policy,
+    envelope::envelope,
+    fields::{Field, FieldMap},
+    intent::Intent,
+    origin::Origin,
+    policy_file::parse_policy,
+    schema,
+    simulation::{Judged, Report, Source, Tally},
+    time::Time,
+    verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
 };
 
 #[path = "../fixtures/hostile.rs"]

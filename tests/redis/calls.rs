@@ -7,15 +7,13 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
 use testkit::redis::RedisServer;
-use weir::{
-    domain::{
-        admit::Ask,
-        class::ClassNames,
-        decide::Record,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    edge::redis::RedisOptions,
+use weir_core::{
+    admit::Ask,
+    class::ClassNames,
+    decide::Record,
+    shard::{IdHash, OriginMark, UserHash},
 };
+use weir_redis::RedisOptions;
 
 const USERS: u32 = 6_000;
 const DECISIONS: u32 = 30_000;

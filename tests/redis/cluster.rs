@@ -4,11 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, sent};
 use testkit::redis::RedisCluster;
-use weir::{
-    domain::{admit::Ask, decide::Verdict},
-    edge::redis::{RedisOptions, RedisStore, RetryCause},
-    worker::ports::StoreError,
-};
+use weir_core::{admit::Ask, decide::Verdict, ports::StoreError};
+use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
 const USERS: u32 = 400;
 
@@ -171,7 +168,7 @@ async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
     let batch = batch(at(2), &[cap(1, DAY_MS)], asks);
     let found = tokio::time::timeout(Duration::from_secs(30), async {
         loop {
-            match weir::worker::ports::Store::admit(&mut store, &batch, &mut answers).await {
+            match weir_core::ports::Store::admit(&mut store, &batch, &mut answers).await {
                 Err(StoreError::LostHistory { shards, .. }) => break shards,
                 Err(StoreError::Temporary(_)) => {}
                 other => panic!("{other:?}"),

@@ -20,19 +20,18 @@ use proptest::{
 };
 use serde::{Deserialize, Serialize};
 use testkit::{stack::Stack, unique};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask, CapQuery},
-        class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-        decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
-        history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
-        shard::{IdHash, Layout, OriginMark, UserHash},
-        time::Time,
-        window::Window,
-    },
-    edge::{embedded::EmbeddedStore, redis::RedisStore},
-    worker::ports::Store,
+use weir_core::{
+    admit::{AdmitBatch, Ask, CapQuery},
+    class::{Campaign, ClassNames, Filter, KindNames, KindTable},
+    decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
+    embedded::EmbeddedStore,
+    history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
+    ports::Store,
+    shard::{IdHash, Layout, OriginMark, UserHash},
+    time::Time,
+    window::Window,
 };
+use weir_redis::RedisStore;
 
 /// A bound that histories reach: the lowest that `redis.max_entries` may be.
 const FEW_ENTRIES: u32 = 200;

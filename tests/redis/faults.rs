@@ -11,17 +11,15 @@ use testkit::{
     redis::RedisServer,
     stack::Stack,
 };
-use weir::{
-    domain::{
-        admit::{Ask, CapQuery},
-        class::{Campaign, Filter, Kind},
-        decide::{Answer, Record, Verdict},
-        history::{ENTRY_BYTES, Entry, pack, unpack},
-        shard::{IdHash, OriginMark},
-    },
-    edge::redis::{RedisOptions, RedisStore, RetryCause},
-    worker::ports::StoreError,
+use weir_core::{
+    admit::{Ask, CapQuery},
+    class::{Campaign, Filter, Kind},
+    decide::{Answer, Record, Verdict},
+    history::{ENTRY_BYTES, Entry, pack, unpack},
+    ports::StoreError,
+    shard::{IdHash, OriginMark},
 };
+use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
 /// The text of a temporary error.
 fn temporary(result: Result<(), StoreError>) -> String {
@@ -377,7 +375,7 @@ async fn entries_are_as_many_bytes_as_the_script_says() {
     assert_eq!(ENTRY_BYTES, 20);
     let mut store = fresh_store(&options(&[Stack::shared().redis()])).await;
     let answers = admit_all(&mut store, &batch(at(-400 * 365 * DAY_MS), &[cap(1, 1000)], users(1))).await;
-    assert_eq!(answers[0].at.millis(), weir::domain::history::EPOCH_MS, "a clock before 2020 counts as 2020");
+    assert_eq!(answers[0].at.millis(), weir_core::history::EPOCH_MS, "a clock before 2020 counts as 2020");
 }
 
 #[tokio::test]

@@ -6,19 +6,17 @@ use crate::redis_support::{
     DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, store,
 };
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask},
-        class::ClassNames,
-        decide::{Record, Verdict},
-        history::MAX_ENTRIES,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    edge::redis::{
-        Birth, RedisStore,
-        rebuild::{Scope, Send, begin},
-    },
-    worker::ports::{Histories, StoreError},
+use weir_core::{
+    admit::{AdmitBatch, Ask},
+    class::ClassNames,
+    decide::{Record, Verdict},
+    history::MAX_ENTRIES,
+    ports::{Histories, StoreError},
+    shard::{IdHash, OriginMark, UserHash},
+};
+use weir_redis::{
+    Birth, RedisStore,
+    rebuild::{Scope, Send, begin},
 };
 
 /// How long a batch of one user with a full history may take, in a debug build on busy cores: about 1.5 s here.

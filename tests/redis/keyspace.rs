@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use crate::redis_support::{admit, ask, at, batch, cap, fresh_store, opened, options, own, server, store};
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir::{
-    domain::decide::Verdict,
-    edge::redis::{
-        Birth, Eviction, FORMAT, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning,
-        WhenMissing, open,
-    },
-    worker::ports::StoreError,
+use weir_core::{decide::Verdict, ports::StoreError};
+use weir_redis::{
+    Birth, Eviction, FORMAT, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning, WhenMissing,
+    open,
 };
 
 fn single() -> RedisOptions {

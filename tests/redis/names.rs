@@ -2,19 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{
-    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores,
-};
+use weir_core::{admit::{Ask, CapQuery}, class::{Campaign, ClassNames, Filter, Kind}, decide::{Answer, Verdict}, ports::{Store as _, StoreError}};
+use weir_redis::{RedisStore, WhenMissing, open};
 use testkit::redis::{RedisCluster, RedisServer};
-use weir::{
-    domain::{
-        admit::{Ask, CapQuery},
-        class::{Campaign, ClassNames, Filter, Kind},
-        decide::{Answer, Verdict},
-    },
-    edge::redis::{RedisStore, WhenMissing, open},
-    worker::ports::{Store as _, StoreError},
-};
+
+use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {
@@ -127,7 +119,7 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
         &Arc::new(options.clone()),
         &Arc::default(),
         WhenMissing::Refuse,
-        weir::edge::redis::Birth { epoch: "x".to_owned(), now: at(0) },
+        weir_redis::Birth { epoch: "x".to_owned(), now: at(0) },
     )
     .await;
     assert!(again.is_ok(), "a worker may start meanwhile");

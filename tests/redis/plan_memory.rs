@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use crate::redis_support::{DAY_MS, at, cap, opened, server, store};
 use testkit::redis::RedisServer;
-use weir::{
-    cli::plan::measured,
-    domain::{
-        admit::{AdmitBatch, Ask},
-        class::ClassNames,
-        shard::UserHash,
-    },
-    edge::redis::{RedisOptions, RedisStore, Tuning},
+use weir::cli::plan::measured;
+use weir_core::{
+    admit::{AdmitBatch, Ask},
+    class::ClassNames,
+    shard::UserHash,
 };
+use weir_redis::{RedisOptions, RedisStore, Tuning};
 
 /// Users of a fill: enough for what a server needs by itself not to show.
 const USERS: u32 = 20_000;

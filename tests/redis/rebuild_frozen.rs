@@ -13,18 +13,16 @@ use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, own, serv
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::sync::Notify;
-use weir::{
-    domain::{
-        class::ClassNames,
-        decide::Verdict,
-        refund::Refund,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    edge::redis::{
-        Birth, Boxed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
-        rebuild::{RebuildError, Scope, Send, begin},
-    },
-    worker::ports::StoreError,
+use weir_core::{
+    class::ClassNames,
+    decide::Verdict,
+    ports::StoreError,
+    refund::Refund,
+    shard::{IdHash, OriginMark, UserHash},
+};
+use weir_redis::{
+    Birth, Boxed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
+    rebuild::{RebuildError, Scope, Send, begin},
 };
 
 /// How long a run may take, frozen or not.

@@ -2,25 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
+use weir_core::{class::ClassNames, decide::Verdict, refund::{Refund, RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits}}, shard::{IdHash, OriginMark, UserHash}, time::Time, ports::{StoreError, TakeBack}};
+use weir_redis::{Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats, rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin}};
 use testkit::{stack::Stack, unique};
-use weir::{
-    domain::{
-        class::ClassNames,
-        decide::Verdict,
-        refund::{
-            Refund,
-            RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
-        },
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-    },
-    edge::redis::{
-        Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
-        rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
-    },
-    worker::{ports::StoreError, refunds::TakeBack},
-};
+
+use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
 
 const CAP_MS: i64 = DAY_MS;
 

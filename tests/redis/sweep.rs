@@ -2,11 +2,12 @@
 
 use crate::redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, own, server, store, two_stores};
 use testkit::{redis::RedisServer, stack::Stack};
-use weir::{
-    domain::{decide::Verdict, shard::UserHash},
-    edge::redis::RedisOptions,
-    worker::ports::{Histories, Store, StoreError},
+use weir_core::{
+    decide::Verdict,
+    ports::{Histories, Store, StoreError},
+    shard::UserHash,
 };
+use weir_redis::RedisOptions;
 
 /// How long sends are remembered here.
 const HISTORY_MS: i64 = 8 * DAY_MS;

@@ -61,7 +61,7 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
     let mut options = redis_support::options(&[server.url()]);
     options.prefix = "weir".to_owned();
     options.username = Some("weir".to_owned());
-    options.password = Some(weir::edge::redis::Password("password".to_owned()));
+    options.password = Some(weir_redis::Password("password".to_owned()));
     let opened = redis_support::opened(&options).await.unwrap();
     let one = redis_support::batch(
         redis_support::at(0),

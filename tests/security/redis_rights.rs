@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use testkit::redis::RedisServer;
-use weir::{
-    domain::{admit::Ask, class::ClassNames},
-    edge::redis::{NodeClocks, Password, RedisOptions, Tuning},
-    worker::{
-        clock::SystemClock,
-        ports::{Store, StoreError},
-    },
+use weir_core::{
+    admit::Ask,
+    class::ClassNames,
+    ports::{Store, StoreError},
 };
+use weir_redis::{NodeClocks, Password, RedisOptions, Tuning};
+use weir_worker::clock::SystemClock;
 
 use crate::{
     page,

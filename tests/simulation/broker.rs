@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use weir::worker::record::{Destination, Output, OutputValue, Progress};
+use weir_core::record::{Destination, Output, OutputValue, Progress};
 
 use super::{env::Env, group::Group, sabotage::Sabotage};
 

@@ -6,11 +6,14 @@ use std::{
 };
 
 use serde_json::Value;
-use weir::{
-    domain::{decide::Verdict, policy::Mode, shard::IdHash, time::Time},
-    edge::redis::RetryCause,
-    worker::record::{Destination, OutputValue},
+use weir_core::{
+    decide::Verdict,
+    policy::Mode,
+    record::{Destination, OutputValue},
+    shard::IdHash,
+    time::Time,
 };
+use weir_redis::RetryCause;
 
 use super::{
     broker::Out,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir::domain::{history::Entry, shard::IdHash};
+use weir_core::{history::Entry, shard::IdHash};
 
 use super::{commands::Change, script::Item};
 

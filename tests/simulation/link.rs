@@ -7,7 +7,7 @@ use std::{
 };
 
 use redis::{Arg, Pipeline, RedisError, RedisResult, Value};
-use weir::edge::redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
+use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions};
 
 use super::{
     cluster::{Cluster, node_at},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use weir::worker::owing::Owing;
+use weir_worker::owing::Owing;
 
 use super::{
     broker::Broker,

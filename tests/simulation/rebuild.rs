@@ -1,35 +1,31 @@
-//! `weir rebuild`: the code of `edge/redis/rebuild` as it is, in the steps of `cli/rebuild`, on the fake topics; and who
+//! `weir rebuild`: the code of `crates/redis/src/rebuild` as it is, in the steps of `src/cli/rebuild`, on the fake topics; and who
 //! runs it, more than once where a run hangs or dies.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::task::spawn_local;
-use weir::{
-    domain::{
-        approved::{self, ApprovedRecord, Sent},
-        decision_header::DecisionHeader,
-        decode::Header,
-        fields::FieldMap,
-        found_names::{Age, FoundNames},
-        refund::{Refund, RefundReader},
-        shard::OriginMark,
-    },
-    edge::redis::{
-        Birth,
-        rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
-    },
-    worker::{
-        lane::ANSWERS_HOLD,
-        ports::{Clock as _, StoreError},
-        record::Destination,
-    },
+use weir_core::{
+    approved::{self, ApprovedRecord, Sent},
+    decision_header::DecisionHeader,
+    decode::Header,
+    fields::FieldMap,
+    found_names::{Age, FoundNames},
+    ports::{Clock as _, StoreError},
+    record::Destination,
+    refund::{Refund, RefundReader},
+    shard::OriginMark,
 };
+use weir_redis::{
+    Birth,
+    rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
+};
+use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
     broker::TRANSACTION_TIMEOUT, env::lock, process::Process, run::World, sink::WATCHDOG, store::REFUNDS, time::wall,
 };
 
-/// `settle_of` of `cli/rebuild`, for the time-outs of the fake Kafka.
+/// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka.
 const SETTLE: Duration =
     Duration::from_secs(ANSWERS_HOLD.as_secs() + WATCHDOG.as_secs() + TRANSACTION_TIMEOUT.as_secs());
 /// Records between two looks at how far the run is.

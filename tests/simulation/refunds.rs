@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use weir::{
-    metrics::Metrics,
-    worker::{lane::LaneError, record::Destination, refunds::Refunds},
-};
+use weir::metrics::Metrics;
+use weir_core::record::Destination;
+use weir_worker::{lane::LaneError, refunds::Refunds};
 
 use super::{
     process::Process,

@@ -3,16 +3,15 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::civil;
-use weir::{
-    domain::{
-        class::Filter,
-        decide::Scope,
-        fields::FieldMap,
-        policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Unavailable},
-        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-        zone::Zone,
-    },
-    worker::{desk::Desk, refresh::Refreshed},
+use weir_core::{
+    class::Filter,
+    current::Current,
+    decide::Scope,
+    desk::Desk,
+    fields::FieldMap,
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Unavailable},
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    zone::Zone,
 };
 
 use super::env::Env;
@@ -236,8 +235,8 @@ pub fn desk(setting: &Setting) -> Desk {
     Desk {
         topic: TOPIC.into(),
         fields: Arc::new(FieldMap::default()),
-        segments: Refreshed::new(Arc::new(set)),
-        policy: Refreshed::new(Arc::new(policy(setting))),
+        segments: Current::new(Arc::new(set)),
+        policy: Current::new(Arc::new(policy(setting))),
         limits: Arc::default(),
     }
 }

@@ -12,15 +12,10 @@ use std::{
 
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
-use weir::{
-    edge::redis::NodeClocks,
-    metrics::Metrics,
-    worker::{
-        desk::Desk,
-        lane::{Lane, LaneError, LaneSettings},
-        ports::Clock as _,
-    },
-};
+use weir::metrics::Metrics;
+use weir_core::{desk::Desk, ports::Clock as _};
+use weir_redis::NodeClocks;
+use weir_worker::lane::{Lane, LaneError, LaneSettings};
 
 use super::{
     broker::Broker,

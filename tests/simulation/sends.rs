@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir::{
-    domain::{decide::Verdict, policy::Mode, shard::IdHash},
-    worker::record::Destination,
-};
+use weir_core::{decide::Verdict, policy::Mode, record::Destination, shard::IdHash};
 
 use super::{
     broker::{Broker, Out},

@@ -1,9 +1,9 @@
-//! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `edge/kafka/producer.rs`.
+//! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `crates/kafka/src/producer.rs`.
 
 use std::{rc::Rc, time::Duration};
 
 use tokio::{sync::oneshot, task::spawn_local};
-use weir::worker::{
+use weir_core::{
     ports::{CommitError, CommitTimes, Settled, Sink},
     record::{Job, Output, Progress},
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
-use weir::worker::{
+use weir_core::{
     ports::{Begin, EARLIER_READERS_END, GroupEvent, Source, SourceError},
     record::{Headers, Progress, ReadBefore, RecordView, Records},
 };

@@ -1,34 +1,11 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{cell::RefCell, collections::{BTreeMap, BTreeSet}, sync::{Arc, Mutex}, time::Duration};
 
-use weir::{
-    domain::{
-        admit::AdmitBatch,
-        class::{ClassNames, ClassNumbers},
-        decide::{Answer, Verdict},
-        owed::OwedSend,
-        shard::{IdHash, UserHash},
-        time::Time,
-    },
-    edge::redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open},
-    worker::ports::{Store, StoreError},
-};
+use weir_core::{admit::AdmitBatch, class::{ClassNames, ClassNumbers}, decide::{Answer, Verdict}, owed::OwedSend, shard::{IdHash, UserHash}, time::Time, ports::{Store, StoreError}};
+use weir_redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open};
 
-use super::{
-    cluster::Cluster,
-    env::{Env, Tracing, lock},
-    link::{SharedCluster, SimNetwork},
-    rules::Setting,
-    sabotage::Sabotage,
-    script::{Data, Item},
-    time::{Virtual, WorkerClock},
-};
+use super::{cluster::Cluster, env::{Env, Tracing, lock}, link::{SharedCluster, SimNetwork}, rules::Setting, sabotage::Sabotage, script::{Data, Item}, time::{Virtual, WorkerClock}};
 
 const GROUPS: usize = 3;
 pub const SHARDS: u16 = 6;
@@ -61,9 +38,9 @@ fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
 async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
-    let layout = weir::domain::shard::Layout::for_users(SHARDS, 1);
+    let layout = weir_core::shard::Layout::for_users(SHARDS, 1);
     let mut slots: Vec<u16> =
-        (0..layout.shards).map(|shard| weir::domain::shard::slot_of_shard(shard, SHARDS)).collect();
+        (0..layout.shards).map(|shard| weir_core::shard::slot_of_shard(shard, SHARDS)).collect();
     slots.push(super::cluster::NAMES);
     assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
@@ -257,6 +234,6 @@ pub fn field_of(user: &str) -> Vec<u8> {
 }
 
 fn field_of_hash(user: UserHash) -> Vec<u8> {
-    let layout = weir::domain::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
+    let layout = weir_core::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
     layout.place(user).field.to_bytes()
 }

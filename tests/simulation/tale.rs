@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir::edge::redis::RetryCause;
+use weir_redis::RetryCause;
 
 /// The counts of one run or of many.
 #[derive(Debug, Default, Clone)]

@@ -11,13 +11,12 @@ use std::{
     time::Duration,
 };
 
-use weir::{
-    domain::{
-        clocks::{Append, MAX_SKEW_MS, WrongClock},
-        time::Time,
-    },
-    worker::{clock::ComparedClock, ports::Clock},
+use weir_core::{
+    clocks::{Append, MAX_SKEW_MS, WrongClock},
+    ports::Clock,
+    time::Time,
 };
+use weir_worker::clock::ComparedClock;
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;

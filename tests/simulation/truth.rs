@@ -5,13 +5,11 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use weir::{
-    domain::{
-        decide::Verdict,
-        shard::{IdHash, UserHash},
-    },
-    worker::lane::ANSWERS_HOLD,
+use weir_core::{
+    decide::Verdict,
+    shard::{IdHash, UserHash},
 };
+use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{broker::Out, env::lock, run::World, store::Answered, time::wall_ms, workload::Ask};
 

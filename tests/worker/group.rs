@@ -14,14 +14,12 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer},
 };
 use testkit::kafka::Record;
-use weir::{
-    cli::assemble,
-    edge::kafka::{client::KafkaOptions, source::KafkaSource},
-    worker::{
-        ports::{GroupEvent, Source, SourceError, where_committed},
-        record::Records,
-    },
+use weir::cli::assemble;
+use weir_core::{
+    ports::{GroupEvent, Source, SourceError, where_committed},
+    record::Records,
 };
+use weir_kafka::{client::KafkaOptions, source::KafkaSource};
 
 const PARTITIONS: i32 = 4;
 

@@ -15,7 +15,8 @@ use testkit::{
     stack::Stack,
     wait_until,
 };
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 const USERS: usize = 300;
 /// How long Redis is frozen, and how much sooner intents expire and windows end.

@@ -13,7 +13,7 @@ use crate::support::{
 use testkit::{
     kafka::Record, ports::Port, process::Exit, redis::RedisCluster, stack::Stack, wait_until, worker::Worker,
 };
-use weir::domain::shard::{Layout, UserHash, slot_of_shard};
+use weir_core::shard::{Layout, UserHash, slot_of_shard};
 
 /// Three sends a day.
 const POLICY: &str = r#"

@@ -1,4 +1,4 @@
-//! `sanitize`: weir under AddressSanitizer, for its few lines of `unsafe` (`src/edge/kafka/native.rs`).
+//! `sanitize`: weir under AddressSanitizer, for its few lines of `unsafe` (`crates/kafka/src/native.rs`).
 
 use anyhow::{Context, Result};
 

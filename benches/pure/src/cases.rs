@@ -2,23 +2,18 @@
 
 use std::hint::black_box;
 
-use crate::{
-    domain::{
-        admit::AdmitBatch,
-        class::{Campaign, ClassNames, ClassNumbers, Kind},
-        decide::Answer,
-        history::{Entry, pack, unpack},
-        segment::{LookupScratch, Membership},
-        shard::{IdHash, OriginMark},
-    },
-    metrics::Metrics,
-    reply_format::read_reply,
-    worker::{
-        desk::{Decoded, Desk, Sitting},
-        record::{Records, progress_of},
-    },
-    workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, desk, now},
+use weir_core::{
+    class::{Campaign, ClassNames, ClassNumbers, Kind},
+    decide::Answer,
+    desk::{Decoded, Desk, Sitting},
+    history::{Entry, pack, unpack},
+    record::progress_of,
+    reply::read_reply,
+    segment::{LookupScratch, Membership},
+    shard::{IdHash, OriginMark},
 };
+
+use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, desk, now};
 
 /// Something that is done many times.
 pub struct Case {
@@ -77,7 +72,7 @@ fn lookup() -> Case {
     let (_, decoded) = decoded(&desk, Shape::USUAL);
     let (mut scratch, mut found) = (LookupScratch::default(), Vec::<Membership>::new());
     case(BATCH, move || {
-        let set = desk.segments.current();
+        let set = desk.segments.get();
         set.lookup_many(decoded.iter().flatten().map(|intent| set.number_of(intent)), &mut scratch, &mut found);
         black_box(&found);
     })
@@ -90,16 +85,16 @@ fn decoded(desk: &Desk, shape: Shape) -> (&'static Batch, &'static [Decoded<'sta
 }
 
 fn gate() -> Case {
-    let (desk, metrics) = (desk(), Metrics::default());
+    let desk = desk();
     let (batch, decoded) = decoded(&desk, Shape::USUAL);
-    case(BATCH, move || drop(black_box(desk.sit(now()).gate(batch, black_box(decoded), &metrics))))
+    case(BATCH, move || drop(black_box(desk.sit(now()).gate(batch, black_box(decoded)))))
 }
 
 fn encode(shape: Shape, denied: Denied) -> Case {
     let desk = desk();
     let (batch, decoded) = decoded(&desk, shape);
     let mut sitting = desk.sit(now());
-    let (drafts, asks) = sitting.gate(batch, decoded, &Metrics::default());
+    let (drafts, asks, _) = sitting.gate(batch, decoded);
     let answers = answers(&asks, denied);
     case(BATCH, move || {
         drop(black_box(sitting.outputs(batch, black_box(decoded), &drafts, (&answers, &numbers))));
@@ -113,16 +108,17 @@ fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
 
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole() -> Case {
-    let (desk, batch, metrics) = (desk(), Shape::USUAL.batch(), Metrics::default());
+    let (desk, batch) = (desk(), Shape::USUAL.batch());
     let gated = |sitting: &mut Sitting, batch: &Batch| {
         let decoded = sitting.decode(batch);
-        answers(&sitting.gate(batch, &decoded, &Metrics::default()).1, Denied::AQuarter)
+        answers(&sitting.gate(batch, &decoded).1, Denied::AQuarter)
     };
     let answered: Vec<Option<Answer>> = gated(&mut desk.sit(now()), &batch);
     case(BATCH, move || {
         let mut sitting = desk.sit(now());
         let decoded = sitting.decode(black_box(&batch));
-        let (drafts, asks): (_, AdmitBatch<'_>) = sitting.gate(&batch, &decoded, &metrics);
+        let (drafts, asks, counts) = sitting.gate(&batch, &decoded);
+        black_box(counts);
         black_box(sitting.otherwise(&drafts));
         black_box(&asks);
         drop(black_box(sitting.outputs(&batch, &decoded, &drafts, (&answered, &numbers))));

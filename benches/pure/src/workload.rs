@@ -1,26 +1,19 @@
 //! The records of a batch: the same in every run.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
-    domain::{
-        admit::AdmitBatch,
-        class::Filter,
-        decide::{Answer, Scope, Verdict},
-        fields::FieldMap,
-        policy::{Cap, CapWindow, Caps, Mode, Policy},
-        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-        time::Time,
-        zone::Zone,
-    },
-    worker::{
-        desk::Desk,
-        record::{Headers, RecordView, Records},
-        refresh::Refreshed,
-    },
+use weir_core::{
+    admit::AdmitBatch,
+    class::Filter,
+    current::Current,
+    decide::{Answer, Scope, Verdict},
+    desk::Desk,
+    fields::FieldMap,
+    policy::{Cap, CapWindow, Caps, Mode, Policy},
+    record::{Headers, RecordView, Records},
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    time::Time,
+    zone::Zone,
 };
 
 /// Intents of a batch, as in the worker's default.
@@ -228,8 +221,8 @@ pub fn desk() -> Desk {
     Desk {
         topic: "send-intents".into(),
         fields: Arc::new(FieldMap::default()),
-        segments: Refreshed::new(Arc::new(set())),
-        policy: Refreshed::new(Arc::new(policy)),
+        segments: Current::new(Arc::new(set())),
+        policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
     }
 }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use weir_core::{policy::Policy, segment::SegmentSet};
+use weir_worker::refresh::Source;
+
 use super::{
     Reach,
     report::{Finding, Report},
@@ -9,9 +12,9 @@ use super::{
 use crate::{
     cli::{assemble, time_zones},
     config::Settings,
-    domain::{policy::Policy, segment::SegmentSet},
-    edge::{object_store::Location, policy_file::source::PolicySource, segments::SegmentSource},
-    worker::refresh::Source,
+    object_store::Location,
+    policy_source::PolicySource,
+    segments::SegmentSource,
 };
 
 /// Which time zones are in use.

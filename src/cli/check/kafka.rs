@@ -3,6 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
+use weir_core::intent::MAX_INTENT_BYTES;
+use weir_kafka::{
+    client::{Delivery, KafkaOptions},
+    topic_settings::{self, TopicSettings},
+    topics::{self, Inventory, TopicError},
+    transaction,
+};
 
 use super::{
     Missing,
@@ -11,13 +18,6 @@ use super::{
 use crate::{
     cli::assemble::{self, ask_kafka},
     config::Settings,
-    domain::intent::MAX_INTENT_BYTES,
-    edge::kafka::{
-        client::{Delivery, KafkaOptions},
-        topic_settings::{self, TopicSettings},
-        topics::{self, Inventory, TopicError},
-        transaction,
-    },
 };
 
 /// What the envelope and weir's headers may add to an intent, in bytes: ids of 256 bytes each in JSON escapes (six bytes

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use weir_core::ports::{Clock as _, StoreError, in_short};
+use weir_redis::{Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
+use weir_worker::clock::SystemClock;
+
 use super::{
     Missing,
     kafka::HasDecided,
@@ -10,11 +14,6 @@ use super::{
 use crate::{
     cli::{assemble, clocks},
     config::Settings,
-    edge::redis::{self, Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing},
-    worker::{
-        clock::SystemClock,
-        ports::{Clock as _, StoreError, in_short},
-    },
 };
 
 /// Looks at Redis, and creates the keyspace where that is asked for. No server's setting is changed.
@@ -56,9 +55,9 @@ async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, 
     let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
     let stats = Arc::new(RedisStats::default());
     match missing {
-        Missing::Report => redis::look(options, &stats, birth).await,
+        Missing::Report => weir_redis::look(options, &stats, birth).await,
         Missing::Create => {
-            let mut opened = redis::open(options, &stats, WhenMissing::Create, birth).await?;
+            let mut opened = weir_redis::open(options, &stats, WhenMissing::Create, birth).await?;
             let warnings = std::mem::take(&mut opened.warnings);
             Ok(Looked { keyspace: Some(opened), warnings })
         }

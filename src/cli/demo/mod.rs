@@ -18,6 +18,17 @@ use rdkafka::{
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    desk::Desk, embedded::EmbeddedStore, fields::FieldMap, memory::LaneMemory, policy::Policy,
+    policy_file::parse_policy,
+};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::LaneSettings,
+    refresh::Refreshed,
+    status::StoreStatus,
+};
 
 use self::{summary::Summary, watcher::Watcher};
 use super::{
@@ -26,23 +37,10 @@ use super::{
 };
 use crate::{
     config::HttpSettings,
-    domain::{fields::FieldMap, memory::LaneMemory, policy::Policy},
-    edge::{
-        embedded::EmbeddedStore,
-        http::{self, InquiryPool},
-        kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
-        policy_file::parse_policy,
-    },
+    http::{self, InquiryPool},
+    inquiry::{Door, Inquiry},
     metrics::Metrics,
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        desk::Desk,
-        inquiry::{Door, Inquiry},
-        lane::LaneSettings,
-        refresh::Refreshed,
-        status::StoreStatus,
-        vitals::Nodes,
-    },
+    vitals::Nodes,
 };
 
 /// The demo's policy.
@@ -110,7 +108,7 @@ impl Broker {
 /// # Errors
 /// Something of it did not start, or the records did not come out in time.
 pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let policy = parse_policy("the demo's policy", POLICY, crate::document::Format::Toml, HISTORY_MS)?;
+    let policy = parse_policy("the demo's policy", POLICY, weir_core::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
     let stop = CancellationToken::new();
     let listener = http::bind(args.listen).await.map_err(anyhow::Error::msg)?;
@@ -150,11 +148,13 @@ async fn worker(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let segments = Refreshed::new(Arc::new(traffic::segments()));
+    let policy = Refreshed::new(Arc::new(policy));
     let desk = Desk {
         topic: kafka.intents.as_str().into(),
         fields: Arc::new(FieldMap::default()),
-        segments: Refreshed::new(Arc::new(traffic::segments())),
-        policy: Refreshed::new(Arc::new(policy)),
+        segments: segments.value(),
+        policy: policy.value(),
         limits: Arc::default(),
     };
     let lane = LaneSettings {
@@ -174,6 +174,8 @@ async fn worker(
         kafka,
         stores: vec![store],
         desk,
+        segments,
+        policy,
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), inquiries }),
         drain: DRAIN,

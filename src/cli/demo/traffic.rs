@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
+use weir_core::segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
 
 /// Users that the demo writes to, numbered from 0.
 pub const USERS: u32 = 20_000;

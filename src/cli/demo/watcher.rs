@@ -9,12 +9,10 @@ use rdkafka::{
     message::Headers as _,
 };
 use serde_json::Value;
+use weir_core::{decision_header::DecisionHeader, decode::Header, header::HeaderName};
+use weir_kafka::client::KafkaOptions;
 
 use super::summary::{Kind, Summary};
-use crate::{
-    domain::{decision_header::DecisionHeader, decode::Header, header::HeaderName},
-    edge::kafka::client::KafkaOptions,
-};
 
 /// How long one look waits for records.
 const POLL: Duration = Duration::from_millis(100);

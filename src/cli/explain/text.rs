@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Table, presets::NOTHING};
+use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone};
 
 use crate::{
     cli::output::{lines, plain},
-    document::value::in_words,
-    domain::{shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone},
-    worker::inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
+    inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
 };
 
 const SECOND_MS: i64 = 1000;

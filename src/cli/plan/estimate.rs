@@ -1,12 +1,12 @@
 //! The arithmetic: one line per result, with its formula. A formula names flags, other lines and measured constants.
 
 use serde::Serialize;
-
-use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
-use crate::domain::{
+use weir_core::{
     decide::Scope,
     policy::{Cap, CapWindow, Caps, Policy},
 };
+
+use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
 
 /// The share of a Redis node's memory to fill: the rest is for buffers, and for copies while it saves.
 const MEMORY_SHARE: f64 = 0.6;

@@ -1,8 +1,9 @@
 //! Cases calculated by hand, bounds, and what is printed.
 
-use super::*;
-use crate::{document::Format, edge::policy_file::parse_policy};
 use clap::Parser;
+use weir_core::{document::Format, policy_file::parse_policy};
+
+use super::*;
 
 /// A command line of its own; a flag given again replaces the first.
 #[derive(Debug, Parser)]

@@ -14,6 +14,11 @@ use std::{io::Write, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    simulation::{Source, Tally},
+    time::Time,
+};
+use weir_kafka::client::KafkaOptions;
 
 use self::{
     args::Plan,
@@ -23,15 +28,7 @@ use self::{
     replay::Replay,
     topic::TopicInput,
 };
-use crate::{
-    cli::output::{OutputForm, print_json, progress},
-    domain::{
-        simulation::{Source, Tally},
-        time::Time,
-    },
-    edge::kafka::client::KafkaOptions,
-};
-
+use crate::cli::output::{OutputForm, print_json, progress};
 pub use args::SimulateArgs;
 
 /// Where records of the past are.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::domain::{shard::SLOTS, time::Time};
+use weir_core::{shard::SLOTS, time::Time};
 
 /// Some shards.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,22 +10,18 @@ use anyhow::Context as _;
 use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use weir_core::{fields::FieldMap, origin::Topic};
+use weir_kafka::{
+    client::KafkaOptions,
+    span::{Span, SpanReader},
+};
+use weir_redis::rebuild::{Rebuild, RebuildError};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::{
     progress::Progress,
     read::{Reader, patience},
     summary::Summary,
-};
-use crate::{
-    domain::{fields::FieldMap, origin::Topic},
-    edge::{
-        kafka::{
-            client::KafkaOptions,
-            span::{Span, SpanReader},
-        },
-        redis::rebuild::{Rebuild, RebuildError},
-    },
-    worker::clock::{ComparedClock, SystemClock},
 };
 
 /// How often progress is kept.

@@ -24,6 +24,25 @@ use std::{
 use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use clap::Args;
+use weir_core::{
+    origin::Topic,
+    ports::{Clock, StoreError},
+    time::Time,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    sink,
+    span::{Extent, Span, extents},
+    topics,
+};
+use weir_redis::{
+    Birth, RedisOptions,
+    rebuild::{self, LOCK_MS, NamesRepair, Rebuild, RebuildError, Scope},
+};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::ANSWERS_HOLD,
+};
 
 use self::{
     fill::{Fill, Source},
@@ -31,32 +50,12 @@ use self::{
     summary::Summary,
 };
 use super::{assemble, clocks, exit::UsageError, output::OutputForm};
-use crate::{
-    domain::{origin::Topic, time::Time},
-    edge::{
-        kafka::{
-            client::KafkaOptions,
-            sink,
-            span::{Extent, Span, extents},
-            topics,
-        },
-        redis::{
-            Birth, RedisOptions,
-            rebuild::{self, LOCK_MS, NamesRepair, Rebuild, RebuildError, Scope},
-        },
-    },
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        lane::ANSWERS_HOLD,
-        ports::{Clock, StoreError},
-    },
-};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
 /// the one that stamped them.
 const CLOCKS_DIFFER_MS: i64 = 24 * 3600 * 1000;
 /// How long a transaction may go on after its worker was last heard of.
-const LAST_TRANSACTION: Duration = crate::edge::kafka::client::TRANSACTION_TIMEOUT;
+const LAST_TRANSACTION: Duration = weir_kafka::client::TRANSACTION_TIMEOUT;
 /// The session time-out of librdkafka, where the properties do not set another.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 

@@ -8,28 +8,22 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    decision_header::DecisionHeader,
+    decode::Header,
+    found_names::{Age, FoundNames},
+    ports::Clock as _,
+    record::{RecordView, Records},
+    time::Time,
+};
+use weir_kafka::span::{Span, SpanReader};
+use weir_redis::rebuild::NamesRepair;
+use weir_worker::clock::SystemClock;
 
 use super::{
     extents_of,
     fill::{Fill, SAVE_EVERY, shares},
     spans,
-};
-use crate::{
-    domain::{
-        decision_header::DecisionHeader,
-        decode::Header,
-        found_names::{Age, FoundNames},
-        time::Time,
-    },
-    edge::{
-        kafka::span::{Span, SpanReader},
-        redis::rebuild::NamesRepair,
-    },
-    worker::{
-        clock::SystemClock,
-        ports::Clock as _,
-        record::{RecordView, Records},
-    },
 };
 
 /// Records taken together, at most.

@@ -7,9 +7,9 @@ use std::{
 };
 
 use indicatif::{HumanDuration, ProgressBar};
+use weir_kafka::span::Span;
 
 use crate::cli::output;
-use crate::edge::kafka::span::Span;
 
 /// How often a line is written where stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -6,28 +6,22 @@ use anyhow::Context as _;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    approved::{self, ApprovedRecord, Sent},
+    decode::Header,
+    fields::FieldMap,
+    origin::Topic,
+    ports::{Clock as _, StoreError},
+    record::Records,
+    refund::{Refund, RefundOutcome, RefundReader},
+    shard::OriginMark,
+    time::Time,
+};
+use weir_kafka::span::{SpanBatch, SpanReader};
+use weir_redis::rebuild::{Restorer, Send};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::fill::Source;
-use crate::{
-    domain::{
-        approved::{self, ApprovedRecord, Sent},
-        decode::Header,
-        fields::FieldMap,
-        origin::Topic,
-        refund::{Refund, RefundOutcome, RefundReader},
-        shard::OriginMark,
-        time::Time,
-    },
-    edge::{
-        kafka::span::{SpanBatch, SpanReader},
-        redis::rebuild::{Restorer, Send},
-    },
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        ports::{Clock as _, StoreError},
-        record::Records,
-    },
-};
 
 /// Records taken together, at most.
 const BATCH: usize = 5_000;

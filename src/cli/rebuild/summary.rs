@@ -7,17 +7,16 @@ use std::{
 };
 
 use serde::Serialize;
+use weir_core::time::Time;
+use weir_kafka::span::Extent;
+use weir_redis::rebuild::Beginning;
 
 use super::{
     fill::Source,
     in_words,
     read::{Counts, Report},
 };
-use crate::{
-    cli::output::{OutputForm, print_json},
-    domain::time::Time,
-    edge::{kafka::span::Extent, redis::rebuild::Beginning},
-};
+use crate::cli::output::{OutputForm, print_json};
 
 /// What was done.
 #[derive(Debug, Default, Serialize)]

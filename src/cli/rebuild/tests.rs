@@ -1,12 +1,10 @@
 //! How long a rebuild waits for what was decided before it, against where the parts come from.
 
 use rdkafka::config::ClientConfig;
+use weir_core::memory::LaneMemory;
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL};
 
 use super::*;
-use crate::{
-    domain::memory::LaneMemory,
-    edge::kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL},
-};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

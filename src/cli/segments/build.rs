@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use clap::{ArgGroup, Args, ValueEnum};
+use weir_core::segment::{Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIdKind, UserIds};
 
 use super::{
     AccessArgs,
@@ -20,8 +21,7 @@ use crate::{
         exit::UsageError,
         output::{OutputForm, print_json},
     },
-    domain::segment::{Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIdKind, UserIds},
-    edge::object_store::{Location, StoredObject, Upload},
+    object_store::{Location, StoredObject, Upload},
 };
 
 /// What the manifest is called in the folder.

@@ -4,10 +4,10 @@ use std::{collections::HashMap, path::Path};
 
 use indicatif::ProgressBar;
 use roaring::RoaringTreemap;
+use weir_core::segment::{Blocks, MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
 use super::input::{Lines, Records};
 use crate::cli::exit::UsageError;
-use crate::domain::segment::{Blocks, MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;

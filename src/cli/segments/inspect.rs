@@ -5,17 +5,15 @@ use std::io::Write;
 use clap::Args;
 use roaring::RoaringBitmap;
 use serde::Serialize;
+use weir_core::segment::{Members, Move, SegmentSet, SetChange, UserIdKind};
 
 use super::{
     SetArgs, load_from,
     overlaps::{self, OverlapReport},
 };
-use crate::{
-    cli::{
-        exit::UsageError,
-        output::{OutputForm, aligned, lines, print_json},
-    },
-    domain::segment::{Members, Move, SegmentSet, SetChange, UserIdKind},
+use crate::cli::{
+    exit::UsageError,
+    output::{OutputForm, aligned, lines, print_json},
 };
 
 /// `weir segments inspect`

@@ -8,10 +8,10 @@ use std::{
 use anyhow::Context;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
+use weir_core::segment::{LookupScratch, Membership, SegmentSet};
 
 use super::{SetArgs, input::Lines, load, progress};
 use crate::cli::output::OutputForm;
-use crate::domain::segment::{LookupScratch, Membership, SegmentSet};
 
 /// How many users are looked up together.
 const BATCH: usize = 10_000;

@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
+use weir_core::segment::{Members, SegmentSet, SetOperation};
 
 use super::{SetArgs, load, members_of};
 use crate::cli::{
     exit::UsageError,
     output::{OutputForm, print_json},
 };
-use crate::domain::segment::{Members, SegmentSet, SetOperation};
 
 /// How many members are taken from the bitmap at once.
 const PAGE: usize = 10_000;

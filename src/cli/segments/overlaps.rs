@@ -1,8 +1,7 @@
 //! Users who are in two segments, as people and programs read of them.
 
 use serde::Serialize;
-
-use crate::domain::segment::{SegmentSet, UserIdKind};
+use weir_core::segment::{SegmentSet, UserIdKind};
 
 /// How many users of two segments are named.
 const EXAMPLES: usize = 5;

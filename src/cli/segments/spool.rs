@@ -5,12 +5,12 @@ use std::io::{BufWriter, Write};
 use anyhow::Context;
 use sha2::Digest;
 use tempfile::NamedTempFile;
+use weir_core::{
+    segment::{ManifestSegment, Members, ObjectKey, Sha256},
+    segment_format::write_members,
+};
 
 use crate::cli::exit::UsageError;
-use crate::{
-    domain::segment::{ManifestSegment, Members, ObjectKey, Sha256},
-    edge::segments::write_members,
-};
 
 /// How many bytes of the checksum an object's name carries.
 const NAME_HASH_BYTES: usize = 8;

@@ -6,20 +6,21 @@ use std::{
 };
 
 use prometheus_client::metrics::counter::Counter;
+use weir_core::{
+    policy::Policy,
+    ports::{Clock as _, ShardsFound, in_short},
+    segment::SegmentSet,
+};
+use weir_redis::{RedisStats, RetryCause};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    refresh::{Failure, Refreshed},
+    status::{LaneStatus, StoreStatus},
+};
 
 use crate::{
-    domain::{policy::Policy, segment::SegmentSet},
-    edge::{
-        http::{Degradation, Degraded, Health},
-        redis::{RedisStats, RetryCause},
-    },
+    http::{Degradation, Degraded, Health},
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
-    worker::{
-        clock::{ComparedClock, SystemClock},
-        ports::{Clock as _, ShardsFound, in_short},
-        refresh::{Failure, Refreshed},
-        status::{LaneStatus, StoreStatus},
-    },
 };
 
 /// All that tells how a worker is.

@@ -4,13 +4,11 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use testkit::stack::Stack;
-use weir::{
-    domain::time::Time,
-    edge::embedded::EmbeddedStore,
-    worker::{
-        inquiry::{Door, Inquiry, InquiryError, SendView},
-        ports::{Clock as _, Histories, Store},
-    },
+use weir::inquiry::{Door, Inquiry, InquiryError, SendView};
+use weir_core::{
+    embedded::EmbeddedStore,
+    ports::{Clock as _, Histories, Store},
+    time::Time,
 };
 
 use crate::{

@@ -6,15 +6,13 @@ use testkit::{
     redis::{RedisCluster, RedisServer},
     stack::Stack,
 };
-use weir::{
-    domain::{
-        admit::Ask,
-        class::ClassNames,
-        shard::{IdHash, OriginMark, UserHash},
-    },
-    edge::redis::{RedisOptions, RetryCause},
-    worker::ports::{Histories as _, StoreError},
+use weir_core::{
+    admit::Ask,
+    class::ClassNames,
+    ports::{Histories as _, StoreError},
+    shard::{IdHash, OriginMark, UserHash},
 };
+use weir_redis::{RedisOptions, RetryCause};
 
 use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, store};
 

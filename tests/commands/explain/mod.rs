@@ -18,22 +18,20 @@ use crate::{
     support::SEGMENTS,
 };
 use weir::{
-    document::Format,
-    domain::{
-        fields::FieldMap,
-        segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-        time::Time,
-    },
-    edge::policy_file::parse_policy,
+    inquiry::{Door, Inquiry},
     metrics::Metrics,
-    worker::{
-        clock::SystemClock,
-        desk::Desk,
-        inquiry::{Door, Inquiry},
-        ports::Clock,
-        refresh::Refreshed,
-    },
 };
+use weir_core::{
+    current::Current,
+    desk::Desk,
+    document::Format,
+    fields::FieldMap,
+    policy_file::parse_policy,
+    ports::Clock,
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    time::Time,
+};
+use weir_worker::clock::SystemClock;
 
 /// Eight days, as unless set.
 const RETENTION_MS: i64 = 8 * DAY_MS;
@@ -80,8 +78,8 @@ fn desk(policy: &str) -> Desk {
     Desk {
         topic: "send-intents".into(),
         fields: Arc::new(FieldMap::default()),
-        segments: Refreshed::new(Arc::new(set)),
-        policy: Refreshed::new(Arc::new(policy)),
+        segments: Current::new(Arc::new(set)),
+        policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
     }
 }

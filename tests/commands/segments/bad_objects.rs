@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use weir::{
-    domain::segment::{ManifestSegment, UserIdKind},
-    worker::refresh::{Refreshed, refresh},
-};
+use weir_core::segment::{ManifestSegment, UserIdKind};
+use weir_worker::refresh::{Refreshed, refresh};
 
 use super::support::{entry, load, manifest, members, names, object, put, set, source};
 

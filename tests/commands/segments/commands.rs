@@ -135,7 +135,7 @@ async fn one_kind_of_input_is_wanted_and_no_more() {
 
 #[tokio::test]
 async fn the_schema_that_is_checked_in_is_the_one_of_the_code_and_takes_what_is_built() {
-    let schema = weir::domain::segment::Manifest::json_schema();
+    let schema = weir_core::segment::Manifest::json_schema();
     let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/segments.schema.json");
     if std::env::var_os("UPDATE_SCHEMAS").is_some() {

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use roaring::RoaringBitmap;
-use weir::{
-    domain::segment::{Members, UserIdKind, UserIds},
-    edge::segments::{FormatError, read_members, write_members},
+use weir_core::{
+    segment::{Members, UserIdKind, UserIds},
+    segment_format::{FormatError, read_members, write_members},
 };
 
 use super::support::{members, object};

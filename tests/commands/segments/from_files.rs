@@ -6,12 +6,10 @@ use std::{
 };
 
 use weir::{
-    domain::segment::{Manifest, Membership, UserIdKind},
-    edge::{
-        object_store::{Fetched, Location, ObjectProblem, S3Options, StoredObject, Upload},
-        segments::SegmentSource,
-    },
+    object_store::{Fetched, Location, ObjectProblem, S3Options, StoredObject, Upload},
+    segments::SegmentSource,
 };
+use weir_core::segment::{Manifest, Membership, UserIdKind};
 
 use super::support::{entry, load, manifest, members, names, object, put, set, source};
 

@@ -9,13 +9,11 @@ use std::{
 
 use testkit::s3::{ACCESS_KEY, Bucket, Counts, Fault, REGION, S3, SECRET_KEY};
 use weir::{
-    domain::segment::SegmentSet,
-    edge::{
-        object_store::{Fetched, Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject, Upload},
-        segments::{SegmentSource, SegmentsError},
-    },
-    worker::refresh::{Refreshed, refresh},
+    object_store::{Fetched, Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject, Upload},
+    segments::{SegmentSource, SegmentsError},
 };
+use weir_core::segment::SegmentSet;
+use weir_worker::refresh::{Refreshed, refresh};
 
 use super::support::{load, names, set};
 
@@ -124,7 +122,7 @@ async fn a_store_that_is_slow_for_a_moment_is_asked_again_a_bounded_number_of_ti
 
     s3.fail_next(100, Fault::SlowDown);
     let (_, gets, _) = gets(&s3, source.load()).await;
-    assert_eq!(gets, u64::from(weir::edge::object_store::MAX_ATTEMPTS));
+    assert_eq!(gets, u64::from(weir::object_store::MAX_ATTEMPTS));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Twenty million users: the set stays near its size on disk, and every answer is right.
 //! What a set of 270 million takes is measured in benches/segments.rs.
 
-use weir::domain::segment::{Blocks, LookupScratch, Members, UserIdKind};
+use weir_core::segment::{Blocks, LookupScratch, Members, UserIdKind};
 
 use super::support::{entry, load, manifest, object, put, source};
 

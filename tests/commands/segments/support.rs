@@ -4,11 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use sha2::Digest;
 use weir::{
-    domain::segment::{Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
-    edge::{
-        object_store::{Location, S3Options, StoredObject},
-        segments::{SegmentSource, write_members},
-    },
+    object_store::{Location, S3Options, StoredObject},
+    segments::SegmentSource,
+};
+use weir_core::{
+    segment::{Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
+    segment_format::write_members,
 };
 
 /// Members of this kind with these numbers.

@@ -6,18 +6,16 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir::{
+use weir_core::{
+    class::{Campaign, KindTable},
+    decide::{Cap, Record, Send, Verdict, decide},
+    decode::decode,
     document::Format,
-    domain::{
-        class::{Campaign, KindTable},
-        decide::{Cap, Record, Send, Verdict, decide},
-        decode::decode,
-        fields::FieldMap,
-        policy::{Gate, IntentFacts, Policy, PolicyEval},
-        shard::{IdHash, OriginMark},
-        time::Time,
-    },
-    edge::policy_file::parse_policy,
+    fields::FieldMap,
+    policy::{Gate, IntentFacts, Policy, PolicyEval},
+    policy_file::parse_policy,
+    shard::{IdHash, OriginMark},
+    time::Time,
 };
 
 use super::runs::{Folder, HOUR_MS, MONDAY_MS};
@@ -95,9 +93,9 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
         let cap_set = match eval.gate(&facts) {
             Gate::Suppress { reason, .. } => {
                 let reason = match reason {
-                    weir::domain::policy::GateReason::Expired => "expired",
-                    weir::domain::policy::GateReason::TooEarly => "too_early",
-                    weir::domain::policy::GateReason::QuietHours => "quiet_hours",
+                    weir_core::policy::GateReason::Expired => "expired",
+                    weir_core::policy::GateReason::TooEarly => "too_early",
+                    weir_core::policy::GateReason::QuietHours => "quiet_hours",
                 };
                 became.push((Some(reason), None));
                 continue;

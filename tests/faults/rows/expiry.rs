@@ -8,7 +8,8 @@ use testkit::{
     kafka::Record,
     redis::{RedisCluster, RedisServer},
 };
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 use super::{on, plain};
 use crate::{

@@ -17,7 +17,7 @@ use fantoccini::Locator;
 use serde_json::{Value, json};
 use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
 
-/// Viewers at a time, as src/edge/http/page/events.rs has it.
+/// Viewers at a time, as src/http/page/events.rs has it.
 const MAX_VIEWERS: usize = 64;
 
 /// Intents for many users of all segments, and some that are none.

@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use testkit::wait_until;
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     contract::run::{DAY_MS, HOUR_MS, words},

@@ -3,20 +3,16 @@
 use std::sync::{Arc, LazyLock};
 
 use testkit::{kafka::Record, stack::Stack};
-use weir::{
-    domain::{
-        admit::{AdmitBatch, Ask},
-        class::ClassNames,
-        decide::{Record as When, Verdict},
-        shard::{IdHash, OriginMark, UserHash},
-        time::Time,
-    },
-    edge::redis::{Birth, RedisOptions, RedisStats, RedisStore, WhenMissing, open},
-    worker::{
-        clock::SystemClock,
-        ports::{Clock, Store},
-    },
+use weir_core::{
+    admit::{AdmitBatch, Ask},
+    class::ClassNames,
+    decide::{Record as When, Verdict},
+    ports::{Clock, Store},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
 };
+use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
+use weir_worker::clock::SystemClock;
 
 use crate::{
     contract::{caps, decisions, intents, time, topics},

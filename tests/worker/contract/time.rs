@@ -1,7 +1,8 @@
 //! Section 4, calendar windows, and section 3, suppression before caps are evaluated.
 
 use serde_json::{Value, json};
-use weir::worker::{clock::SystemClock, ports::Clock};
+use weir_core::ports::Clock;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     contract::run::{DAY_MS, Earlier, HOUR_MS, RUN, Records},

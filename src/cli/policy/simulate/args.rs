@@ -8,25 +8,24 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
+use weir_core::{
+    fields::FieldMap,
+    history::{HistoryBounds, MAX_ENTRIES},
+    policy::Policy,
+    ports::Clock as _,
+    segment::{SegmentSet, UserIdKind, UserIds},
+    simulation::Source,
+    time::Time,
+};
+use weir_worker::{clock::SystemClock, refresh::Source as _};
 
 use super::{PastSource, past::Between};
 use crate::{
     cli::{assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,
-    domain::{
-        fields::FieldMap,
-        history::{HistoryBounds, MAX_ENTRIES},
-        policy::Policy,
-        segment::{SegmentSet, UserIdKind, UserIds},
-        simulation::Source,
-        time::Time,
-    },
-    edge::{
-        object_store::{Location, StoredObject},
-        policy_file::source::PolicySource,
-        segments::SegmentSource,
-    },
-    worker::{clock::SystemClock, ports::Clock as _, refresh::Source as _},
+    object_store::{Location, StoredObject},
+    policy_source::PolicySource,
+    segments::SegmentSource,
 };
 
 /// How far back histories reach without a configuration: the default of redis.history.

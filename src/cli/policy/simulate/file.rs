@@ -13,6 +13,7 @@ use std::{
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
+use weir_core::{decode::decode, intent::MAX_INTENT_BYTES, simulation::Source, time::Time};
 
 use super::{
     Input,
@@ -20,7 +21,6 @@ use super::{
     past::{Batch, Past, Unwrapped, unwrap_line, wrong_time},
 };
 use crate::cli::output::progress;
-use crate::domain::{decode::decode, intent::MAX_INTENT_BYTES, simulation::Source, time::Time};
 
 /// What of a line is kept at most, in bytes: an intent of the largest size inside its envelope, and one byte more than
 /// an intent may have. What is longer is counted as too large.

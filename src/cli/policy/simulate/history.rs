@@ -4,30 +4,26 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
+use weir_core::{
+    approved::{self, ApprovedRecord},
+    decode::{Header, decode},
+    embedded::{EmbeddedStore, PastSend},
+    fields::FieldMap,
+    record::RecordView,
+    shard::{OriginMark, UserHash},
+    time::Time,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    range::{Range, RangeReader},
+};
 
 use super::{
     PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
 };
-use crate::{
-    cli::output::progress,
-    domain::{
-        approved::{self, ApprovedRecord},
-        decode::{Header, decode},
-        fields::FieldMap,
-        shard::{OriginMark, UserHash},
-        time::Time,
-    },
-    edge::{
-        embedded::{EmbeddedStore, PastSend},
-        kafka::{
-            client::KafkaOptions,
-            range::{Range, RangeReader},
-        },
-    },
-    worker::record::RecordView,
-};
+use crate::cli::output::progress;
 
 /// How far the time at which a record was produced may be from the time of its decision, in milliseconds: a worker's
 /// clock may be as much ahead of the user's as a decision may be ahead of the clock, and a commit takes its time.

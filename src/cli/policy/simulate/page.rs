@@ -1,14 +1,14 @@
 //! The report as one page of HTML that needs nothing else: no script, no font, no network.
 
 use askama::Template;
+use weir_core::{
+    simulation::{HourRow, Report, VerdictCounts},
+    zone::Zone,
+};
 
 use super::{
     plots::{Plot, SIZE, Style, drawing},
     text::{Grid, labels, tables},
-};
-use crate::domain::{
-    simulation::{HourRow, Report, VerdictCounts},
-    zone::Zone,
 };
 
 /// The most places of the plot over time; where there are more hours, they are drawn by the day.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::{
-    domain::{dead_letter::DeadLetterReason, time::Time},
-    worker::record::{Headers, RecordView, Records},
+use weir_core::{
+    dead_letter::DeadLetterReason,
+    record::{Headers, RecordView, Records},
+    time::Time,
 };
 
 /// The most intents that are judged together.

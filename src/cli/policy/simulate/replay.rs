@@ -2,28 +2,23 @@
 
 use std::sync::Arc;
 
-use super::{args::Plan, past::Batch};
-use crate::{
-    domain::{
-        decide::Answer,
-        simulation::{Judged, Source, Tally},
-        time::Time,
-        verdict::Verdict,
-    },
-    edge::embedded::EmbeddedStore,
-    metrics::Metrics,
-    worker::{
-        desk::{Decoded, Desk, Draft, Sitting, Way},
-        record::Records,
-        refresh::Refreshed,
-    },
+use weir_core::{
+    current::Current,
+    decide::Answer,
+    desk::{Decoded, Desk, Draft, Sitting, Way},
+    embedded::EmbeddedStore,
+    record::Records,
+    simulation::{Judged, Source, Tally},
+    time::Time,
+    verdict::Verdict,
 };
+
+use super::{args::Plan, past::Batch};
 
 /// One policy, and the histories under it.
 struct Side {
     desk: Desk,
     store: EmbeddedStore,
-    metrics: Metrics,
 }
 
 /// A batch, judged by one policy.
@@ -37,7 +32,7 @@ impl Side {
     /// Judges each intent at its own time.
     fn judge(&self, batch: &Batch, decoded: &[Decoded<'_>], times: &[Time]) -> Ruled {
         let mut sitting = self.desk.sit(times.first().copied().unwrap_or_default());
-        let (drafts, asks) = sitting.gate_each(batch, decoded, |index| times[index], &self.metrics);
+        let (drafts, asks, _) = sitting.gate_each(batch, decoded, |index| times[index]);
         let asked = |(draft, time): (&Draft, &Time)| match draft.way {
             Way::Ask { .. } | Way::LookUp { .. } => Some(*time),
             Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
@@ -59,17 +54,16 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn new(plan: &Plan) -> Self {
-        let segments = Refreshed::new(Arc::clone(&plan.segments));
+        let segments = Current::new(Arc::clone(&plan.segments));
         let side = |policy| Side {
             desk: Desk {
                 topic: plan.intents.to_string().into(),
                 fields: Arc::clone(&plan.fields),
                 segments: Arc::clone(&segments),
-                policy: Refreshed::new(Arc::clone(policy)),
+                policy: Current::new(Arc::clone(policy)),
                 limits: Arc::default(),
             },
             store: EmbeddedStore::new(plan.bounds),
-            metrics: Metrics::default(),
         };
         let names = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();
         Self {

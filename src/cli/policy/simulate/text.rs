@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+use weir_core::simulation::{CapRow, NameRow, Report, VerdictCounts};
 
 use crate::cli::output::plain;
-use crate::domain::simulation::{CapRow, NameRow, Report, VerdictCounts};
 
 /// The report as text.
 pub(super) fn text(report: &Report) -> String {

@@ -1,16 +1,14 @@
 //! Intents from a topic, in the order of their times.
 
+use weir_core::{record::Records as _, time::Time};
+use weir_kafka::{
+    client::KafkaOptions,
+    range::{Range, RangeReader},
+};
+
 use super::{
     Input,
     past::{Batch, Between, Past},
-};
-use crate::{
-    domain::time::Time,
-    edge::kafka::{
-        client::KafkaOptions,
-        range::{Range, RangeReader},
-    },
-    worker::record::Records as _,
 };
 
 /// A topic's intents between two times.

@@ -1,0 +1,275 @@
+//! What was given for a field, and its reading as the field's type.
+
+use std::borrow::Cow;
+
+use super::super::{
+    dead_letter::{
+        DeadLetter,
+        DeadLetterReason::{BadTime, NotJson, NotUtf8, WrongType},
+    },
+    fields::{
+        Field,
+        trie::{EventMember, Slot, Trie},
+    },
+    intent::MAX_ID_BYTES,
+    number,
+    time::Time,
+    zone::Zone,
+};
+use super::{cloud_events::Mode, json::JsonKind, scan::Form, walk::Found};
+
+/// All that fields are read from.
+pub(super) struct Source<'t, 'a> {
+    pub(super) trie: &'t Trie,
+    pub(super) found: &'t Found<'t, 'a>,
+    pub(super) mode: Mode<'a>,
+}
+
+/// What nearly all intents have at a field's place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Usual<'a> {
+    /// Nothing, or null.
+    Absent,
+    /// A string without escapes.
+    Text(&'a str),
+    /// A number of digits alone.
+    Digits(&'a str),
+    /// Something else.
+    Other,
+}
+
+/// Where something stood.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Slot(Slot),
+    Header(&'static str),
+}
+
+/// What was given for a field.
+#[derive(Debug)]
+pub(super) struct Given<'t, 'a> {
+    field: Field,
+    trie: &'t Trie,
+    place: Place,
+    scalar: Scalar<'a>,
+}
+
+/// A JSON value, as far as a field may be one.
+#[derive(Debug)]
+enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    /// A number as it is written.
+    Number(&'a str),
+    /// What no field is.
+    Other(JsonKind),
+}
+
+/// What stands in for a field of an event's data: a member of the event, or a header.
+const fn fallback(field: Field) -> Option<(EventMember, &'static str)> {
+    match field {
+        Field::Id => Some((EventMember::Id, "ce_id")),
+        Field::UserId => Some((EventMember::Subject, "ce_subject")),
+        Field::CreatedAt => Some((EventMember::Time, "ce_time")),
+        Field::Channel
+        | Field::Category
+        | Field::Campaign
+        | Field::Cost
+        | Field::ExpiresAt
+        | Field::NotBefore
+        | Field::Timezone => None,
+    }
+}
+
+impl<'t, 'a> Source<'t, 'a> {
+    /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
+    /// is for [`Source::given`].
+    #[inline(always)]
+    pub(super) fn usual(&self, field: Field) -> Usual<'a> {
+        let piece = self.found.any(Slot::Field(field));
+        match piece.form {
+            Form::Nothing | Form::Null => Usual::Absent,
+            Form::Text => Usual::Text(piece.of(self.found.text())),
+            Form::Digits => Usual::Digits(piece.of(self.found.text())),
+            Form::Escaped | Form::Number | Form::Object | Form::Array | Form::Boolean => Usual::Other,
+        }
+    }
+
+    /// What was given for a field, by the data or by the event; `None` where neither has it.
+    ///
+    /// # Errors
+    /// A header that has to be read is not UTF-8.
+    pub(super) fn given(&self, field: Field) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+        if let Some(given) = self.at(field, Slot::Field(field))? {
+            return Ok(Some(given));
+        }
+        fallback(field).map_or(Ok(None), |(member, header)| self.by_event(field, member, header))
+    }
+
+    /// What an event gives for a field that its data has not.
+    fn by_event(
+        &self,
+        field: Field,
+        member: EventMember,
+        header: &'static str,
+    ) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+        let attributes = match self.mode {
+            Mode::Structured => return self.at(field, Slot::Event(member)),
+            Mode::Plain(attributes) => attributes,
+        };
+        let bytes = match member {
+            EventMember::Id => attributes.id,
+            EventMember::Subject => attributes.subject,
+            EventMember::Time => attributes.time,
+            EventMember::Data | EventMember::DataBase64 => None,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", field.name()))
+        })?;
+        let (trie, place) = (self.trie, Place::Header(header));
+        Ok(Some(Given { field, trie, place, scalar: Scalar::Text(text.into()) }))
+    }
+
+    /// The places at which a field is looked for, for messages.
+    pub(super) fn places(&self, field: Field) -> String {
+        let first = self.trie.pointer(Slot::Field(field));
+        match (fallback(field), self.mode) {
+            (None, _) => first.to_owned(),
+            (Some((member, _)), Mode::Structured) => {
+                format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
+            }
+            (Some((_, header)), Mode::Plain(_)) => format!("{first} and header {header}"),
+        }
+    }
+
+    fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+        let Some(piece) = self.found.piece(slot) else { return Ok(None) };
+        let text = self.found.text();
+        let scalar =
+            match piece.kind() {
+                // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
+                JsonKind::String => Scalar::Text(piece.unescaped(text).ok_or_else(|| {
+                    DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
+                })?),
+                JsonKind::Number => Scalar::Number(piece.of(text)),
+                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
+            };
+        Ok(Some(Given { field, trie: self.trie, place: Place::Slot(slot), scalar }))
+    }
+}
+
+/// Whether a text is as long as an id may be.
+pub(super) fn is_sized(text: &str) -> bool {
+    (1..=MAX_ID_BYTES).contains(&text.len())
+}
+
+/// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
+pub(super) fn is_user_number(number: &str) -> bool {
+    number.parse::<u64>().is_ok()
+}
+
+/// The time that a JSON number gives in milliseconds since 1970.
+pub(super) fn millis(number: &str) -> Option<Time> {
+    number.parse().ok().and_then(Time::from_millis)
+}
+
+/// Whether digits are so few that their value is below 2^64.
+pub(super) fn is_short(digits: &str) -> bool {
+    digits.len() <= number::MAX_DIGITS
+}
+
+/// The time that a few digits give in milliseconds since 1970.
+pub(super) fn short_time(digits: &str) -> Option<Time> {
+    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
+}
+
+impl<'a> Given<'_, 'a> {
+    /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
+    pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        self.sized("a string")
+    }
+
+    /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
+    pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
+                self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
+            }
+        }
+    }
+
+    /// Any string.
+    pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) => Ok(text),
+            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong("a string")),
+        }
+    }
+
+    /// An integer from 1 to 255.
+    pub(super) fn cost(self) -> Result<u8, DeadLetter> {
+        let cost = match self.scalar {
+            Scalar::Number(number) => number.parse().ok().filter(|&cost| cost > 0),
+            Scalar::Text(_) | Scalar::Other(_) => None,
+        };
+        cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
+    }
+
+    /// An RFC 3339 string, or integer milliseconds since 1970.
+    pub(super) fn time(self) -> Result<Time, DeadLetter> {
+        let (time, problem) = match &self.scalar {
+            Scalar::Text(text) => (
+                Time::from_rfc3339(text),
+                "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
+            ),
+            Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
+                (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
+            }
+            Scalar::Number(_) | Scalar::Other(_) => {
+                return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
+            }
+        };
+        time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} {problem}", self.what())))
+    }
+
+    /// The name of a time zone.
+    pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
+        let zone = match &self.scalar {
+            Scalar::Text(name) => Zone::named(name),
+            Scalar::Number(_) | Scalar::Other(_) => None,
+        };
+        zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
+    }
+
+    /// A string as long as an id may be.
+    fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) if is_sized(&text) => Ok(text),
+            Scalar::Text(ref text) => {
+                let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
+                Err(DeadLetter::new(WrongType, message))
+            }
+            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong(expected)),
+        }
+    }
+
+    /// The dead letter for a field that is not what it has to be.
+    fn wrong(&self, expected: &str) -> DeadLetter {
+        let kind = match &self.scalar {
+            Scalar::Text(_) => JsonKind::String,
+            Scalar::Number(_) => JsonKind::Number,
+            Scalar::Other(kind) => *kind,
+        };
+        DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
+    }
+
+    /// The field and where it stood, for messages.
+    fn what(&self) -> String {
+        let name = self.field.name();
+        match self.place {
+            Place::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
+            Place::Header(header) => format!("{name} (header {header})"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Documents that people write (policies, configuration): text with places, in TOML or JSON.
+//!
+//! Both formats are parsed into one tree whose values know where they stand, so that one check serves both
+//! and every problem can be named with its line and column. A check collects all problems, not the first.
+
+use std::{cell::RefCell, sync::Arc};
+
+mod json;
+mod problem;
+mod table;
+mod toml;
+pub mod value;
+
+pub use problem::{Problem, Problems};
+pub use table::{Table, nearest};
+
+/// The largest document that is read, in bytes: a policy of a thousand segments has some 200 KiB.
+pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
+
+/// The deepest nesting that is read; the deepest thing that a policy says is at level 6.
+pub const MAX_DEPTH: usize = 32;
+
+/// The most problems that are collected: whoever has more mends these first.
+pub const MAX_PROBLEMS: usize = 100;
+
+/// A format that documents are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+impl Format {
+    /// The format by a name's ending, `.toml` or `.json`; `None` for any other.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let (_, ending) = name.rsplit_once('.')?;
+        [("toml", Self::Toml), ("json", Self::Json)]
+            .into_iter()
+            .find_map(|(known, format)| known.eq_ignore_ascii_case(ending).then_some(format))
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The byte of the text at which it begins.
+    Text(usize),
+    /// An environment variable, by name.
+    Variable(Arc<str>),
+}
+
+/// A value and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The value.
+    pub value: Value,
+}
+
+/// What documents are made of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// JSON's null.
+    Null,
+    /// true or false.
+    Flag(bool),
+    /// A whole number.
+    Whole(i128),
+    /// Any other number, as written.
+    Number(String),
+    /// A string.
+    Text(String),
+    /// TOML's date and time, as written.
+    Date(String),
+    /// A list.
+    List(Vec<Node>),
+    /// Keys and their values, each key once.
+    Table(Vec<Entry>),
+}
+
+/// One key of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key comes from.
+    pub origin: Origin,
+    /// Its value.
+    pub node: Node,
+}
+
+/// A document being checked: its name, its text, and the problems found so far.
+#[derive(Debug)]
+pub struct Document<'d> {
+    name: &'d str,
+    text: &'d str,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'d> Document<'d> {
+    /// A document, by the name that problems are reported under.
+    #[must_use]
+    pub fn new(name: &'d str, text: &'d str) -> Self {
+        Self { name, text, problems: RefCell::default() }
+    }
+
+    /// Parses the text; `None` where its syntax is wrong, which is noted.
+    pub fn parse(&self, format: Format) -> Option<Node> {
+        if self.text.len() > MAX_DOCUMENT_BYTES {
+            let message = format!("has {} bytes; at most {MAX_DOCUMENT_BYTES} are read", self.text.len());
+            self.note(&Origin::Text(0), message);
+            return None;
+        }
+        match format {
+            Format::Toml => toml::parse(self, self.text),
+            Format::Json => json::parse(self, self.text),
+        }
+    }
+
+    /// Notes a problem, unless there are [`MAX_PROBLEMS`] already.
+    pub fn note(&self, origin: &Origin, message: impl Into<String>) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MAX_PROBLEMS {
+            problems.push(Problem::new(self.name, self.text, origin, message.into()));
+        }
+    }
+
+    /// What the check made, if it found no problem.
+    ///
+    /// # Errors
+    /// The problems, by place.
+    pub fn finish<T>(self, made: Option<T>) -> Result<T, Problems> {
+        let mut problems = self.problems.into_inner();
+        match made {
+            Some(made) if problems.is_empty() => Ok(made),
+            Some(_) | None => {
+                problems.sort();
+                problems.dedup();
+                Err(Problems(problems))
+            }
+        }
+    }
+}

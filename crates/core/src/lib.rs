@@ -1,0 +1,57 @@
+//! The pure core of weir: what an intent, a policy, a segment, a history and a decision are, and how a batch is decided.
+//!
+//! It depends on no other crate of weir. It does no I/O, reads no clock, draws no random number, logs nothing and has no
+//! async runtime: time is a parameter, and what it needs of the outside are the traits in [`ports`]. `clippy.toml` of this
+//! crate bans what the standard library has of these.
+//!
+//! A batch: [`decode`], [`segment`] and [`policy`] say what to ask a store ([`admit`]), [`decide`] is the answer's reference,
+//! [`desk`] leads a batch from records to outputs ([`record`], [`output`]), and [`embedded`] is a store in memory.
+
+#![forbid(unsafe_code)]
+
+pub mod admit;
+pub mod approved;
+pub mod class;
+pub mod clocks;
+pub mod current;
+pub mod dead_letter;
+pub mod decide;
+pub mod decision_header;
+pub mod decode;
+pub mod desk;
+pub mod document;
+pub mod embedded;
+pub mod envelope;
+pub mod explain;
+pub mod fields;
+pub mod found_names;
+pub mod header;
+pub mod history;
+pub mod intent;
+mod json;
+pub mod letter;
+pub mod limits;
+pub mod memory;
+pub mod named_history;
+mod number;
+pub mod origin;
+pub mod output;
+pub mod owed;
+pub mod parked;
+pub mod policy;
+pub mod policy_file;
+pub mod ports;
+pub mod record;
+pub mod refund;
+pub mod reply;
+pub mod room;
+pub mod schema;
+pub mod segment;
+pub mod segment_format;
+pub mod shard;
+pub mod simulation;
+pub mod tally;
+pub mod time;
+pub mod verdict;
+pub mod window;
+pub mod zone;

@@ -1,0 +1,249 @@
+//! Writes what goes out for each record of a batch.
+
+use std::{collections::HashMap, sync::Arc};
+
+use foldhash::fast::RandomState;
+
+use super::{
+    desk::{Decoded, Desk, Draft, Held, Way},
+    letter::dead_letter,
+    limits::OutputLimits,
+    record::{Destination, OurHeaders, Output, OutputValue, RecordView},
+};
+use crate::{
+    class::{ClassNames, ClassNumbers},
+    decide::{Answer, Verdict as Answered},
+    decision_header,
+    envelope::Letterhead,
+    header::HeaderName,
+    origin::Origin,
+    policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
+    segment::SegmentSet,
+    tally::Tally,
+    time::Time,
+    verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+};
+
+/// What the headers of approved records differ by within a batch.
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>);
+
+/// Gives the numbers of a class, where they are known.
+pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
+
+/// Writes the outputs of one batch.
+pub(super) struct OutputWriter<'w, 'b> {
+    topic: &'w str,
+    set: &'w SegmentSet,
+    eval: &'w PolicyEval,
+    limits: &'w OutputLimits,
+    now: Time,
+    numbers: NumbersOf<'w>,
+    stamps: HashMap<Stamp<'w, 'b>, OurHeaders, RandomState>,
+    /// Denials by segment and cap; names are made once a batch, not once a denial.
+    denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
+    /// Made with the first envelope.
+    letterhead: Option<Letterhead>,
+    /// The headers of what gets none.
+    none: OurHeaders,
+    tally: Tally,
+}
+
+impl<'w, 'b> OutputWriter<'w, 'b> {
+    pub(super) fn new(
+        desk: &'w Desk,
+        set: &'w SegmentSet,
+        eval: &'w PolicyEval,
+        now: Time,
+        numbers: NumbersOf<'w>,
+    ) -> Self {
+        let (stamps, denials) = (HashMap::default(), HashMap::default());
+        let (letterhead, none, tally) = (None, Arc::new([]), Tally::default());
+        let (topic, limits) = (&*desk.topic.name, &*desk.limits);
+        Self { topic, set, eval, limits, now, numbers, stamps, denials, letterhead, none, tally }
+    }
+
+    /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
+    pub(super) fn write(
+        &mut self,
+        (record, bytes_beside): (&RecordView<'_>, usize),
+        decoded: &'b Decoded<'b>,
+        draft: &Draft,
+        answers: &[Option<Answer>],
+    ) -> Output {
+        if draft.way == Way::LeftOut {
+            return Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::clone(&self.none) };
+        }
+        let intent = match decoded {
+            Ok(intent) => intent,
+            Err(letter) => {
+                let (output, reason) = dead_letter(letter, record, (self.topic, bytes_beside), self.limits);
+                self.tally.dead_letter(reason.as_str());
+                return output;
+            }
+        };
+        let decision = self.decision(record, draft, answers);
+        let Decision { verdict, decided_at, .. } = decision;
+        let reason = verdict.suppressed().map(Suppressed::reason);
+        if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
+            *self.denials.entry((decision.segment, cap.name)).or_default() += 1;
+        }
+        match verdict {
+            Verdict::Suppressed(_) => {
+                let letterhead = self.letterhead.get_or_insert_with(|| Letterhead::of(&decision));
+                self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
+                Output {
+                    to: Destination::Suppressed,
+                    value: OutputValue::Ours(letterhead.envelope(&decision, intent)),
+                    headers: Arc::clone(&self.none),
+                }
+            }
+            Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {
+                let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
+                self.tally.decision(verdict.as_str(), why);
+                let class = intent.class();
+                let stamp = (draft.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                let headers = self.stamps.entry(stamp).or_insert_with(|| {
+                    let numbers = match counts {
+                        Counts::Yes | Counts::Later => (self.numbers)(&class),
+                        Counts::No => None,
+                    };
+                    let header = decision_header::write(&decision, counts, intent, numbers);
+                    Arc::new([(HeaderName::Decision.as_str(), header)])
+                });
+                let headers = Arc::clone(headers);
+                Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
+            }
+        }
+    }
+
+    /// What was written, counted.
+    pub(super) fn finish(mut self) -> Tally {
+        for ((segment, cap), count) in self.denials {
+            self.tally.cap_denials(segment, cap, count);
+        }
+        self.tally
+    }
+
+    /// The decision on a record that is an intent.
+    pub(super) fn decision(
+        &mut self,
+        record: &RecordView<'_>,
+        draft: &Draft,
+        answers: &[Option<Answer>],
+    ) -> Decision<'w> {
+        let (verdict, decided_at) = self.verdict(draft, answers);
+        Decision {
+            verdict,
+            segment: draft.segment.map(|place| self.set.segments()[place].name.as_str()),
+            decided_at,
+            policy_version: &self.eval.policy().version,
+            segments_version: self.set.version(),
+            origin: Origin { topic: self.topic, partition: record.partition, offset: record.offset },
+        }
+    }
+
+    /// What became of an intent, and the time it was judged by.
+    fn verdict(&mut self, draft: &Draft, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
+        match (answer(draft, answers), draft.way) {
+            (Some(answer), _) => {
+                self.tally.ahead += u64::from(answer.ahead);
+                self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
+            }
+            (None, Way::Ask { otherwise, .. }) => self.tally.unavailable(otherwise.as_str()),
+            (None, Way::DeadLetter | Way::Hold(_) | Way::LookUp { .. } | Way::Bypass { .. } | Way::LeftOut) => {}
+        }
+        ruling(self.eval, draft, answers, self.now)
+    }
+}
+
+/// The store's answer to an intent that it was asked about; none where it was given up.
+fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
+    match draft.way {
+        Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
+        Way::Ask { ask, .. } | Way::LookUp { ask, .. } => answers[ask],
+    }
+}
+
+/// What became of an intent that came at `now`, and the time it was judged by.
+pub(super) fn ruling<'e>(
+    eval: &'e PolicyEval,
+    draft: &Draft,
+    answers: &[Option<Answer>],
+    now: Time,
+) -> (Verdict<'e>, Time) {
+    let (cap_set, shadowed, otherwise) = match draft.way {
+        // A dead letter has been written before, and nothing is for what is left out.
+        Way::DeadLetter | Way::LeftOut => return (Verdict::Approved(Counts::No), now),
+        Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
+        Way::LookUp { held, .. } => {
+            let replay = answer(draft, answers).filter(|answer| answer.verdict == Answered::Replayed);
+            return match replay {
+                Some(before) => (Verdict::Approved(Counts::Yes), before.at),
+                None => (Verdict::Suppressed(suppressed(held)), now),
+            };
+        }
+        Way::Bypass { shadowed } => {
+            let verdict = match shadowed {
+                None => Verdict::Approved(Counts::No),
+                Some(held) => Verdict::ShadowSuppressed(suppressed(held), Counts::No),
+            };
+            return (verdict, now);
+        }
+        Way::Ask { ask: _, cap_set, shadowed, otherwise } => (cap_set, shadowed, otherwise),
+    };
+    let Some(answer) = answer(draft, answers) else {
+        return (given_up(shadowed, otherwise, eval.policy().mode), now);
+    };
+    let refused = match answer.verdict {
+        Answered::Allowed | Answered::Replayed => None,
+        Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
+        Answered::Denied { cap, used, blocking } => Some(denied(eval, cap_set, (cap, used), blocking)),
+    };
+    let verdict = match (shadowed.map(suppressed).or(refused), eval.policy().mode) {
+        (None, _) => Verdict::Approved(Counts::Yes),
+        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
+        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
+    };
+    (verdict, answer.at)
+}
+
+/// What becomes of an intent whose history was waited for long enough.
+fn given_up<'e>(shadowed: Option<Held>, otherwise: Unavailable, mode: Mode) -> Verdict<'e> {
+    let unavailable = match otherwise {
+        Unavailable::Wait => unreachable!("the lane asks for as long as it takes where the policy says to wait"),
+        Unavailable::Approve => None,
+        Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
+    };
+    match (shadowed.map(suppressed).or(unavailable), mode) {
+        (None, _) => Verdict::Approved(Counts::Later),
+        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
+        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Later),
+    }
+}
+
+fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
+    let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
+    let span = match &denied.cap.window {
+        CapWindow::Sliding { text, .. } => CapSpan::Window(text),
+        CapWindow::Per(period) => CapSpan::Per(period.name()),
+    };
+    let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
+    Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
+}
+
+const fn how_counted(counts: Counts) -> &'static str {
+    match counts {
+        Counts::Yes => "counted",
+        Counts::Later => "counted-later",
+        Counts::No => "not-counted",
+    }
+}
+
+fn suppressed((reason, eligible_at): Held) -> Suppressed<'static> {
+    let cause = match reason {
+        GateReason::Expired => Cause::Expired,
+        GateReason::TooEarly => Cause::TooEarly,
+        GateReason::QuietHours => Cause::QuietHours,
+    };
+    Suppressed { cause, eligible_at }
+}

@@ -1,0 +1,342 @@
+//! A policy applied to one batch: one clock, many intents.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    Cap, CapWindow, Caps, Counts, Policy,
+    calendar::{Period, next_start},
+};
+use crate::{admit::CapQuery, class::ClassNames, time::Time, window::Window, zone::Zone};
+
+/// What of an intent a policy looks at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IntentFacts<'a> {
+    /// The user's segment: an index into the names given to [`PolicyEval::new`]; `None` in none.
+    pub segment: Option<usize>,
+    /// Channel, category and campaign.
+    pub class: ClassNames<'a>,
+    /// When it was made.
+    pub created_at: Option<Time>,
+    /// Kafka's time of the record, which stands in for a missing `created_at`.
+    pub kafka_timestamp: Option<Time>,
+    /// From when on it may no longer be sent.
+    pub expires_at: Option<Time>,
+    /// From when on it may be sent.
+    pub not_before: Option<Time>,
+    /// The user's zone, where the intent names it.
+    pub zone: Option<&'a Zone>,
+}
+
+/// Why an intent goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GateReason {
+    /// `expires_at` has come, or it is older than the policy's `max_age`.
+    Expired,
+    /// `not_before` has not come.
+    TooEarly,
+    /// It is quiet where the user is.
+    QuietHours,
+}
+
+/// What the policy alone says of an intent, before its user's history is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// It is not to be sent.
+    Suppress {
+        /// Why.
+        reason: GateReason,
+        /// The first moment at which this would let it through; `None` where there is none.
+        eligible_at: Option<Time>,
+    },
+    /// It is to be sent, not recorded, and the store is not asked.
+    Bypass,
+    /// The store is to be asked, with these caps.
+    Ask {
+        /// Which of [`PolicyEval::take_cap_sets`].
+        cap_set: usize,
+    },
+}
+
+/// The cap that denied, as a decision reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeniedCap<'e> {
+    /// The cap.
+    pub cap: &'e Cap,
+    /// The first moment at which it would let the same intent through; `None` where there is none.
+    pub eligible_at: Option<Time>,
+}
+
+/// Which caps of a list, by index: 255 at most.
+type Mask = [u64; 4];
+
+/// Where a set of caps came from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SetKey {
+    /// Index of the caps' list.
+    list: usize,
+    /// Those of the list that the intent's class asks for.
+    mask: Mask,
+    /// The zone of the calendar windows in it; 0 where there are none.
+    zone: usize,
+}
+
+/// The caps of one segment, or the default's.
+#[derive(Debug)]
+struct CapList {
+    caps: Arc<Caps>,
+    /// Whether each of them asks for all intents, and looks back the same in all zones: then there is one set for all.
+    uniform: bool,
+    /// The sets that have been made of it and have no zone, by the caps in them: one for each kind of class at most.
+    made: Vec<(Mask, usize)>,
+}
+
+impl CapList {
+    fn new(caps: &Arc<Caps>) -> Self {
+        let everywhere = |cap: &Cap| cap.filter.is_everything() && !matches!(cap.window, CapWindow::Per(_));
+        Self { caps: Arc::clone(caps), uniform: caps.list().iter().all(everywhere), made: Vec::new() }
+    }
+}
+
+/// What is known of a zone at the clock.
+#[derive(Debug)]
+struct ZoneNow {
+    zone: Zone,
+    /// The end of the quiet hours; `None` where it is not quiet now.
+    quiet_until: Option<Time>,
+    /// The clock at which this was found out.
+    at: Time,
+    /// From when on it no longer holds; found out once the clock has moved.
+    until: Option<Time>,
+}
+
+impl ZoneNow {
+    fn new(zone: Zone, policy: &Policy, now: Time) -> Self {
+        let quiet_until = policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(&zone, now));
+        Self { zone, quiet_until, at: now, until: None }
+    }
+
+    /// Whether all of it, and the calendar periods around it, are the same at `now`.
+    fn holds(&mut self, policy: &Policy, now: Time) -> bool {
+        let (zone, at) = (&self.zone, self.at);
+        // Weeks and months begin where days do.
+        let change = || {
+            let quiet = policy.quiet_hours.as_ref().map(|quiet| quiet.change(zone, at));
+            next_start(Period::Day, zone, at).min(quiet.unwrap_or(Time::MAX))
+        };
+        now == at || (now > at && now < *self.until.get_or_insert_with(change))
+    }
+}
+
+/// A policy at one moment. Sets of caps are made once a batch, however many intents share them.
+///
+/// A worker's batch has one clock; a replay of past intents moves it from intent to intent ([`PolicyEval::turn_to`]).
+#[derive(Debug)]
+pub struct PolicyEval {
+    policy: Arc<Policy>,
+    now: Time,
+    /// The default's caps, then those of the set's segments, in their order.
+    lists: Vec<CapList>,
+    zones: Vec<ZoneNow>,
+    zone_numbers: HashMap<Zone, usize>,
+    sets: Vec<SetKey>,
+    set_numbers: HashMap<SetKey, usize>,
+    cap_sets: Vec<Vec<CapQuery>>,
+}
+
+impl PolicyEval {
+    /// The policy at the batch's clock, for the segments of the set in use.
+    pub fn new<S: AsRef<str>>(policy: Arc<Policy>, segments: &[S], now: Time) -> Self {
+        let named = segments.iter().map(|name| policy.caps_of(Some(name.as_ref())));
+        let lists = std::iter::once(&policy.default).chain(named).map(CapList::new).collect();
+        let mut eval = Self {
+            policy,
+            now,
+            lists,
+            zones: Vec::new(),
+            zone_numbers: HashMap::new(),
+            sets: Vec::new(),
+            set_numbers: HashMap::new(),
+            cap_sets: Vec::new(),
+        };
+        eval.zone_number(None);
+        eval.set_number(SetKey { list: 0, mask: Mask::default(), zone: 0 });
+        eval
+    }
+
+    /// Moves the clock: intents from now on are judged by this one. The sets of caps that have been made stay, each
+    /// with the windows of the clock that it was made at.
+    pub fn turn_to(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The set of caps that allows everything: for sends that are only to be recorded.
+    pub const NO_CAPS: usize = 0;
+
+    /// Moves the sets of caps out, for [`crate::admit::AdmitBatch::cap_sets`], once all intents of the batch
+    /// have been through the gate.
+    /// [`PolicyEval::denied`] goes on working.
+    #[must_use]
+    pub fn take_cap_sets(&mut self) -> Vec<Vec<CapQuery>> {
+        std::mem::take(&mut self.cap_sets)
+    }
+
+    /// What the policy says of an intent. The order: `expires_at`, `max_age`, `not_before`, quiet hours, bypass, caps.
+    ///
+    /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
+    /// [`PolicyEval::route`] says [`Gate::Bypass`].
+    pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
+        let suppress = |reason, eligible_at| Gate::Suppress { reason, eligible_at };
+        if self.expired(intent) {
+            return suppress(GateReason::Expired, None);
+        }
+        if let Some(due) = intent.not_before.filter(|&due| due > self.now) {
+            return suppress(GateReason::TooEarly, Some(due));
+        }
+        if let Some(end) = self.quiet_until(intent) {
+            return suppress(GateReason::QuietHours, Some(end));
+        }
+        self.route(intent)
+    }
+
+    /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::Ask`].
+    pub fn route(&mut self, intent: &IntentFacts<'_>) -> Gate {
+        let bypass = self.policy.bypass.iter().find(|rule| rule.matches(&intent.class)).map(|rule| rule.counts);
+        match bypass {
+            Some(Counts::No) => Gate::Bypass,
+            Some(Counts::Yes | Counts::Later) => Gate::Ask { cap_set: Self::NO_CAPS },
+            None => Gate::Ask { cap_set: self.cap_set(intent) },
+        }
+    }
+
+    /// What to say of a denial: which cap, and when it frees. `blocking` is the entry that has to leave the
+    /// window, as the store answers it. `None` where the set has no such cap, which a sound store never answers.
+    #[must_use]
+    pub fn denied(&self, cap_set: usize, cap: u8, blocking: Option<Time>) -> Option<DeniedCap<'_>> {
+        let key = self.sets.get(cap_set)?;
+        let list = self.lists[key.list].caps.list();
+        let cap = list.get(members(&key.mask, list.len()).nth(usize::from(cap))?)?;
+        let zone = &self.zones[key.zone].zone;
+        let eligible_at = blocking.map(|entry| cap.window.freed(zone, entry));
+        Some(DeniedCap { cap, eligible_at })
+    }
+
+    fn expired(&self, intent: &IntentFacts<'_>) -> bool {
+        let past = intent.expires_at.is_some_and(|expiry| self.now >= expiry);
+        let made = intent.created_at.or(intent.kafka_timestamp);
+        let too_old = match (self.policy.max_age_ms, made) {
+            (Some(max_age_ms), Some(made)) => made.plus(max_age_ms) < self.now,
+            (None, _) | (_, None) => false,
+        };
+        past || too_old
+    }
+
+    fn quiet_until(&mut self, intent: &IntentFacts<'_>) -> Option<Time> {
+        let ClassNames { channel, category, campaign: _ } = intent.class;
+        if !self.policy.quiet_hours.as_ref()?.filter().matches(channel, category) {
+            return None;
+        }
+        let zone = self.zone_number(intent.zone);
+        self.zones[zone].quiet_until
+    }
+
+    /// The set of the caps of the user's segment that speak of the intent's channel and category.
+    fn cap_set(&mut self, intent: &IntentFacts<'_>) -> usize {
+        let list = intent.segment.map_or(0, |segment| segment + 1);
+        let list = if list < self.lists.len() { list } else { 0 };
+        let CapList { caps, uniform, made } = &self.lists[list];
+        if let (true, [(_, number), ..]) = (*uniform, made.as_slice()) {
+            return *number;
+        }
+        let mut mask = Mask::default();
+        let mut calendar = false;
+        for (index, cap) in caps.list().iter().enumerate() {
+            if cap.filter.matches(intent.class.channel, intent.class.category) {
+                mask[index / 64] |= 1 << (index % 64);
+                calendar |= matches!(cap.window, CapWindow::Per(_));
+            }
+        }
+        if mask == Mask::default() {
+            return Self::NO_CAPS;
+        }
+        if calendar {
+            let zone = self.zone_number(intent.zone);
+            return self.set_number(SetKey { list, mask, zone });
+        }
+        if let Some(&(_, number)) = made.iter().find(|(caps, _)| *caps == mask) {
+            return number;
+        }
+        let number = self.set_number(SetKey { list, mask, zone: 0 });
+        self.lists[list].made.push((mask, number));
+        number
+    }
+
+    fn set_number(&mut self, key: SetKey) -> usize {
+        if let Some(&number) = self.set_numbers.get(&key) {
+            return number;
+        }
+        let zone = self.zones[key.zone].zone.clone();
+        let list = Arc::clone(&self.lists[key.list].caps);
+        let caps = members(&key.mask, list.list().len()).map(|index| self.query(&list.list()[index], &zone));
+        let caps = caps.collect();
+        let number = self.sets.len();
+        self.cap_sets.push(caps);
+        self.sets.push(key.clone());
+        self.set_numbers.insert(key, number);
+        number
+    }
+
+    fn query(&self, cap: &Cap, zone: &Zone) -> CapQuery {
+        CapQuery {
+            window: cap.window.at(zone, self.now),
+            limit: cap.limit,
+            filter: Arc::clone(&cap.filter),
+            scope: cap.scope,
+        }
+    }
+
+    /// The number of a zone, the policy's (0) for none.
+    fn zone_number(&mut self, zone: Option<&Zone>) -> usize {
+        let zone = zone.unwrap_or(&self.policy.timezone);
+        if let Some(&number) = self.zone_numbers.get(zone)
+            && self.zones[number].holds(&self.policy, self.now)
+        {
+            return number;
+        }
+        let number = self.zones.len();
+        self.zones.push(ZoneNow::new(zone.clone(), &self.policy, self.now));
+        self.zone_numbers.insert(zone.clone(), number);
+        number
+    }
+}
+
+impl CapWindow {
+    /// The window at the batch's clock, in a user's zone.
+    #[must_use]
+    pub fn at(&self, zone: &Zone, now: Time) -> Window {
+        match self {
+            Self::Sliding { length_ms, .. } => Window::Sliding { length_ms: *length_ms },
+            Self::Per(period) => Period::window(*period, zone, now),
+        }
+    }
+
+    /// The first moment at which an entry made at `entry` has left the window.
+    #[must_use]
+    pub fn freed(&self, zone: &Zone, entry: Time) -> Time {
+        match self {
+            Self::Sliding { length_ms, .. } => entry.plus(*length_ms),
+            Self::Per(period) => next_start(*period, zone, entry),
+        }
+    }
+}
+
+/// The indices in a mask, ascending.
+fn members(mask: &Mask, len: usize) -> impl Iterator<Item = usize> {
+    let mask = *mask;
+    (0..len.min(mask.len() * 64)).filter(move |index| mask[index / 64] >> (index % 64) & 1 == 1)
+}

@@ -1,0 +1,227 @@
+//! What a policy says: each segment's caps, who is never capped, when nothing is sent.
+//!
+//! A [`Policy`] is immutable; a reload makes a new one. [`PolicyEval`] applies one to a batch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    class::{ClassNames, Filter},
+    decide::Scope,
+    zone::Zone,
+};
+
+mod calendar;
+mod eval;
+mod quiet;
+#[cfg(test)]
+mod tests;
+
+pub use super::verdict::Counts;
+pub use calendar::{Period, next_start};
+pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
+pub use quiet::QuietHours;
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// What a cap looks back over, as the policy has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CapWindow {
+    /// The last `length_ms` milliseconds.
+    Sliding {
+        /// The window's length in milliseconds, above 0.
+        length_ms: i64,
+        /// The length as it was written (`24h`), for people to recognise.
+        text: Arc<str>,
+    },
+    /// The calendar period that the decision lies in, in the user's time zone.
+    Per(Period),
+}
+
+impl CapWindow {
+    /// The longest time in milliseconds that a send counts in this window: what the history must reach back.
+    ///
+    /// A calendar period is as long as it gets when clocks are put back in it (see [`Period::longest_ms`]).
+    #[must_use]
+    pub fn longest_ms(&self) -> i64 {
+        match self {
+            Self::Sliding { length_ms, .. } => *length_ms,
+            Self::Per(period) => period.longest_ms(),
+        }
+    }
+}
+
+/// In words: `in any 24h`, `per day`.
+impl std::fmt::Display for CapWindow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sliding { text, .. } => write!(f, "in any {text}"),
+            Self::Per(period) => write!(f, "per {}", period.name()),
+        }
+    }
+}
+
+/// One cap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cap {
+    /// Its name, unlike that of any other cap of the segment.
+    pub name: Arc<str>,
+    /// The most that may be sent in the window, in costs; 0: never anything.
+    pub limit: u32,
+    /// What it looks back over.
+    pub window: CapWindow,
+    /// The channels and categories that it is asked for, and that count.
+    pub filter: Arc<Filter>,
+    /// Whether sends of all campaigns count or those of the intent's own.
+    pub scope: Scope,
+}
+
+/// What a segment's users are held to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caps {
+    /// Nothing is counted against them.
+    Unlimited,
+    /// These, all of which must allow; at most [`super::admit::MAX_CAPS`].
+    Limited(Vec<Cap>),
+}
+
+impl Caps {
+    /// The caps, none for an unlimited segment.
+    #[must_use]
+    pub fn list(&self) -> &[Cap] {
+        match self {
+            Self::Unlimited => &[],
+            Self::Limited(caps) => caps,
+        }
+    }
+}
+
+/// A rule for what is never capped. What it names must all fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bypass {
+    /// The channels and categories it speaks of.
+    pub filter: Filter,
+    /// The campaigns it speaks of, `None` for all, also for intents without one.
+    pub campaigns: Option<BTreeSet<String>>,
+    /// Whether what it lets through counts.
+    pub counts: Counts,
+}
+
+impl Bypass {
+    /// Whether an intent of this class is one that the rule speaks of.
+    #[must_use]
+    pub fn matches(&self, class: &ClassNames<'_>) -> bool {
+        let campaign = match (&self.campaigns, class.campaign) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(set), Some(name)) => set.contains(name),
+        };
+        campaign && self.filter.matches(class.channel, class.category)
+    }
+}
+
+/// What becomes of an intent whose history is away, or lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unavailable {
+    /// It waits until the history is back; others go on.
+    Wait,
+    /// It is sent without asking a cap, and recorded once the history is back.
+    Approve,
+    /// It is not sent.
+    Suppress,
+}
+
+impl Unavailable {
+    /// The word for it in policies and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Approve => "approve",
+            Self::Suppress => "suppress",
+        }
+    }
+}
+
+/// A rule for when Redis is away. What it names must all fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnUnavailable {
+    /// The channels and categories it speaks of.
+    pub filter: Filter,
+    /// What becomes of their intents.
+    pub action: Unavailable,
+}
+
+/// Whether verdicts are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// They are.
+    Enforce,
+    /// They are taken and reported, and everything is sent all the same.
+    Shadow,
+}
+
+/// A checked policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// What its author calls this version.
+    pub version: String,
+    /// The zone of users whose intents name none.
+    pub timezone: Zone,
+    /// Each named segment's caps.
+    pub segments: BTreeMap<String, Arc<Caps>>,
+    /// What everybody else is held to: users of no segment, and of a segment that is not named.
+    pub default: Arc<Caps>,
+    /// What is never capped; the first rule that matches says whether it counts.
+    pub bypass: Vec<Bypass>,
+    /// What to do while Redis is away; the first rule that matches counts, and what none matches waits.
+    pub on_unavailable: Vec<OnUnavailable>,
+    /// When nothing is sent.
+    pub quiet_hours: Option<QuietHours>,
+    /// An intent older than this, in milliseconds, has expired.
+    pub max_age_ms: Option<i64>,
+    /// Whether verdicts are carried out.
+    pub mode: Mode,
+}
+
+impl Policy {
+    /// The caps of a user: of this segment, or of no segment.
+    #[must_use]
+    pub fn caps_of(&self, segment: Option<&str>) -> &Arc<Caps> {
+        segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
+    }
+
+    /// Whether an intent of this class is recorded when it is approved: all but those of a bypass that does not count.
+    #[must_use]
+    pub fn records(&self, class: &ClassNames<'_>) -> bool {
+        self.bypass.iter().find(|rule| rule.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
+    }
+
+    /// What becomes of an intent of this class while its history is away.
+    #[must_use]
+    pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
+        let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
+        rule.map_or(Unavailable::Wait, |rule| rule.action)
+    }
+
+    /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.
+    pub fn unnamed<'s, S: AsRef<str>>(&self, set: &'s [S]) -> Vec<&'s str> {
+        set.iter().map(S::as_ref).filter(|name| !self.segments.contains_key(*name)).collect()
+    }
+
+    /// The segments that the policy names and a set does not have: a spelling mistake, as a rule.
+    pub fn absent<S: AsRef<str>>(&self, set: &[S]) -> Vec<&str> {
+        let in_set: BTreeSet<&str> = set.iter().map(S::as_ref).collect();
+        self.segments.keys().map(String::as_str).filter(|name| !in_set.contains(name)).collect()
+    }
+
+    /// How far back the history must reach for these caps, in milliseconds.
+    #[must_use]
+    pub fn longest_window_ms(&self) -> i64 {
+        let all = self.segments.values().chain([&self.default]);
+        all.flat_map(|caps| caps.list()).map(|cap| cap.window.longest_ms()).max().unwrap_or(0)
+    }
+}

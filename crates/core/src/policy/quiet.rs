@@ -1,0 +1,90 @@
+//! Quiet hours: the time of day at which nothing is sent, by the user's clock.
+
+use jiff::{
+    ToSpan,
+    civil::Time as CivilTime,
+    tz::{AmbiguousOffset, TimeZone},
+};
+
+use super::{
+    DAY_MS,
+    calendar::{first_instant, local},
+};
+use crate::{class::Filter, time::Time, zone::Zone};
+
+/// From one time of day until before another, over midnight where the second is earlier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuietHours {
+    from: CivilTime,
+    to: CivilTime,
+    filter: Filter,
+}
+
+impl QuietHours {
+    /// Quiet hours for the intents that the filter speaks of; `None` where they begin and end at the same
+    /// time of day, which could mean never and always.
+    #[must_use]
+    pub fn new(from: CivilTime, to: CivilTime, filter: Filter) -> Option<Self> {
+        (from != to).then_some(Self { from, to, filter })
+    }
+
+    /// When they begin, by the user's clock.
+    #[must_use]
+    pub fn from(&self) -> CivilTime {
+        self.from
+    }
+
+    /// When they have ended, by the user's clock.
+    #[must_use]
+    pub fn to(&self) -> CivilTime {
+        self.to
+    }
+
+    /// The intents that they hold for.
+    #[must_use]
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Whether it is quiet when a clock shows this time of day.
+    #[must_use]
+    pub fn cover(&self, clock: CivilTime) -> bool {
+        if self.from < self.to { self.from <= clock && clock < self.to } else { self.from <= clock || clock < self.to }
+    }
+
+    /// The first moment after `now` at which it is not quiet in this zone; `None` where it is not quiet now.
+    ///
+    /// Clocks that are moved may end them early, late, or twice in a night: what counts is what they show.
+    #[must_use]
+    pub fn end(&self, zone: &Zone, now: Time) -> Option<Time> {
+        if !self.cover(local(zone, now).time()) {
+            return None;
+        }
+        let loud = |at: &Time| *at > now && !self.cover(local(zone, *at).time());
+        let by_clock = self.ends_by_clock(zone, now).into_iter().find(loud).unwrap_or_else(|| now.plus(DAY_MS));
+        let moves = zone.time_zone().following(now.timestamp()).map(|transition| Time::from(transition.timestamp()));
+        Some(moves.take_while(|&at| at < by_clock).find(loud).unwrap_or(by_clock))
+    }
+
+    /// The first moment after `now` at which it becomes quiet in this zone, or has ceased to be.
+    #[must_use]
+    pub fn change(&self, zone: &Zone, now: Time) -> Time {
+        let complement = Self { from: self.to, to: self.from, filter: Filter::default() };
+        self.end(zone, now).or_else(|| complement.end(zone, now)).unwrap_or(now)
+    }
+
+    /// The instants from yesterday to the day after tomorrow at which the clocks show the end, ascending.
+    fn ends_by_clock(&self, zone: &Zone, now: Time) -> Vec<Time> {
+        let today = local(zone, now).date();
+        let days = (-1..=2_i64).map(|days| today.saturating_add(days.days()).to_datetime(self.to));
+        days.flat_map(|end| [Some(first_instant(zone, end)), second_instant(zone.time_zone(), end)]).flatten().collect()
+    }
+}
+
+/// Where clocks that are put back show `local` for the second time.
+fn second_instant(zone: &TimeZone, local: jiff::civil::DateTime) -> Option<Time> {
+    match zone.to_ambiguous_timestamp(local).offset() {
+        AmbiguousOffset::Fold { after, .. } => after.to_timestamp(local).ok().map(Time::from),
+        AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Gap { .. } => None,
+    }
+}

@@ -1,0 +1,361 @@
+//! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::Pin,
+    time::Duration,
+};
+
+use serde::Serialize;
+
+use super::record::{Job, Progress, ReadBefore, Records};
+use crate::{
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    clocks::{Append, WrongClock},
+    decide::Answer,
+    named_history::NamedHistory,
+    origin::{Topic, TopicId},
+    owed::OwedSend,
+    refund::{Refund, RefundOutcome},
+    shard::UserHash,
+    time::Time,
+};
+
+/// The clock, and time that passes. The clock is read once for each time that a batch is judged, and handed down; what waits
+/// uses the other two, which no change of the system's clock disturbs.
+pub trait Clock: Send + Sync {
+    /// The time now, to be shown. What is decided or trimmed goes by [`Clock::time_to_decide`].
+    fn now(&self) -> Time;
+
+    /// The time now, to decide by. A clock that there is nothing to compare with is taken to be right. `appends`: when
+    /// brokers have stamped the records that are to be decided.
+    ///
+    /// # Errors
+    /// Most other clocks contradict it, or none has been asked yet: decide nothing, and ask again.
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        let _ = appends;
+        Ok(self.now())
+    }
+
+    /// Time passed since some fixed moment; never goes back.
+    fn passed(&self) -> Duration;
+
+    /// Done after so long.
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// Why a store did not answer everything.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It may answer later: the connection is away, a slot moves, memory is full. Ask again, with backoff.
+    #[error("{0}")]
+    Temporary(String),
+    /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
+    #[error("{0}")]
+    TooSlow(String),
+    /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
+    #[error("shards {} have lost their history: {message}", in_short(.shards))]
+    LostHistory {
+        /// The shards, ascending.
+        shards: Vec<u16>,
+        /// What was found.
+        message: String,
+    },
+    /// Asking again cannot help: a keyspace of another make, no permission to run scripts.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// Some shards for people, and never hundreds of them: `[1, 2, 3] and 338 more`.
+#[must_use]
+pub fn in_short(shards: &[u16]) -> String {
+    const SHOWN: usize = 8;
+    match shards.len().checked_sub(SHOWN) {
+        None | Some(0) => format!("{shards:?}"),
+        Some(more) => format!("{:?} and {more} more", &shards[..SHOWN]),
+    }
+}
+
+/// What a look at the store has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardsFound {
+    /// The shards that do not answer, ascending.
+    pub unavailable: Vec<u16>,
+    /// The shards that have lost their history, ascending.
+    pub lost: Vec<u16>,
+    /// Why the first one does not answer.
+    pub why: Option<String>,
+}
+
+/// Where histories are: decides sends and records them, atomically a user.
+pub trait Store: Send {
+    /// Answers all asks of a batch whose place in `answers` (as long as `batch.asks`) is still empty.
+    ///
+    /// Safe to call again after an error, and to drop half way: a send that was recorded already is
+    /// answered as [`crate::decide::Verdict::Replayed`].
+    ///
+    /// # Errors
+    /// Some places in `answers` are still empty; the error says why.
+    fn admit(
+        &mut self,
+        batch: &AdmitBatch<'_>,
+        answers: &mut [Option<Answer>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The numbers that stand for a class in the histories, where the store has such and knows them. It asks nobody.
+    fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        let _ = class;
+        None
+    }
+
+    /// How many shards histories are in, by [`UserHash::shard`]: what is in one is away together, and comes back together.
+    fn shards(&self) -> u16;
+
+    /// Looks in the background whether shards that were away, or had lost their history, can be asked again; gives
+    /// those of which that was found since the last call. To be called again and again while there are any; it neither
+    /// blocks nor asks more often than is good for a server in trouble.
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16>;
+
+    /// Puts sends into their users' histories that are not there yet, at the time at which each was decided: for what was
+    /// approved while its history was away. A send of the same id and time is there already. `now` is the clock.
+    ///
+    /// Safe to call again after an error, and to drop half way.
+    ///
+    /// # Errors
+    /// Some may not be there.
+    fn record(&mut self, sends: &[OwedSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Where histories are, to be read and to be forgotten.
+pub trait Histories: Send {
+    /// The history of a user, with the names that its numbers stand for; empty for one who was never written to.
+    ///
+    /// # Errors
+    /// It cannot be read now, or is lost.
+    fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
+
+    /// Deletes the history of a user, and gives how many entries it had. A send that is decided afterwards begins a new one.
+    /// Safe to call again after an error.
+    ///
+    /// # Errors
+    /// It may still be there.
+    fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// Where sends are taken back.
+pub trait TakeBack: Send {
+    /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
+    /// partition. Safe to call again: what was taken is passed over.
+    ///
+    /// # Errors
+    /// Some places are still empty; the error says why.
+    fn take_back(
+        &mut self,
+        topic: &Topic,
+        refunds: &[Refund],
+        outcomes: &mut [Option<RefundOutcome>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether one of the shards for which refunds wait since the last call has its history again.
+    fn any_back(&mut self) -> impl Future<Output = bool> + Send;
+}
+
+/// How one node of the store is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NodeHealth {
+    /// `host:port`.
+    pub node: String,
+    /// What is wrong; `None` where it answers.
+    pub trouble: Option<String>,
+    /// How long it took to answer, in milliseconds.
+    pub answered_ms: f64,
+    /// used_memory, in bytes; `None` where the node does not tell.
+    pub used_bytes: Option<u64>,
+    /// maxmemory, in bytes; `None` where there is none or the node does not tell.
+    pub limit_bytes: Option<u64>,
+    /// Replicas connected.
+    pub replicas: Option<u64>,
+    /// Commands a second.
+    pub commands_per_s: Option<u64>,
+}
+
+/// Where the keyspace keeps of which partitions a group has committed an offset: so that a group whose offsets Kafka has
+/// deleted is told from one that has never read.
+pub trait CommitTable: Send + Sync {
+    /// Notes these partitions with their committed offsets, in the background, until it is done.
+    fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>);
+
+    /// What was noted first of each of these partitions, in words; `None` where nothing is.
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t>;
+}
+
+/// What comes of [`CommitTable::noted`].
+pub type Noted<'t> = Pin<Box<dyn Future<Output = Result<Vec<Option<String>>, StoreError>> + Send + 't>>;
+
+/// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupEvent {
+    /// Partitions are to be read from now on.
+    Assigned,
+    /// All partitions are to be given up.
+    Revoked,
+}
+
+/// Why a source cannot go on as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It may work later: brokers away, coordinator moving.
+    #[error("{0}")]
+    Temporary(String),
+    /// It never will: not allowed, an offset that is gone, a fatal client error.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// The offset to read a partition from, by what is committed of it.
+pub type Begin<'b> = &'b dyn Fn(&Progress) -> i64;
+
+/// Right where is committed that all before is done.
+#[must_use]
+pub const fn where_committed(committed: &Progress) -> i64 {
+    committed.next_offset
+}
+
+/// How long an earlier reader of a partition can go on admitting after the partition was given to another member. By then its
+/// session has ended, librdkafka has noticed that by its own clock (within a second), and the lane has heard of it where it
+/// waits and dropped its batch (within another); a call under way is no older than answers may become (20 s). What remains
+/// is a process that is frozen between the reading of the clock and the request of the same answer, for longer than this.
+pub const EARLIER_READERS_END: Duration = Duration::from_secs(30);
+
+/// Where intents come from: one member of the consumer group. Its futures may block the thread for a while: a lane
+/// has one of its own.
+pub trait Source {
+    /// Its batches, which can be committed on another thread.
+    type Batch: Records + Send + 'static;
+    /// What a commit must carry to prove the membership.
+    type Membership: Send + 'static;
+
+    /// An empty batch.
+    fn batch(&self) -> Self::Batch;
+
+    /// Serves the group and adds to `batch` until it is full or `wait` has passed and no more is there, whichever is first.
+    /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
+    ///
+    /// # Errors
+    /// The group or a partition cannot be read.
+    fn poll(
+        &mut self,
+        batch: &mut Self::Batch,
+        max: usize,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<GroupEvent>, SourceError>>;
+
+    /// Whether a batch holds so many records, or as many bytes as the source allows.
+    fn is_full(&self, batch: &Self::Batch, max: usize) -> bool {
+        batch.len() >= max
+    }
+
+    /// Takes up the pending event: starts at the offset that `begin` says for what is committed of each partition, or gives
+    /// the partitions up. To be called when nothing read before is being committed any more.
+    ///
+    /// # Errors
+    /// The event stays pending; call again later.
+    fn settle(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
+
+    /// Goes back to the offsets that `begin` says for what is committed; what was read since is forgotten.
+    ///
+    /// # Errors
+    /// The position is undefined until a call succeeds.
+    fn rewind(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
+
+    /// Goes on at these offsets of assigned partitions; what of them was read since is forgotten.
+    ///
+    /// # Errors
+    /// The position is undefined until [`Source::rewind`].
+    fn seek(&mut self, to: &[(i32, i64)]) -> impl Future<Output = Result<(), SourceError>>;
+
+    /// The membership now, for a batch read just before.
+    ///
+    /// # Errors
+    /// There is none: the member has not joined.
+    fn membership(&self) -> Result<Self::Membership, SourceError>;
+
+    /// How many partitions are assigned.
+    fn partitions(&self) -> usize;
+
+    /// The id of the topic that is read, as of the last [`Source::settle`] or [`Source::rewind`].
+    fn topic_id(&self) -> TopicId {
+        TopicId::UNKNOWN
+    }
+
+    /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
+    fn starts(&self) -> &[Progress];
+
+    /// Which records of the assigned partitions may have been read before, by whoever: by an earlier reader of the partition
+    /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`] and [`Source::seek`].
+    /// What a batch holds that was read just before is judged by it.
+    fn read_before(&self) -> ReadBefore;
+
+    /// How many records of each assigned partition are not done, as far as it is known without asking; `done` has the
+    /// next offset of the partitions that something is known of.
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)>;
+}
+
+/// Why a batch was not committed, and so what has to be done before the next one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// Nothing of it is visible, or it may be: the sink must recover, then the source rewinds.
+    #[error("{0}")]
+    Failed(String),
+    /// As `Failed`, because time ran out: a smaller batch may be committed.
+    #[error("{0}")]
+    TooSlow(String),
+    /// Another instance with the same transactional id has taken over.
+    #[error("{0}")]
+    Fenced(String),
+    /// No batch will ever be committed: not allowed, no such topic.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// How a sink stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// Nothing is being committed.
+    Idle,
+    /// Still at it.
+    Busy,
+    /// The job handed over last is committed; the time it took, in the sink's own stages.
+    Committed(CommitTimes),
+    /// It is not. [`Sink::recover`] comes next.
+    Failed(CommitError),
+}
+
+/// How long the stages of a commit took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitTimes {
+    /// Handing the records to the client.
+    pub produce: Duration,
+    /// Waiting until the brokers have them.
+    pub flush: Duration,
+    /// Sending the offsets and committing.
+    pub commit: Duration,
+}
+
+/// Where decided batches go: commits one at a time, while the next one is being decided.
+pub trait Sink<B, M> {
+    /// Starts committing; to be called when [`Sink::wait`] said the one before is done.
+    fn submit(&mut self, job: Job<B, M>);
+
+    /// How it stands, after at most `wait`. Each `Committed` and `Failed` is told once. Safe to drop half way.
+    fn wait(&mut self, wait: Duration) -> impl Future<Output = Settled>;
+
+    /// Makes the sink usable again after a failure: nothing of the failed job becomes visible afterwards that
+    /// is not by the time this returns. Safe to drop half way; the next call goes on.
+    ///
+    /// # Errors
+    /// It is not usable yet; `Failed` means call again later.
+    fn recover(&mut self) -> impl Future<Output = Result<(), CommitError>>;
+}

@@ -1,0 +1,211 @@
+//! Records on their way through the worker: what came in, and what is to go out for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{clocks::Append, room::header_bytes, time::Time};
+
+/// The headers of one record, in order; keys may repeat and need not be UTF-8.
+pub trait Headers {
+    /// Key and value of header `index`, from 0; `None` behind the last one.
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)>;
+}
+
+/// One consumed record, borrowed from its batch.
+#[derive(Clone, Copy)]
+pub struct RecordView<'a> {
+    /// The key; an empty one is not a null one.
+    pub key: Option<&'a [u8]>,
+    /// The value; `None` for a tombstone.
+    pub value: Option<&'a [u8]>,
+    /// The partition of the intents topic.
+    pub partition: i32,
+    /// The offset in it.
+    pub offset: i64,
+    /// The record's timestamp, where it has one.
+    pub timestamp: Option<Time>,
+    /// Its headers.
+    pub headers: &'a dyn Headers,
+}
+
+impl<'a> RecordView<'a> {
+    /// The headers, in order.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        let headers = self.headers;
+        (0..).map_while(move |index| headers.header(index))
+    }
+}
+
+/// A batch of consumed records, in order of offset within each partition.
+pub trait Records {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Record `index`, below [`Records::len`].
+    fn get(&self, index: usize) -> RecordView<'_>;
+    /// What key and headers of record `index` take of an output record, at most.
+    fn bytes_beside_value(&self, index: usize) -> usize {
+        let record = self.get(index);
+        let headers = record.header_pairs().map(|(name, value)| header_bytes(name, value));
+        record.key.map_or(0, <[u8]>::len) + headers.sum::<usize>()
+    }
+    /// Why record `index` was not read, though its offset is known: its batch inflates to more than so many bytes.
+    fn not_inflated(&self, _index: usize) -> Option<u64> {
+        None
+    }
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The newest record of each broker, where brokers stamp them with their own clock.
+    fn appends(&self) -> &[Append] {
+        &[]
+    }
+}
+
+/// Which records may have been read before: the admission of such an intent may be recorded although its output was never
+/// committed.
+#[derive(Debug, Clone)]
+pub enum ReadBefore {
+    /// Any of them.
+    All,
+    /// In each partition those before this offset; none in a partition that is not here.
+    Below(Arc<BTreeMap<i32, i64>>),
+}
+
+impl ReadBefore {
+    /// None of them.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::Below(Arc::default())
+    }
+
+    /// Whether the record at this offset is one of them.
+    #[must_use]
+    pub fn has(&self, partition: i32, offset: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Below(ends) => ends.get(&partition).is_some_and(|end| offset < *end),
+        }
+    }
+}
+
+/// Where an output record goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// The approved topic.
+    Approved,
+    /// The suppressed topic.
+    Suppressed,
+    /// The dead-letter topic.
+    DeadLetters,
+    /// None: nothing goes out for it.
+    Nowhere,
+}
+
+/// The value of an output record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutputValue {
+    /// The consumed value, byte for byte (null stays null).
+    AsItCame,
+    /// A value of ours.
+    Ours(Vec<u8>),
+    /// None: the record with its value does not fit. What is left of it stands in front of our headers.
+    Dropped(Kept),
+}
+
+/// What is kept of a record whose value is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// All but the value.
+    KeyAndHeaders,
+    /// The key, but not the consumed headers.
+    Key,
+    /// Neither key nor headers.
+    Nothing,
+}
+
+/// Headers of ours: names from the one table in `domain`, values as text. Shared by the records of a batch that have the same.
+pub type OurHeaders = Arc<[(&'static str, String)]>;
+
+/// The output record of one consumed record; key and consumed headers are taken from that.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Where it goes.
+    pub to: Destination,
+    /// Its value.
+    pub value: OutputValue,
+    /// What is put after the consumed headers.
+    pub headers: OurHeaders,
+}
+
+/// The offset up to which a partition is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The partition of the intents topic.
+    pub partition: i32,
+    /// The first offset that is not done.
+    pub next_offset: i64,
+    /// What is committed beside it: which offsets behind it are done, where some are.
+    pub metadata: Option<String>,
+}
+
+impl Progress {
+    /// All before this offset is done, and nothing else.
+    #[must_use]
+    pub const fn up_to(partition: i32, next_offset: i64) -> Self {
+        Self { partition, next_offset, metadata: None }
+    }
+}
+
+impl Output {
+    /// What its key, value and headers take of a batch, at most; `bytes_beside` are those of the record's key and headers.
+    #[must_use]
+    pub fn content_bytes(&self, record: &RecordView<'_>, bytes_beside: usize) -> usize {
+        let ours: usize =
+            self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
+        let theirs = match &self.value {
+            OutputValue::AsItCame => record.value.map_or(0, <[u8]>::len) + bytes_beside,
+            OutputValue::Ours(value) => value.len() + bytes_beside,
+            OutputValue::Dropped(Kept::KeyAndHeaders) => bytes_beside,
+            OutputValue::Dropped(Kept::Key) => record.key.map_or(0, <[u8]>::len),
+            OutputValue::Dropped(Kept::Nothing) => 0,
+        };
+        ours + theirs
+    }
+}
+
+/// One batch, decided: what is committed together.
+pub struct Job<B, M> {
+    /// The consumed records.
+    pub records: B,
+    /// One output a record, in the same order.
+    pub outputs: Vec<Output>,
+    /// How far the batch brings each of its partitions.
+    pub progress: Vec<Progress>,
+    /// The membership under which the records were read; a commit by a member that has been replaced is refused.
+    pub membership: M,
+}
+
+/// The offset behind the last record of each partition.
+#[must_use]
+pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
+    let mut next = BTreeMap::new();
+    // Records come in runs of one partition; a run needs one look at the map.
+    let mut run: Option<(i32, i64)> = None;
+    for index in 0..records.len() {
+        let RecordView { partition, offset, .. } = records.get(index);
+        if let Some((before, end)) = run.replace((partition, offset + 1))
+            && before != partition
+        {
+            next.insert(before, end);
+        }
+    }
+    next.extend(run);
+    next
+}
+
+/// How far a batch brings each of its partitions, where all of it and all before is done.
+#[must_use]
+pub fn progress_of(records: &impl Records) -> Vec<Progress> {
+    let done = |(partition, next_offset)| Progress::up_to(partition, next_offset);
+    next_offsets(records).into_iter().map(done).collect()
+}

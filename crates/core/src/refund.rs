@@ -1,0 +1,129 @@
+//! A refund: the word that a send has not reached its user, so that it counts no longer.
+
+use super::{
+    dead_letter::DeadLetter,
+    decode::decode,
+    fields::{Field, FieldMap},
+    shard::{IdHash, UserHash},
+    time::Time,
+};
+
+/// A refund with its place in the refunds topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refund {
+    /// Whose send.
+    pub user: UserHash,
+    /// Which one: the intent's id.
+    pub id: IdHash,
+    /// The record's own time: it takes back a send that was decided at or before it. `None`: any.
+    pub at: Option<Time>,
+    /// Partition of the refunds topic.
+    pub partition: i32,
+    /// Offset in it.
+    pub offset: i64,
+}
+
+/// What became of a refund.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefundOutcome {
+    /// The send counts no longer.
+    TakenBack,
+    /// The user's history has no such send.
+    Unknown,
+    /// There is one, but it was decided after the refund.
+    Early,
+    /// It was taken before.
+    Repeated,
+    /// The shard has lost its history; the refund waits.
+    Waits,
+}
+
+impl RefundOutcome {
+    /// All that a metric counts: what waits is not counted yet.
+    pub const COUNTED: [Self; 4] = [Self::TakenBack, Self::Unknown, Self::Early, Self::Repeated];
+
+    /// The value of the metric's label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TakenBack => "taken_back",
+            Self::Unknown => "unknown",
+            Self::Early => "early",
+            Self::Repeated => "repeated",
+            Self::Waits => "waits",
+        }
+    }
+}
+
+/// Reads refunds: `{"intent_id": "...", "user_id": ...}`, held to the rules of an intent's `id` and `user_id`.
+#[derive(Debug, Clone)]
+pub struct RefundReader(FieldMap);
+
+/// A place that no refund has anything at, for the fields that a refund does not have.
+const NOWHERE: &str = "/\u{0}";
+
+impl Default for RefundReader {
+    fn default() -> Self {
+        let pointer = |field: Field| match field {
+            Field::Id => "/intent_id",
+            Field::UserId => "/user_id",
+            Field::Channel
+            | Field::Category
+            | Field::Campaign
+            | Field::Cost
+            | Field::CreatedAt
+            | Field::ExpiresAt
+            | Field::NotBefore
+            | Field::Timezone => NOWHERE,
+        };
+        let map = FieldMap::new(Field::ALL.map(|field| (field, pointer(field))));
+        Self(map.expect("these are pointers to different places"))
+    }
+}
+
+impl RefundReader {
+    /// User and intent of a record's value.
+    ///
+    /// # Errors
+    /// The dead letter that the record becomes.
+    pub fn read(&self, value: Option<&[u8]>) -> Result<(UserHash, IdHash), DeadLetter> {
+        let read = decode(value, [], &self.0)?;
+        Ok((UserHash::of(&read.user_id), IdHash::of(&read.id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead_letter::DeadLetterReason::{self, Empty, MissingField, NotJson, WrongType};
+
+    #[test]
+    fn a_refund_names_intent_and_user_and_may_hold_more() {
+        let reader = RefundReader::default();
+        let expected = Ok((UserHash::of("42"), IdHash::of("i-1")));
+        for value in [
+            r#"{"intent_id":"i-1","user_id":"42"}"#,
+            r#"{"user_id":42,"intent_id":"i-1"}"#,
+            r#"{"id":7,"cost":"much","channel":[],"intent_id":"i-1","user_id":42,"created_at":"never"}"#,
+        ] {
+            assert_eq!(reader.read(Some(value.as_bytes())), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_refund_has_its_reason() {
+        let reader = RefundReader::default();
+        let cases: [(Option<&str>, DeadLetterReason); 6] = [
+            (None, Empty),
+            (Some(""), Empty),
+            (Some("{"), NotJson),
+            (Some("[]"), WrongType),
+            (Some(r#"{"id":"i-1","user_id":"42"}"#), MissingField),
+            (Some(r#"{"intent_id":1,"user_id":"42"}"#), WrongType),
+        ];
+        for (value, reason) in cases {
+            let letter = reader.read(value.map(str::as_bytes)).unwrap_err();
+            assert_eq!(letter.reason, reason, "{value:?}");
+        }
+    }
+}

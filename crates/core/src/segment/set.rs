@@ -1,0 +1,240 @@
+//! A set of segments, and the question it answers: which one is this user in?
+
+mod lookup;
+
+use std::sync::Arc;
+
+use super::{Members, Sha256, UserIdKind, UserIds};
+use crate::intent::Intent;
+pub use lookup::LookupScratch;
+
+/// One segment of a loaded set.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Its name.
+    pub name: String,
+    /// Checksum of the object that its members came from; the same one is not loaded twice.
+    pub sha256: Sha256,
+    /// Size of that object.
+    pub bytes: u64,
+    /// Who is in it; shared with the next set if that has the same object.
+    pub members: Arc<Members>,
+}
+
+/// Two segments that have users in common, by their places in the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overlap {
+    /// The one that wins.
+    pub first: usize,
+    /// The other one.
+    pub second: usize,
+    /// How many users are in both.
+    pub users: u64,
+}
+
+/// Where a user is; segments by their places in the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Membership {
+    /// In no segment.
+    Nowhere,
+    /// In this one alone.
+    In(usize),
+    /// In this one and in later ones too: this one wins, and a metric counts it.
+    InSeveral(usize),
+}
+
+impl Membership {
+    /// The segment that counts.
+    #[must_use]
+    pub const fn segment(self) -> Option<usize> {
+        match self {
+            Self::Nowhere => None,
+            Self::In(segment) | Self::InSeveral(segment) => Some(segment),
+        }
+    }
+}
+
+/// A set of segments, all of one version.
+#[derive(Debug, Clone)]
+pub struct SegmentSet {
+    version: String,
+    ids: UserIds,
+    segments: Vec<Segment>,
+    overlaps: Vec<Overlap>,
+    /// For each segment, the later ones that it has users in common with.
+    also_in: Vec<Vec<usize>>,
+}
+
+impl SegmentSet {
+    /// Puts a set together. Compares all segments with each other, which for large ones is work for a
+    /// thread that may block.
+    #[must_use]
+    pub fn new(version: String, ids: UserIds, segments: Vec<Segment>) -> Self {
+        let mut overlaps = Vec::new();
+        let mut also_in = vec![Vec::new(); segments.len()];
+        for (first, segment) in segments.iter().enumerate() {
+            for (second, other) in segments.iter().enumerate().skip(first + 1) {
+                let users = segment.members.intersection_len(&other.members);
+                if users > 0 {
+                    overlaps.push(Overlap { first, second, users });
+                    also_in[first].push(second);
+                }
+            }
+        }
+        Self { version, ids, segments, overlaps, also_in }
+    }
+
+    /// The version that its manifest names.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// What its bitmaps hold.
+    #[must_use]
+    pub const fn user_id(&self) -> UserIdKind {
+        self.ids.kind()
+    }
+
+    /// The segments, in order of precedence.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The pairs of segments that have users in common; there should be none.
+    #[must_use]
+    pub fn overlaps(&self) -> &[Overlap] {
+        &self.overlaps
+    }
+
+    /// The place of a segment.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.segments.iter().position(|segment| segment.name == name)
+    }
+
+    /// The number by which the bitmaps know this user; `None` for one that is in no segment by its form.
+    #[must_use]
+    pub fn number(&self, user_id: &str) -> Option<u64> {
+        self.ids.number(user_id)
+    }
+
+    /// The number by which the bitmaps know the user of an intent, as [`SegmentSet::number`] gives it.
+    #[must_use]
+    pub fn number_of(&self, intent: &Intent<'_>) -> Option<u64> {
+        self.ids.number_of(&intent.user_id, intent.user)
+    }
+
+    /// Whether a user is in the segment at this place, whatever other ones it is in.
+    #[must_use]
+    pub fn contains(&self, segment: usize, user_id: &str) -> bool {
+        let Some(number) = self.number(user_id) else { return false };
+        self.segments.get(segment).is_some_and(|segment| segment.members.contains(number))
+    }
+
+    /// Where this user is.
+    #[must_use]
+    pub fn lookup(&self, user_id: &str) -> Membership {
+        self.number(user_id).map_or(Membership::Nowhere, |number| self.lookup_number(number))
+    }
+
+    fn lookup_number(&self, number: u64) -> Membership {
+        let first = self.segments.iter().position(|segment| segment.members.contains(number));
+        first.map_or(Membership::Nowhere, |first| self.also_elsewhere(first, number))
+    }
+
+    /// Whether a user whose first segment this is is in later ones too.
+    fn also_elsewhere(&self, first: usize, number: u64) -> Membership {
+        // Sets should not overlap, and then this list is empty and the first hit is the whole answer.
+        if self.also_in[first].iter().any(|&other| self.segments[other].members.contains(number)) {
+            Membership::InSeveral(first)
+        } else {
+            Membership::In(first)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(segments: &[(&str, &[u64])], kind: UserIdKind) -> SegmentSet {
+        let ids = UserIds::new(kind, "");
+        let members = |numbers: &[u64]| match kind {
+            UserIdKind::U32 => Members::U32(numbers.iter().map(|&n| u32::try_from(n).unwrap()).collect()),
+            UserIdKind::U64 => Members::U64(numbers.iter().copied().collect()),
+            UserIdKind::Hash64 => {
+                let mut hashes: Vec<u64> = numbers.iter().filter_map(|n| ids.number(&n.to_string())).collect();
+                hashes.sort_unstable();
+                Members::Hash64(hashes.into())
+            }
+        };
+        let segments = segments
+            .iter()
+            .map(|(name, numbers)| Segment {
+                name: (*name).to_owned(),
+                sha256: Sha256([0; 32]),
+                bytes: 0,
+                members: Arc::new(members(numbers)),
+            })
+            .collect();
+        SegmentSet::new("v1".to_owned(), ids.clone(), segments)
+    }
+
+    const KINDS: [UserIdKind; 3] = [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64];
+
+    #[test]
+    fn a_user_in_two_segments_is_in_the_first_and_that_is_told() {
+        for kind in KINDS {
+            let set = set(&[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])], kind);
+            let cases = [
+                ("1", Membership::In(0)),
+                ("2", Membership::InSeveral(0)),
+                ("3", Membership::InSeveral(1)),
+                ("4", Membership::In(2)),
+                ("5", Membership::Nowhere),
+                ("04", Membership::Nowhere),
+            ];
+            for (user, expected) in cases {
+                assert_eq!(set.lookup(user), expected, "{user} as {kind}");
+            }
+            assert_eq!(set.overlaps().iter().map(|pair| pair.users).collect::<Vec<_>>(), [1, 1, 2]);
+            assert!(set.contains(2, "2") && !set.contains(1, "1") && !set.contains(9, "1"));
+        }
+    }
+
+    #[test]
+    fn a_batch_is_answered_right_however_many_segments_there_are() {
+        for kind in KINDS {
+            let third = |n: u64| -> Vec<u64> { (0..400).map(|at| at * 1_000 + n / 2).collect() };
+            let names: Vec<String> = (0..40).map(|n| format!("s{n}")).collect();
+            let numbers: Vec<Vec<u64>> = (0..40).map(third).collect();
+            let segments: Vec<(&str, &[u64])> =
+                names.iter().zip(&numbers).map(|(name, numbers)| (name.as_str(), numbers.as_slice())).collect();
+            for some in [1, 3, 8, 9, 40] {
+                let set = set(&segments[..some], kind);
+                let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
+                let mut found = Vec::new();
+                set.lookup_many(users.iter().map(|user| set.number(user)), &mut LookupScratch::default(), &mut found);
+                let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
+                assert_eq!(found, single, "{kind}, {some} segments");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_answered_as_its_users_one_by_one_in_their_order() {
+        for kind in KINDS {
+            let odd: Vec<u64> = (0..2000).filter(|n| n % 2 == 1).collect();
+            let third: Vec<u64> = (0..2000).filter(|n| n % 3 == 0).collect();
+            let set = set(&[("odd", &odd), ("third", &third)], kind);
+            let users: Vec<String> = (0..2100).rev().map(|n| (n * 7 % 2100).to_string()).chain(["x".into()]).collect();
+            let (mut scratch, mut found) = (LookupScratch::default(), vec![Membership::In(9)]);
+            set.lookup_many(users.iter().map(|user| set.number(user)), &mut scratch, &mut found);
+            let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
+            assert_eq!(found, single, "{kind}");
+            assert!(found.contains(&Membership::InSeveral(0)) && found.contains(&Membership::Nowhere));
+        }
+    }
+}

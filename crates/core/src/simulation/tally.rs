@@ -1,0 +1,167 @@
+//! Counts verdicts as a replay takes them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    counts::{Names, POLICIES, VerdictCounts},
+    report::ChangedIntents,
+    users::{UserCounts, UserTable},
+};
+use crate::{
+    intent::Intent,
+    policy::{Cap, Policy},
+    time::Time,
+    verdict::{Cause, SuppressReason, Suppressed, Verdict},
+    zone::Zone,
+};
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+
+/// A counter for each policy.
+pub(super) type PerPolicy<T> = [T; POLICIES];
+
+/// One intent, judged by each policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'j> {
+    /// The intent.
+    pub intent: &'j Intent<'j>,
+    /// When it came.
+    pub at: Time,
+    /// The user's segment: its place in the set, and its name.
+    pub segment: Option<(usize, &'j str)>,
+    /// What the policies say, in their order.
+    pub verdicts: &'j [Verdict<'j>],
+}
+
+/// A cap, as each policy has it, and how many intents it suppressed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CapTally {
+    pub(super) caps: PerPolicy<Option<Cap>>,
+    pub(super) suppressed: PerPolicy<u64>,
+}
+
+/// All that is counted.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    pub(super) zone: Zone,
+    pub(super) policies: Vec<Arc<Policy>>,
+    pub(super) segment_names: Vec<String>,
+    pub(super) totals: PerPolicy<VerdictCounts>,
+    pub(super) segments: Names<PerPolicy<VerdictCounts>>,
+    pub(super) channels: Names<PerPolicy<VerdictCounts>>,
+    pub(super) categories: Names<PerPolicy<VerdictCounts>>,
+    pub(super) caps: Names<BTreeMap<String, CapTally>>,
+    pub(super) reasons: BTreeMap<SuppressReason, PerPolicy<u64>>,
+    pub(super) hours: BTreeMap<Time, PerPolicy<VerdictCounts>>,
+    pub(super) hours_of_day: [PerPolicy<VerdictCounts>; 24],
+    pub(super) users: UserTable,
+    pub(super) intents: ChangedIntents,
+    pub(super) span: Option<(Time, Time)>,
+}
+
+impl Tally {
+    /// Nothing counted yet, for these policies (at most [`POLICIES`]) and the segments of this set. Hours are those of
+    /// the first policy's zone.
+    #[must_use]
+    pub fn new(policies: Vec<Arc<Policy>>, segment_names: Vec<String>) -> Self {
+        let mut caps: Names<BTreeMap<String, CapTally>> = Names::default();
+        let segments: BTreeSet<Option<&str>> =
+            segment_names.iter().map(|name| Some(name.as_str())).chain([None]).collect();
+        for (number, policy) in policies.iter().enumerate().take(POLICIES) {
+            for segment in &segments {
+                for cap in policy.caps_of(*segment).list() {
+                    caps.of(*segment).entry(cap.name.to_string()).or_default().caps[number] = Some(cap.clone());
+                }
+            }
+        }
+        Self {
+            zone: policies.first().map_or_else(Zone::utc, |policy| policy.timezone.clone()),
+            policies,
+            segment_names,
+            totals: Default::default(),
+            segments: Names::default(),
+            channels: Names::default(),
+            categories: Names::default(),
+            caps,
+            reasons: BTreeMap::new(),
+            hours: BTreeMap::new(),
+            hours_of_day: Default::default(),
+            users: UserTable::default(),
+            intents: ChangedIntents::default(),
+            span: None,
+        }
+    }
+
+    /// Counts an intent.
+    pub fn add(&mut self, judged: &Judged<'_>) {
+        let Judged { intent, at, segment, verdicts } = *judged;
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
+        let (hour, hour_of_day) = hour(&self.zone, at);
+        let name = segment.map(|(_, name)| name);
+        let places = [
+            &mut self.totals,
+            self.segments.of(name),
+            self.channels.of(intent.channel.as_deref()),
+            self.categories.of(intent.category.as_deref()),
+            self.hours.entry(hour).or_default(),
+            &mut self.hours_of_day[hour_of_day],
+        ];
+        for counts in places {
+            for (count, verdict) in counts.iter_mut().zip(verdicts) {
+                count.add(verdict);
+            }
+        }
+        for (number, why) in verdicts.iter().enumerate().filter_map(|(n, verdict)| Some((n, verdict.suppressed()?))) {
+            self.why(number, name, why);
+        }
+        self.users.add(&intent.user_id, segment.map(|(place, _)| place), verdicts);
+        if let [policy, against] = verdicts {
+            self.intents.newly_approved += u64::from(sent(policy) && !sent(against));
+            self.intents.newly_suppressed += u64::from(!sent(policy) && sent(against));
+        }
+    }
+
+    fn why(&mut self, policy: usize, segment: Option<&str>, why: &Suppressed<'_>) {
+        self.reasons.entry(why.reason()).or_default()[policy] += 1;
+        match why.cause {
+            Cause::Cap(cap) => {
+                // All caps of the policies are there from the start.
+                if let Some(tally) = self.caps.of(segment).get_mut(cap.name) {
+                    tally.suppressed[policy] += 1;
+                }
+            }
+            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => {}
+        }
+    }
+
+    /// The users whose number of messages differs between the policies, those with the largest difference first; with
+    /// the names of their segments.
+    pub fn changed_users(&self) -> impl Iterator<Item = (&UserCounts, Option<&str>)> {
+        let changed = if self.policies.len() > 1 { self.users.changed() } else { Vec::new() };
+        changed.into_iter().map(|user| (user, self.segment_of(user)))
+    }
+
+    fn segment_of(&self, user: &UserCounts) -> Option<&str> {
+        self.segment_names.get(usize::try_from(user.segment?).ok()?).map(String::as_str)
+    }
+}
+
+fn sent(verdict: &Verdict<'_>) -> bool {
+    match verdict {
+        Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
+        Verdict::Suppressed(_) => false,
+    }
+}
+
+/// The begin of the hour that a zone's clocks show, and which of the day's it is.
+fn hour(zone: &Zone, at: Time) -> (Time, usize) {
+    let offset_ms = i64::from(zone.time_zone().to_offset(at.timestamp()).seconds()) * 1000;
+    let shown_ms = at.millis() + offset_ms;
+    let begin = at.plus(-shown_ms.rem_euclid(HOUR_MS));
+    let of_day = usize::try_from(shown_ms.div_euclid(HOUR_MS).rem_euclid(24)).unwrap_or(0);
+    (begin, of_day)
+}

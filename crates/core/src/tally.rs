@@ -1,0 +1,107 @@
+//! What batches come to, counted before they are committed.
+
+use crate::refund::RefundOutcome;
+
+/// Counts by key, of which there are few: to look at them all is faster than a tree.
+#[derive(Debug, Clone)]
+pub struct Few<K>(Vec<(K, u64)>);
+
+impl<K> Default for Few<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: PartialEq + Copy> Few<K> {
+    /// One more of a key.
+    fn one_more(&mut self, key: K) {
+        match self.0.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((key, 1)),
+        }
+    }
+
+    /// The keys that were counted, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
+        self.0.iter().copied()
+    }
+}
+
+/// A cap of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapOfSegment {
+    /// The segment; empty for users in none.
+    pub segment: String,
+    /// The cap's name.
+    pub cap: String,
+}
+
+/// What a gate found of the segments of a batch's users.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// Intents of users that are in more than one segment.
+    pub overlaps: u64,
+    /// Intents of users in a segment that the policy does not name.
+    pub unnamed: u64,
+}
+
+/// What a batch came to; added to the metrics when it is committed.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Decisions by verdict and reason.
+    pub decisions: Few<(&'static str, &'static str)>,
+    /// Dead letters by reason.
+    pub dead_letters: Few<&'static str>,
+    /// Decisions without the user's history, by what the policy said.
+    pub unavailable: Few<&'static str>,
+    /// Denials by cap.
+    pub cap_denials: Vec<(CapOfSegment, u64)>,
+    /// Decisions that the store had made before.
+    pub replayed: u64,
+    /// Decisions for users with an entry far ahead of the clock.
+    pub ahead: u64,
+}
+
+impl Tally {
+    /// One more decision.
+    pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
+        self.decisions.one_more((verdict, reason));
+    }
+
+    /// Intents of users in a segment that a cap denied.
+    pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
+        let cap = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
+        self.cap_denials.push((cap, count));
+    }
+
+    /// One more decision without the user's history.
+    pub fn unavailable(&mut self, action: &'static str) {
+        self.unavailable.one_more(action);
+    }
+
+    /// One more dead letter.
+    pub fn dead_letter(&mut self, reason: &'static str) {
+        self.dead_letters.one_more(reason);
+    }
+}
+
+/// What a batch of refunds came to; added to the metrics when it is committed.
+#[derive(Debug, Clone, Default)]
+pub struct RefundTally {
+    /// Refunds by outcome.
+    pub refunds: Few<&'static str>,
+    /// Dead letters by reason.
+    pub dead_letters: Few<&'static str>,
+}
+
+impl RefundTally {
+    /// One more refund.
+    pub fn refund(&mut self, outcome: RefundOutcome) {
+        self.refunds.one_more(outcome.as_str());
+    }
+
+    /// One more record that is none.
+    pub fn dead_letter(&mut self, reason: &'static str) {
+        self.dead_letters.one_more(reason);
+    }
+}

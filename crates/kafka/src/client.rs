@@ -1,0 +1,416 @@
+//! Settings of the Kafka clients, and the one context that both use: it turns librdkafka's logs and errors into ours.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientConfig, ClientContext, Message, TopicPartitionList,
+    config::RDKafkaLogLevel,
+    consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::DeliveryResult,
+    producer::{NoCustomPartitioner, ProducerContext},
+    types::{RDKafkaConfRes, RDKafkaRespErr},
+};
+use weir_core::{
+    limits::OutputLimits,
+    memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
+    record::Destination,
+};
+
+use super::{native::answers::Generation, sizes};
+
+/// How a batch becomes visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// Records and offsets in one transaction.
+    ExactlyOnce,
+    /// Records first, then the offsets.
+    AtLeastOnce,
+}
+
+/// Where a partition starts whose committed offset is not there, or not readable any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffsetReset {
+    /// At the first record.
+    Earliest,
+    /// Behind the last record.
+    Latest,
+    /// Nowhere: it is an error.
+    Refuse,
+}
+
+/// What the Kafka edge needs to know.
+#[derive(Debug, Clone)]
+pub struct KafkaOptions {
+    /// `host:port,host:port`.
+    pub brokers: String,
+    /// The consumer group.
+    pub group: String,
+    /// The intents topic.
+    pub intents: String,
+    /// The approved topic.
+    pub approved: String,
+    /// The suppressed topic.
+    pub suppressed: String,
+    /// The dead-letter topic.
+    pub dead_letters: String,
+    /// The refunds topic, where there is one.
+    pub refunds: Option<String>,
+    /// How a batch becomes visible.
+    pub delivery: Delivery,
+    /// This instance's name, the stable part of its transactional ids.
+    pub instance: String,
+    /// Settings handed to librdkafka as they are, over ours.
+    pub properties: BTreeMap<String, String>,
+    /// How much a lane's clients and batches may hold.
+    pub memory: LaneMemory,
+    /// Records without headers that are handed to the client in one call, at most; see [`RECORDS_A_CALL`].
+    pub records_a_call: usize,
+    /// How long it may take from the read of a record to its commit: the brokers gather records for a part of it.
+    pub commit_interval: Duration,
+    /// What the output topics take, as far as it is known.
+    pub limits: Arc<OutputLimits>,
+}
+
+/// What commits are apart unless settings say otherwise; the default of `worker.commit_interval`.
+pub const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a call for many records is given, at most: beyond it a call costs nothing against its records.
+pub const RECORDS_A_CALL: usize = 1_024;
+
+/// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
+/// of the output (and its successor's read of the committed offsets) only so long.
+pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
+/// that were not there while brokers were in trouble, would be read by nobody.
+const METADATA_REFRESH_MS: &str = "10000";
+/// A broker that has less than this waits a moment for more, in bytes. Else it answers for each record that is published,
+/// and answers cost worker and brokers more than what is in them.
+const GATHERED_BYTES: u64 = 65_536;
+/// How long it waits at the most.
+const LONGEST_GATHERING: Duration = Duration::from_millis(100);
+/// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
+/// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::wave`]).
+const PARTITION_FETCH_BYTES: u64 = 524_288;
+
+/// How long a partition rests after an error, in milliseconds: a record batch that is not inflated is passed over record by record,
+/// each with such an error.
+const FETCH_BACKOFF_MS: &str = "50";
+
+impl KafkaOptions {
+    /// The output topics.
+    #[must_use]
+    pub fn outputs(&self) -> [(Destination, &str); 3] {
+        let [_, approved, suppressed, dead_letters] = self.topics();
+        [
+            (Destination::Approved, approved),
+            (Destination::Suppressed, suppressed),
+            (Destination::DeadLetters, dead_letters),
+        ]
+    }
+
+    /// The transactional id of a lane, `<group>/<instance>/<lane>`: stable over restarts, and no other lane's. A `/` within a
+    /// name is written `%2F` (and `%` as `%25`), so that `a/b` of `c` is not `a` of `b/c`.
+    #[must_use]
+    pub fn transactional_id(&self, lane: usize) -> String {
+        let part = |name: &str| name.replace('%', "%25").replace('/', "%2F");
+        format!("{}/{}/{lane}", part(&self.group), part(&self.instance))
+    }
+
+    /// The topics that must exist: intents first, then the outputs.
+    #[must_use]
+    pub fn topics(&self) -> [&str; 4] {
+        [&self.intents, &self.approved, &self.suppressed, &self.dead_letters]
+    }
+
+    /// The options of the refunds' reader: a group of its own, that reads the refunds in place of the intents.
+    #[must_use]
+    pub fn for_refunds(&self) -> Option<Self> {
+        let intents = self.refunds.clone()?;
+        let memory = LaneMemory::of_refunds();
+        // Refunds are not urgent.
+        let commit_interval = Duration::from_secs(1);
+        let group = format!("{}-refunds", self.group);
+        Some(Self { intents, group, refunds: None, memory, commit_interval, ..self.clone() })
+    }
+
+    /// Settings of any client of this instance.
+    #[must_use]
+    pub fn client(&self) -> ClientConfig {
+        self.with_properties(&[])
+    }
+
+    /// Settings of a lane's consumer.
+    #[must_use]
+    pub fn consumer(&self) -> ClientConfig {
+        let mut config = self.with_properties(&[
+            ("fetch.queue.backoff.ms", "10"),
+            ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
+            ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
+            ("partition.assignment.strategy", "range"),
+            ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
+            ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
+            ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
+            ("receive.message.max.bytes", &self.inflated_bytes().to_string()),
+            ("fetch.error.backoff.ms", FETCH_BACKOFF_MS),
+            ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
+        ]);
+        config
+            .set("group.id", &self.group)
+            // Where a partition starts is committed before it is read, which librdkafka's own reset does not do.
+            .set("auto.offset.reset", "error")
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("enable.partition.eof", "false")
+            .set("isolation.level", "read_committed")
+            // The producer's; librdkafka holds a consumer's fetches to it.
+            .set("message.max.bytes", self.fetch_bytes().clamp(1_000, 1_000_000).to_string());
+        config
+    }
+
+    /// Settings of a lane's producer.
+    #[must_use]
+    pub fn producer(&self, lane: usize) -> ClientConfig {
+        let mut config = self.with_properties(&[
+            ("linger.ms", "5"),
+            ("message.max.bytes", &LARGEST_OUTPUT_BYTES.to_string()),
+            // Beyond it producing waits for the broker.
+            ("queue.buffering.max.kbytes", &(self.memory.output_bytes / 1024).to_string()),
+            ("queue.buffering.max.messages", "1000000"),
+            ("retry.backoff.ms", "10"),
+        ]);
+        config
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("delivery.report.only.error", "true")
+            // A batch of records that fit each by itself must fit as well.
+            .set("batch.size", sizes::request_bytes(&self.properties, self.limits.smallest()).to_string())
+            .set("partitioner", "murmur2_random");
+        match self.delivery {
+            Delivery::ExactlyOnce => config
+                .set("transactional.id", self.transactional_id(lane))
+                .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
+            Delivery::AtLeastOnce => config.set("message.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
+        };
+        config
+    }
+
+    /// What the user's `auto.offset.reset` says; `None` where it is not set.
+    #[must_use]
+    pub fn offset_reset(&self) -> Option<OffsetReset> {
+        self.properties.get("auto.offset.reset").map(|reset| match reset.as_str() {
+            "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
+            "latest" | "largest" | "end" => OffsetReset::Latest,
+            // `error`; what librdkafka does not take has ended the start.
+            _ => OffsetReset::Refuse,
+        })
+    }
+
+    /// Our defaults, then the user's properties over them, then what only weir may set.
+    fn with_properties(&self, defaults: &[(&str, &str)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        for (key, value) in defaults {
+            config.set(*key, *value);
+        }
+        for (key, value) in &self.properties {
+            config.set(key, value);
+        }
+        config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
+        config
+    }
+}
+
+/// How long a broker gathers records for a fetch: a tenth of the interval, but hardly below 10 ms, so that an idle lane does
+/// not ask all the time.
+fn gathering(commit_interval: Duration) -> Duration {
+    let least = Duration::from_millis(10).min(commit_interval / 4);
+    (commit_interval / 10).clamp(least.max(Duration::from_millis(1)), LONGEST_GATHERING)
+}
+
+/// A line of librdkafka's log as one of ours.
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+            tracing::error!(facility, "{message}");
+        }
+        RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
+        RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
+    }
+}
+
+/// Why a client cannot be made, without the values of its properties: a password under a mistyped name would be one.
+#[must_use]
+pub fn not_made(error: &KafkaError) -> String {
+    if let KafkaError::ClientConfig(found, _, key, _) = error {
+        return match found {
+            RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN => format!("librdkafka knows no property {key:?}"),
+            RDKafkaConfRes::RD_KAFKA_CONF_INVALID | RDKafkaConfRes::RD_KAFKA_CONF_OK => {
+                format!("librdkafka does not take the value of {key:?}")
+            }
+        };
+    }
+    error.to_string()
+}
+
+/// A record that was not delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDelivery {
+    /// Why.
+    pub code: RDKafkaErrorCode,
+    /// Where it was to go.
+    pub topic: String,
+}
+
+/// What a consumer's group asked for and what is not yet taken up.
+#[derive(Default)]
+pub enum Pending {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// These partitions are to be read.
+    Assign {
+        /// All that are this member's.
+        partitions: TopicPartitionList,
+        /// The member and the generation that they were given to.
+        membership: Option<Arc<ConsumerGroupMetadata>>,
+        /// The same generation, to be compared with a later one.
+        generation: Generation,
+    },
+    /// All are to be given up.
+    Revoke,
+}
+
+/// Context of a lane's clients. Its consumer's rebalances are only noted here: the lane takes them up when
+/// nothing is being committed (librdkafka lets the application answer a rebalance whenever it is ready).
+#[derive(Default)]
+pub struct LaneContext {
+    pending: arc_swap::ArcSwap<Pending>,
+    closing: AtomicBool,
+    failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
+}
+
+impl LaneContext {
+    /// The rebalance that waits, if any.
+    #[must_use]
+    pub fn pending(&self) -> Arc<Pending> {
+        self.pending.load_full()
+    }
+
+    /// The rebalance has been taken up.
+    pub fn taken_up(&self) {
+        self.pending.store(Arc::new(Pending::Nothing));
+    }
+
+    /// All partitions are to be given up, though the group has not said so.
+    pub fn revoke(&self) {
+        self.pending.store(Arc::new(Pending::Revoke));
+    }
+
+    /// From now on every rebalance gives all partitions up at once: the consumer is being closed.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// The first of the records that were not delivered since the last call, if there was one.
+    #[must_use]
+    pub fn take_failed_delivery(&self) -> Option<FailedDelivery> {
+        self.failed_delivery.swap(None).map(Arc::unwrap_or_clone)
+    }
+}
+
+impl ClientContext for LaneContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, "kafka: {reason}");
+    }
+}
+
+impl ConsumerContext for LaneContext {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        if self.closing.load(Ordering::Acquire) {
+            if let Err(error) = consumer.unassign() {
+                tracing::warn!(%error, "could not give partitions up while closing");
+            }
+            return;
+        }
+        let pending = if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            let membership = consumer.group_metadata().map(Arc::new);
+            let generation = Generation::now(consumer.client());
+            Pending::Assign { partitions: partitions.clone(), membership, generation }
+        } else {
+            Pending::Revoke
+        };
+        self.pending.store(Arc::new(pending));
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for LaneContext {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((error, record)) = result
+            && self.failed_delivery.load().is_none()
+        {
+            tracing::warn!(%error, topic = record.topic(), "a record was not taken by the broker");
+            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+            let failed = FailedDelivery { code, topic: record.topic().to_owned() };
+            self.failed_delivery.store(Some(Arc::new(failed)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_gather_for_a_part_of_the_commit_interval() {
+        let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
+        assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
+    }
+
+    fn options(group: &str, instance: &str) -> KafkaOptions {
+        let [group, instance] = [group, instance].map(str::to_owned);
+        let topic = || "t".to_owned();
+        KafkaOptions {
+            brokers: String::new(),
+            group,
+            intents: topic(),
+            approved: topic(),
+            suppressed: topic(),
+            dead_letters: topic(),
+            refunds: None,
+            delivery: Delivery::ExactlyOnce,
+            instance,
+            properties: BTreeMap::new(),
+            limits: Arc::default(),
+            memory: LaneMemory::default(),
+            records_a_call: RECORDS_A_CALL,
+            commit_interval: COMMIT_INTERVAL,
+        }
+    }
+
+    #[test]
+    fn no_two_lanes_of_any_groups_and_instances_have_one_transactional_id() {
+        let names = ["weir", "weir-eu", "0", "eu-0", "weir/eu", "eu/0", "weir%2Feu", "/", ""];
+        let mut ids = std::collections::BTreeSet::new();
+        for (group, instance) in names.iter().flat_map(|group| names.iter().map(move |instance| (group, instance))) {
+            for lane in [0, 1, 10] {
+                let options = options(group, instance);
+                assert!(ids.insert(options.transactional_id(lane)), "{group} {instance} {lane}");
+            }
+        }
+        assert_eq!(options("weir", "eu-0").transactional_id(1), "weir/eu-0/1");
+    }
+}

@@ -1,0 +1,88 @@
+//! The identity of a topic: whether it is still the one that is being read.
+//!
+//! A topic that is deleted and recreated has the old offsets again. librdkafka goes on in the new one by itself, and neither
+//! a record nor an offset tells; only the topic's id does, which a broker is asked for.
+
+use std::{
+    ffi::CString,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientContext,
+    client::Client,
+    error::{KafkaError, RDKafkaErrorCode},
+};
+use weir_core::origin::TopicId;
+
+use super::native::answers::Answers;
+
+/// How often it is looked at while a topic is read: how long records of a recreated topic may be taken for its predecessor's.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// What is known of a topic's identity.
+pub(super) struct Identity {
+    answers: Answers,
+    topic: CString,
+    known: TopicId,
+    /// A broker that has answered.
+    broker: Option<i32>,
+    /// When it was asked for last.
+    asked_at: Option<Instant>,
+    /// An answer is still to come.
+    is_asked: bool,
+}
+
+impl Identity {
+    /// Of a topic that nothing is known of yet.
+    pub(super) fn new<C: ClientContext>(client: &Client<C>, topic: CString) -> Result<Self, String> {
+        Ok(Self {
+            answers: Answers::new(client)?,
+            topic,
+            known: TopicId::UNKNOWN,
+            broker: None,
+            asked_at: None,
+            is_asked: false,
+        })
+    }
+
+    /// The id as of the last [`Identity::ask`].
+    pub(super) const fn known(&self) -> TopicId {
+        self.known
+    }
+
+    /// Asks for the id and waits for it: from now on it is the one that is known.
+    pub(super) fn ask<C: ClientContext>(&mut self, client: &Client<C>) -> Result<TopicId, KafkaError> {
+        let failed = |code| KafkaError::AdminOp(code);
+        let metadata = client.fetch_metadata(self.topic.to_str().ok(), ANSWER_TIMEOUT)?;
+        self.broker = Some(metadata.orig_broker_id()).filter(|broker| *broker >= 0);
+        // An answer that is still to come was asked for earlier.
+        self.answers = Answers::new(client).map_err(|_| failed(RDKafkaErrorCode::Fail))?;
+        self.is_asked = false;
+        self.asked_at = Some(Instant::now());
+        self.answers.ask_topic_id(client, &self.topic, self.broker, ANSWER_TIMEOUT);
+        let answer = self.answers.topic_id(ANSWER_TIMEOUT).unwrap_or(Err(RDKafkaErrorCode::OperationTimedOut));
+        self.known = answer.map_err(failed)?;
+        Ok(self.known)
+    }
+
+    /// Looks now and then whether the topic is another one. Never waits.
+    pub(super) fn is_another<C: ClientContext>(&mut self, client: &Client<C>) -> bool {
+        if self.is_asked {
+            let Some(answer) = self.answers.topic_id(Duration::ZERO) else { return false };
+            self.is_asked = false;
+            if answer.is_err() {
+                // Of a topic that is gone, or of brokers that are, the group and the reader hear by themselves.
+                self.broker = None;
+            }
+            return answer.is_ok_and(|id| id != self.known);
+        }
+        if self.asked_at.is_some_and(|at| at.elapsed() >= LOOK_EVERY) {
+            self.answers.ask_topic_id(client, &self.topic, self.broker, ANSWER_TIMEOUT);
+            (self.is_asked, self.asked_at) = (true, Some(Instant::now()));
+        }
+        false
+    }
+}

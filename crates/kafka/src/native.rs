@@ -1,0 +1,370 @@
+//! The few calls of librdkafka that its wrapper does not offer, made safe.
+//!
+//! Why not the wrapper's own: it hands out one message a call (a third of the consumer's cost), panics on a
+//! header key that is not UTF-8, and its `flush` waits in slices of 100 ms (docs/decisions.md has the figures).
+//! All `unsafe` code of weir is in this file and in its folder.
+
+pub mod allocator;
+pub mod answers;
+pub mod inflate;
+mod produce;
+
+use std::{
+    ffi::{CStr, CString, c_int, c_void},
+    ptr::{self, NonNull},
+    sync::Arc,
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, TopicPartitionList, bindings as rd,
+    client::Client,
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    error::RDKafkaErrorCode,
+    types::RDKafkaRespErr,
+};
+use weir_core::{
+    clocks::Append,
+    memory::RECORD_OVERHEAD_BYTES,
+    record::{Headers, RecordView, Records},
+    room::header_bytes,
+    time::Time,
+};
+
+pub use self::produce::{Run, Topic, flush, produce};
+
+/// Ends the process at once, without exit handlers: those of OpenSSL free what the threads of clients that were left
+/// behind still use, and the process would end by a signal instead of its exit code.
+pub fn leave(code: u8) -> ! {
+    unsafe extern "C" {
+        fn _exit(status: c_int) -> !;
+    }
+    // SAFETY: POSIX's `_exit` takes any number and does not return.
+    unsafe { _exit(c_int::from(code)) }
+}
+
+/// A queue of our own, to which the queues of all assigned partitions are forwarded, so that messages can be
+/// taken in batches while group events stay on the consumer's queue, where the wrapper serves them.
+pub struct MessageQueue {
+    queue: NonNull<rd::rd_kafka_queue_t>,
+}
+
+// SAFETY: librdkafka's queues are locked inside; a handle may be used from any thread.
+unsafe impl Send for MessageQueue {}
+
+impl MessageQueue {
+    /// A new queue of this client. It must be dropped before the client is (see `source`, which owns both).
+    ///
+    /// # Errors
+    /// librdkafka gave none.
+    pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
+        // SAFETY: the client is alive for the length of the call, and a queue holds a reference of its own.
+        let queue = unsafe { rd::rd_kafka_queue_new(client.native_ptr()) };
+        NonNull::new(queue).map(|queue| Self { queue }).ok_or_else(|| "librdkafka gave no queue".to_owned())
+    }
+
+    /// Forwards the messages of a partition to this queue. To be called before the partition is assigned, or
+    /// its first messages would be on the consumer's queue.
+    ///
+    /// # Errors
+    /// The topic's name holds a NUL, or librdkafka knows no such queue.
+    pub fn take_over<C: ClientContext>(&self, client: &Client<C>, topic: &str, partition: i32) -> Result<(), String> {
+        let name = CString::new(topic).map_err(|_| format!("the topic name {topic:?} holds a NUL"))?;
+        // SAFETY: all three are alive; the returned handle is ours and destroyed once, after the forward, which
+        // keeps its own references.
+        unsafe {
+            let from = rd::rd_kafka_queue_get_partition(client.native_ptr(), name.as_ptr(), partition);
+            if from.is_null() {
+                return Err(format!("librdkafka has no queue for partition {partition} of {topic}"));
+            }
+            rd::rd_kafka_queue_forward(from, self.queue.as_ptr());
+            rd::rd_kafka_queue_destroy(from);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MessageQueue {
+    fn drop(&mut self) {
+        // SAFETY: made by `rd_kafka_queue_new`, destroyed once.
+        unsafe { rd::rd_kafka_queue_destroy(self.queue.as_ptr()) }
+    }
+}
+
+/// Whose clock a timestamp is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stamped {
+    /// The leader's, when it appended the record (`LogAppendTime`).
+    ByBroker,
+    /// The publisher's, or there is none.
+    Otherwise,
+}
+
+/// A message as librdkafka holds it; freed when dropped. What is asked of it again and again is asked of librdkafka once.
+struct Message {
+    raw: NonNull<rd::rd_kafka_message_t>,
+    /// Its own headers, null where it has none. They live as long as it does.
+    headers: *mut rd::rd_kafka_headers_t,
+    timestamp: Option<Time>,
+    /// Whether a broker has stamped it with its own clock.
+    stamped: Stamped,
+    /// What key and headers take of an output, in bytes.
+    bytes_beside_value: usize,
+}
+
+// SAFETY: a fetched message is not touched by librdkafka after it was handed out, and may be read and freed
+// on any thread; its headers are part of it.
+unsafe impl Send for Message {}
+
+impl Message {
+    /// Takes over what `rd_kafka_consume_batch_queue` has handed out.
+    fn new(raw: NonNull<rd::rd_kafka_message_t>) -> Self {
+        let mut headers = ptr::null_mut();
+        // SAFETY: the message is alive; the call sets the pointer on success only, to headers that the message owns.
+        let _ = unsafe { rd::rd_kafka_message_headers(raw.as_ptr(), &mut headers) };
+        let mut kind = rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        // SAFETY: the message is alive.
+        let millis = unsafe { rd::rd_kafka_message_timestamp(raw.as_ptr(), &mut kind) };
+        let known = kind != rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        let timestamp = known.then(|| Time::from_millis(millis)).flatten();
+        let stamped = match kind {
+            rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME => Stamped::ByBroker,
+            rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_CREATE_TIME
+            | rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE => Stamped::Otherwise,
+        };
+        let mut message = Self { raw, headers, timestamp, stamped, bytes_beside_value: 0 };
+        let headers = (0..).map_while(|index| message.header(index));
+        let headers: usize = headers.map(|(name, value)| header_bytes(name, value)).sum();
+        message.bytes_beside_value = message.raw().key_len + headers;
+        message
+    }
+
+    fn raw(&self) -> &rd::rd_kafka_message_t {
+        // SAFETY: valid until `rd_kafka_message_destroy`, which only `drop` calls.
+        unsafe { self.raw.as_ref() }
+    }
+
+    fn bytes(&self, start: *mut c_void, length: usize) -> Option<&[u8]> {
+        // SAFETY: librdkafka gives null for a null key or value, else `length` readable bytes that live as
+        // long as the message.
+        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
+    }
+
+    /// Which broker has stamped it, and when.
+    fn append(&self) -> Option<Append> {
+        let at = self.timestamp.filter(|_| self.stamped == Stamped::ByBroker)?;
+        // SAFETY: the message is alive.
+        let broker = unsafe { rd::rd_kafka_message_broker_id(self.raw.as_ptr()) };
+        Some(Append { broker, at })
+    }
+
+    /// What it holds in memory, in bytes: key, value, headers and the fixed cost of a record.
+    fn bytes_held(&self) -> usize {
+        self.raw().len + self.bytes_beside_value + RECORD_OVERHEAD_BYTES
+    }
+}
+
+impl Headers for Message {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        if self.headers.is_null() {
+            return None;
+        }
+        let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: the headers live as long as `self`; the call fills the three only where it succeeds.
+        let error = unsafe { rd::rd_kafka_header_get_all(self.headers, index, &mut name, &mut value, &mut size) };
+        if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return None;
+        }
+        // SAFETY: a name is NUL-terminated and lives as long as the headers, and so as long as `self`.
+        let key = unsafe { CStr::from_ptr(name) }.to_bytes();
+        Some((key, self.bytes(value.cast_mut(), size)))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: handed out by `rd_kafka_consume_batch_queue`, freed once.
+        unsafe { rd::rd_kafka_message_destroy(self.raw.as_ptr()) }
+    }
+}
+
+/// A batch of consumed messages. It keeps their consumer alive, as librdkafka demands of messages.
+pub struct MessageBatch<C: ConsumerContext + 'static> {
+    messages: Vec<Message>,
+    bytes: usize,
+    largest_bytes: usize,
+    appends: Vec<Append>,
+    /// Errors of record batches that were not inflated, as of the last [`MessageBatch::fill`].
+    refused: Vec<Message>,
+    /// Places in `messages` of records that were not read, and what their batches may inflate to. Nearly always empty.
+    not_inflated: Vec<(usize, u64)>,
+    // Dropped after the messages: fields go in their order.
+    _consumer: Arc<BaseConsumer<C>>,
+}
+
+/// What the queue gave besides messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionError {
+    /// The partition.
+    pub partition: i32,
+    /// Where: at the end of a partition, the offset of the record that will come next.
+    pub offset: i64,
+    /// What is wrong with it.
+    pub code: RDKafkaErrorCode,
+}
+
+impl<C: ConsumerContext> MessageBatch<C> {
+    /// An empty batch for messages of this consumer.
+    #[must_use]
+    pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
+        Self {
+            messages: Vec::new(),
+            bytes: 0,
+            largest_bytes: 0,
+            appends: Vec::new(),
+            refused: Vec::new(),
+            not_inflated: Vec::new(),
+            _consumer: consumer,
+        }
+    }
+
+    /// Bytes of all keys, values and headers, and what each record costs besides.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same of the largest record.
+    #[must_use]
+    pub fn largest_bytes(&self) -> usize {
+        self.largest_bytes
+    }
+
+    /// Whether message `index` has headers.
+    #[must_use]
+    pub fn has_headers(&self, index: usize) -> bool {
+        !self.messages[index].headers.is_null()
+    }
+
+    fn note_append(&mut self, message: &Message) {
+        let Some(append) = message.append() else { return };
+        match self.appends.iter_mut().find(|known| known.broker == append.broker) {
+            Some(known) => known.at = known.at.max(append.at),
+            None => self.appends.push(append),
+        }
+    }
+
+    /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
+    pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
+        let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
+        let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: `raw` has room for `most` pointers; the call fills as many as it returns.
+        let taken = unsafe { rd::rd_kafka_consume_batch_queue(queue.queue.as_ptr(), wait_ms, raw.as_mut_ptr(), most) };
+        raw.truncate(usize::try_from(taken).unwrap_or(0));
+        let mut errors = Vec::new();
+        self.refused.clear();
+        for message in raw.into_iter().filter_map(NonNull::new).map(Message::new) {
+            let code = message.raw().err;
+            if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                let bytes = message.bytes_held();
+                self.bytes += bytes;
+                self.largest_bytes = self.largest_bytes.max(bytes);
+                self.note_append(&message);
+                self.messages.push(message);
+            } else {
+                let (partition, offset) = (message.raw().partition, message.raw().offset);
+                errors.push(PartitionError { partition, offset, code: code.into() });
+                if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__BAD_COMPRESSION {
+                    self.refused.push(message);
+                }
+            }
+        }
+        errors
+    }
+
+    /// Adds a record without key, value and headers that stands for the one at this offset: its batch was not inflated, which
+    /// the last [`MessageBatch::fill`] reported of this partition, because it has more than so many bytes.
+    pub fn stand_in(&mut self, partition: i32, offset: i64, limit_bytes: u64) {
+        let Some(place) = self.refused.iter().position(|message| message.raw().partition == partition) else { return };
+        let mut message = self.refused.swap_remove(place);
+        // SAFETY: the message is ours alone; what it pointed to (the error as text) is freed by what holds it, not by these
+        // fields.
+        let raw = unsafe { message.raw.as_mut() };
+        (raw.offset, raw.payload, raw.len, raw.key, raw.key_len) = (offset, ptr::null_mut(), 0, ptr::null_mut(), 0);
+        message.bytes_beside_value = 0;
+        self.not_inflated.push((self.messages.len(), limit_bytes));
+        self.bytes += message.bytes_held();
+        self.messages.push(message);
+    }
+}
+
+impl<C: ConsumerContext> Records for MessageBatch<C> {
+    fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn appends(&self) -> &[Append] {
+        &self.appends
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let message = &self.messages[index];
+        let raw = message.raw();
+        RecordView {
+            key: message.bytes(raw.key, raw.key_len),
+            value: message.bytes(raw.payload, raw.len),
+            partition: raw.partition,
+            offset: raw.offset,
+            timestamp: message.timestamp,
+            headers: message,
+        }
+    }
+
+    fn bytes_beside_value(&self, index: usize) -> usize {
+        self.messages[index].bytes_beside_value
+    }
+
+    fn not_inflated(&self, index: usize) -> Option<u64> {
+        self.not_inflated.iter().find(|(place, _)| *place == index).map(|(_, limit_bytes)| *limit_bytes)
+    }
+}
+
+/// The text that is committed beside the offset of element `place` of a list; `None` where there is none. Others may commit any
+/// bytes there, for which the wrapper's own reading would panic.
+#[must_use]
+pub fn metadata(list: &TopicPartitionList, place: usize) -> Option<String> {
+    if place >= list.count() {
+        return None;
+    }
+    // SAFETY: the list is borrowed, so it lives and nobody changes it; it has that many elements behind `elems`, and the
+    // metadata of one is null or that many bytes.
+    let bytes = unsafe {
+        let element = &*(*list.ptr()).elems.add(place);
+        if element.metadata.is_null() {
+            return None;
+        }
+        std::slice::from_raw_parts(element.metadata.cast::<u8>(), element.metadata_size)
+    };
+    std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The first and the next offset of a partition as of the last fetch, without asking a broker; `None` where nothing was
+/// fetched yet.
+pub fn known_offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &CStr,
+    partition: i32,
+) -> Option<(i64, i64)> {
+    let (mut low, mut high) = (0, 0);
+    // SAFETY: the client is alive; the call fills the two only where it succeeds.
+    let error = unsafe {
+        rd::rd_kafka_get_watermark_offsets(
+            consumer.client().native_ptr(),
+            topic.as_ptr(),
+            partition,
+            &mut low,
+            &mut high,
+        )
+    };
+    (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some((low.max(0), high))
+}

@@ -1,0 +1,262 @@
+//! Handing records to a producer.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    marker::PhantomData,
+    mem,
+    num::NonZeroI32,
+    ptr::{self, NonNull},
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, bindings as rd, client::Client, consumer::ConsumerContext, error::RDKafkaErrorCode,
+    types::RDKafkaRespErr,
+};
+use weir_core::record::{Kept, Output, OutputValue};
+
+use super::{Message, MessageBatch};
+
+/// A topic as a producer knows it: found by name once, not once a record.
+pub struct Topic {
+    topic: NonNull<rd::rd_kafka_topic_t>,
+}
+
+// SAFETY: librdkafka's topics are counted and locked inside; a handle may be used from any thread.
+unsafe impl Send for Topic {}
+
+impl Topic {
+    /// A topic of this client. It must be dropped before the client is (see `outbox`).
+    ///
+    /// # Errors
+    /// librdkafka takes no topic of this name.
+    pub fn new<C: ClientContext>(client: &Client<C>, name: &CStr) -> Result<Self, String> {
+        // SAFETY: client and name are alive for the length of the call, which copies the name.
+        let topic = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
+        NonNull::new(topic).map(|topic| Self { topic }).ok_or_else(|| format!("librdkafka takes no topic {name:?}"))
+    }
+
+    /// The partition that a key goes to, of so many: Java's.
+    #[must_use]
+    pub fn partition_of(&self, key: &[u8], partitions: NonZeroI32) -> i32 {
+        // SAFETY: the key is alive, and the function looks at nothing else: the opaques are the caller's own.
+        unsafe {
+            rd::rd_kafka_msg_partitioner_murmur2(
+                self.topic.as_ptr(),
+                key.as_ptr().cast(),
+                key.len(),
+                partitions.get(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        }
+    }
+}
+
+impl Drop for Topic {
+    fn drop(&mut self) {
+        // SAFETY: made by `rd_kafka_topic_new`, given back once.
+        unsafe { rd::rd_kafka_topic_destroy(self.topic.as_ptr()) }
+    }
+}
+
+/// Headers that are not yet handed to a producer.
+struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
+
+impl OwnedHeaders {
+    /// A message's headers (null: none) with ours behind them, byte for byte; none where there are none.
+    ///
+    /// # Errors
+    /// librdkafka gives none.
+    fn extend(
+        theirs: *mut rd::rd_kafka_headers_t,
+        ours: &[(&'static str, String)],
+    ) -> Result<Option<Self>, RDKafkaErrorCode> {
+        if theirs.is_null() && ours.is_empty() {
+            return Ok(None);
+        }
+        // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
+        let headers = NonNull::new(unsafe {
+            if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
+        })
+        .map(Self)
+        .ok_or(RDKafkaErrorCode::InvalidArgument)?;
+        for (name, value) in ours {
+            // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
+            // longer than isize::MAX.
+            unsafe {
+                rd::rd_kafka_header_add(
+                    headers.0.as_ptr(),
+                    name.as_ptr().cast::<c_char>(),
+                    name.len().cast_signed(),
+                    value.as_ptr().cast::<c_void>(),
+                    value.len().cast_signed(),
+                );
+            }
+        }
+        Ok(Some(headers))
+    }
+}
+
+impl Drop for OwnedHeaders {
+    fn drop(&mut self) {
+        // SAFETY: ours, and freed once: `produce` forgets the handle when the producer took it over.
+        unsafe { rd::rd_kafka_headers_destroy(self.0.as_ptr()) }
+    }
+}
+
+/// Bytes as librdkafka takes them; null for none.
+type Bytes = (*mut c_void, usize);
+const NULL: Bytes = (ptr::null_mut(), 0);
+
+/// Key and value of an output.
+fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
+    let raw = message.raw();
+    let key = (raw.key, raw.key_len);
+    match value {
+        OutputValue::AsItCame => (key, (raw.payload, raw.len)),
+        OutputValue::Ours(ours) => (key, (ours.as_ptr().cast_mut().cast(), ours.len())),
+        OutputValue::Dropped(Kept::KeyAndHeaders | Kept::Key) => (key, NULL),
+        OutputValue::Dropped(Kept::Nothing) => (NULL, NULL),
+    }
+}
+
+/// The consumed headers that an output keeps; null for none.
+fn kept_headers(message: &Message, value: &OutputValue) -> *mut rd::rd_kafka_headers_t {
+    match value {
+        OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => message.headers,
+        OutputValue::Dropped(Kept::Key | Kept::Nothing) => ptr::null_mut(),
+    }
+}
+
+/// Hands the output that is made of message `index` of `batch` to the producer. Partition -1: the one that the producer's partitioner finds for the key.
+///
+/// # Errors
+/// librdkafka's code; `QueueFull` means serve the producer and try again.
+pub fn produce<C: ClientContext, D: ConsumerContext>(
+    client: &Client<C>,
+    (topic, partition): (&Topic, i32),
+    (batch, index): (&MessageBatch<D>, usize),
+    output: &Output,
+) -> Result<(), RDKafkaErrorCode> {
+    let message = &batch.messages[index];
+    let headers = OwnedHeaders::extend(kept_headers(message, &output.value), &output.headers)?;
+    let ((key, key_length), (start, length)) = content(message, &output.value);
+    // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
+    // (F_COPY) before the call returns; the headers, where there are any, become the producer's on
+    // success only; null stands for none.
+    let error = unsafe {
+        rd::rd_kafka_producev(
+            client.native_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT,
+            topic.topic.as_ptr(),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
+            partition,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
+            rd::RD_KAFKA_MSG_F_COPY,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,
+            start,
+            length,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
+            key,
+            key_length,
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
+            headers.as_ref().map_or(ptr::null_mut(), |headers| headers.0.as_ptr()),
+            rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
+        )
+    };
+    if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+        mem::forget(headers);
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+/// Records without headers for one partition, which are handed over in one call: librdkafka's call for many takes no headers.
+/// It borrows the batch, and the values, that they are made of.
+pub struct Run<'b> {
+    partition: i32,
+    records: Vec<rd::rd_kafka_message_t>,
+    borrowed: PhantomData<&'b [u8]>,
+}
+
+impl<'b> Run<'b> {
+    /// None yet, for this partition. Partition -1: the ones that the producer's partitioner finds for the keys.
+    #[must_use]
+    pub fn new(partition: i32) -> Self {
+        Self { partition, records: Vec::new(), borrowed: PhantomData }
+    }
+
+    /// How many records wait to be handed over.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Partition and offset of the message that the first of them is made of.
+    #[must_use]
+    pub fn first(&self) -> Option<(i32, i64)> {
+        self.records.first().map(|record| (record.partition, record.offset))
+    }
+
+    /// Adds the output that is made of message `index` of `batch`, which has no headers.
+    pub fn add<D: ConsumerContext>(&mut self, (batch, index): (&'b MessageBatch<D>, usize), value: &'b OutputValue) {
+        let message = &batch.messages[index];
+        let (raw, ((key, key_len), (payload, len))) = (message.raw(), content(message, value));
+        self.records.push(rd::rd_kafka_message_t {
+            err: RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
+            rkt: ptr::null_mut(),
+            // Not read by the call: where it came from, for `first`.
+            partition: raw.partition,
+            offset: raw.offset,
+            payload,
+            len,
+            key,
+            key_len,
+            _private: ptr::null_mut(),
+        });
+    }
+
+    /// Hands over as many as the producer takes, in their order; none is left then.
+    ///
+    /// # Errors
+    /// What the first one that it did not take met, which is the first that is left: `QueueFull` means serve the producer
+    /// and try again.
+    pub fn produce(&mut self, topic: &Topic) -> Result<(), RDKafkaErrorCode> {
+        let count = c_int::try_from(self.records.len()).unwrap_or(c_int::MAX);
+        // SAFETY: there are as many records as it is told, whose keys and values are alive: they are borrowed. It copies
+        // them (F_COPY) before it returns, and writes to the records' `err` alone.
+        let taken = unsafe {
+            let (topic, records) = (topic.topic.as_ptr(), self.records.as_mut_ptr());
+            rd::rd_kafka_produce_batch(topic, self.partition, rd::RD_KAFKA_MSG_F_COPY, records, count)
+        };
+        if usize::try_from(taken).is_ok_and(|taken| taken == self.records.len()) {
+            self.records.clear();
+            return Ok(());
+        }
+        let left = |record: &rd::rd_kafka_message_t| record.err != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR;
+        let first = self.records.iter().position(left).unwrap_or(self.records.len());
+        self.records.drain(..first);
+        match self.records.first() {
+            None => Ok(()),
+            Some(record) => Err(record.err.into()),
+        }
+    }
+}
+
+/// Waits until all records handed to the producer have been answered, at most `wait`. Returns whether they have.
+///
+/// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
+/// polling the producer, or this never becomes true.
+pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
+    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the client is alive for the length of the call.
+    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), wait_ms) };
+    error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+}

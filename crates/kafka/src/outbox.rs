@@ -1,0 +1,254 @@
+//! Hands the outputs of a batch to the producer's client, and knows the topics that they go to.
+
+use std::{
+    ffi::CString,
+    num::NonZeroI32,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    error::RDKafkaErrorCode,
+    producer::{BaseProducer, Producer},
+};
+use weir_core::record::{Destination, Kept, Output, OutputValue, Records};
+
+use super::{
+    client::{FailedDelivery, KafkaOptions, LaneContext},
+    native::{self, MessageBatch, Run, Topic},
+    waves::{Addressed, Wave, WaveSize, Waves},
+};
+
+/// How long a topic's number of partitions is taken for known: librdkafka's own `topic.metadata.refresh.interval.ms`.
+const PARTITIONS_HOLD: Duration = Duration::from_secs(300);
+/// How long asking for it may take.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the brokers have to make room at a time, where the client's queue is full.
+const FULL_SLICE: Duration = Duration::from_millis(10);
+/// What a record takes of a request beside key, value and headers, at most: lengths, and what tells it from the record before.
+const RECORD_BYTES: usize = 40;
+/// The partition of librdkafka's that stands for the one that its partitioner finds.
+const BY_KEY: i32 = -1;
+
+type Producing = BaseProducer<LaneContext>;
+
+/// Why an output was not handed over.
+#[derive(Debug)]
+pub enum Unsent {
+    /// The client did not take it.
+    Refused {
+        /// Why, and where it was to go.
+        failed: FailedDelivery,
+        /// Partition and offset of its intent.
+        intent: (i32, i64),
+    },
+    /// It has no key to find a partition by, and how many there are could not be found out.
+    PartitionsUnknown(String),
+    /// It has no key, and there is no such topic.
+    NoTopic(String),
+}
+
+/// One output topic.
+struct Outlet {
+    topic: Topic,
+    name: CString,
+    /// Records of a run, at most.
+    run: usize,
+    partitions: Option<NonZeroI32>,
+    /// When that was asked.
+    asked_at: Option<Instant>,
+}
+
+impl Outlet {
+    fn new(producer: &Producing, name: &str, options: &KafkaOptions) -> Result<Self, String> {
+        let name = CString::new(name).map_err(|_| format!("the topic name {name:?} holds a NUL: correct it"))?;
+        let topic = Topic::new(producer.client(), &name)?;
+        Ok(Self { topic, name, run: options.records_a_call, partitions: None, asked_at: None })
+    }
+
+    fn failed(&self, code: RDKafkaErrorCode) -> FailedDelivery {
+        FailedDelivery { code, topic: self.name.to_string_lossy().into_owned() }
+    }
+
+    /// Finds out how many partitions there are, where that is not known, or was long ago. The answer also brings the
+    /// client's own picture up to date.
+    fn look(&mut self, producer: &Producing) -> Result<(), String> {
+        if self.partitions.is_some() && self.asked_at.is_some_and(|at| at.elapsed() < PARTITIONS_HOLD) {
+            return Ok(());
+        }
+        self.asked_at = Some(Instant::now());
+        let name = self.name.to_string_lossy();
+        let metadata = producer.client().fetch_metadata(Some(&name), ASK_TIMEOUT).map_err(|error| error.to_string())?;
+        let count = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+        self.partitions = i32::try_from(count).ok().and_then(NonZeroI32::new).or(self.partitions);
+        Ok(())
+    }
+
+    /// Where a record of this key goes; one without a key to the partition that its intent has, of those that are there.
+    fn partition_of(&self, key: Option<&[u8]>, intents_partition: i32) -> Option<i32> {
+        match (key, self.partitions) {
+            (Some(key), Some(count)) => Some(self.topic.partition_of(key, count)),
+            (Some(_), None) => Some(BY_KEY),
+            (None, Some(count)) => Some(intents_partition % count.get()),
+            (None, None) => None,
+        }
+    }
+
+    /// Why a record without a key goes nowhere: how many partitions there are could not be found out, or there is no topic.
+    fn without_partition(&self, reason: Option<String>) -> Unsent {
+        let name = self.name.to_string_lossy().into_owned();
+        match reason {
+            Some(reason) => Unsent::PartitionsUnknown(format!("the partitions of {name} are not known: {reason}")),
+            None => Unsent::NoTopic(name),
+        }
+    }
+}
+
+/// The output topics of a producer. To be dropped before it.
+pub struct Outbox {
+    approved: Outlet,
+    suppressed: Outlet,
+    dead_letters: Outlet,
+    /// What of a partition is handed over at a time, at most.
+    wave: WaveSize,
+}
+
+/// Records and their outputs.
+type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
+
+impl Outbox {
+    /// The output topics of these options.
+    ///
+    /// # Errors
+    /// A name is none.
+    pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
+        Ok(Self {
+            approved: Outlet::new(producer, &options.approved, options)?,
+            suppressed: Outlet::new(producer, &options.suppressed, options)?,
+            dead_letters: Outlet::new(producer, &options.dead_letters, options)?,
+            wave: options.wave(),
+        })
+    }
+
+    /// Finds where all outputs go, and what may go together.
+    ///
+    /// # Errors
+    /// It cannot be found out of one of them.
+    pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<Waves, Unsent> {
+        let mut waves = Waves::new(self.wave, outputs.len());
+        let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
+        for (index, output) in outputs.iter().enumerate() {
+            let Some(outlet) = self.outlet(output.to) else { continue };
+            if !looked.iter().any(|(topic, _)| *topic == output.to) {
+                // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
+                looked.push((output.to, outlet.look(producer)));
+            }
+            let record = records.get(index);
+            let key = record.key.filter(|_| output.value != OutputValue::Dropped(Kept::Nothing));
+            let Some(partition) = outlet.partition_of(key, record.partition) else {
+                let answer = looked.into_iter().find(|(topic, _)| *topic == output.to);
+                return Err(outlet.without_partition(answer.and_then(|(_, answer)| answer.err())));
+            };
+            waves.add((output.to, partition), index, bytes_of(records, index, output));
+        }
+        Ok(waves)
+    }
+
+    /// Hands the outputs of a wave over, one a record, in their order within each partition. Where the client's queue is
+    /// full, waits for the brokers until the deadline.
+    ///
+    /// # Errors
+    /// Why not all were; some may have been.
+    pub fn put(
+        &mut self,
+        producer: &Producing,
+        batch: Batch<'_>,
+        wave: Wave<'_>,
+        deadline: Instant,
+    ) -> Result<(), Unsent> {
+        for group in wave.partitions() {
+            let Some(Addressed { partition, to, .. }) = group.first().copied() else { continue };
+            if let Some(outlet) = self.outlet(to) {
+                Stream { producer, batch, deadline, outlet, partition }.put(group)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outlet(&mut self, to: Destination) -> Option<&mut Outlet> {
+        match to {
+            Destination::Approved => Some(&mut self.approved),
+            Destination::Suppressed => Some(&mut self.suppressed),
+            Destination::DeadLetters => Some(&mut self.dead_letters),
+            Destination::Nowhere => None,
+        }
+    }
+
+    /// Forgets how many partitions there are: a topic may have been made anew.
+    pub fn forget_partitions(&mut self) {
+        for outlet in [&mut self.approved, &mut self.suppressed, &mut self.dead_letters] {
+            outlet.partitions = None;
+        }
+    }
+}
+
+/// What an output takes of a request, in bytes; rather too much.
+fn bytes_of(records: &MessageBatch<LaneContext>, index: usize, output: &Output) -> u64 {
+    (output.content_bytes(&records.get(index), records.bytes_beside_value(index)) + RECORD_BYTES) as u64
+}
+
+/// The outputs of one batch on their way to one partition of one topic.
+struct Stream<'b, 'o> {
+    producer: &'b Producing,
+    batch: Batch<'b>,
+    deadline: Instant,
+    outlet: &'o Outlet,
+    partition: i32,
+}
+
+impl Stream<'_, '_> {
+    fn put(&self, group: &[Addressed]) -> Result<(), Unsent> {
+        let (records, outputs) = self.batch;
+        let most = self.outlet.run;
+        let mut run = Run::new(self.partition);
+        for &Addressed { index, .. } in group {
+            let output = &outputs[index];
+            let bare = most > 1 && output.headers.is_empty() && !records.has_headers(index);
+            if !bare || run.len() >= most {
+                self.end_run(&mut run)?;
+            }
+            if bare {
+                run.add((records, index), &output.value);
+                continue;
+            }
+            let place = (&self.outlet.topic, self.partition);
+            self.with_room(|| {
+                native::produce(self.producer.client(), place, (records, index), output).map_err(|code| {
+                    let record = records.get(index);
+                    (code, (record.partition, record.offset))
+                })
+            })?;
+        }
+        self.end_run(&mut run)
+    }
+
+    fn end_run(&self, run: &mut Run<'_>) -> Result<(), Unsent> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        self.with_room(|| run.produce(&self.outlet.topic).map_err(|code| (code, run.first().unwrap_or_default())))
+    }
+
+    /// Tries until there is room in the client's queue. A refusal names partition and offset of the intent.
+    fn with_room(
+        &self,
+        mut hand_over: impl FnMut() -> Result<(), (RDKafkaErrorCode, (i32, i64))>,
+    ) -> Result<(), Unsent> {
+        while let Err((code, intent)) = hand_over() {
+            if code != RDKafkaErrorCode::QueueFull || Instant::now() >= self.deadline {
+                return Err(Unsent::Refused { failed: self.outlet.failed(code), intent });
+            }
+            self.producer.poll(FULL_SLICE);
+        }
+        Ok(())
+    }
+}

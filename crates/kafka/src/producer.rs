@@ -1,0 +1,353 @@
+//! A lane's producer: one batch, one transaction.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::{
+    TopicPartitionList,
+    consumer::{CommitMode, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+    producer::{BaseProducer, Producer},
+};
+use weir_core::ports::{CommitError, CommitTimes};
+
+use super::{
+    client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
+    limits, native, offsets,
+    outbox::{Outbox, Unsent},
+    rights::Rights,
+    sink::KafkaJob,
+};
+
+/// How long one step (offsets, commit, abort) may take: below the transaction's own time-out.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long writing the outputs may take: all that the broker leaves a transaction, but for what offsets and commit need. What
+/// takes longer is aborted by the broker, so waiting longer would be in vain.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() - 3);
+/// How long the first contact with the transaction coordinator may take. It waits for what a predecessor left open.
+pub(super) const INIT_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long delivery errors may stay unseen while flushing.
+const FLUSH_SLICE: Duration = Duration::from_millis(200);
+/// How long an abort waits at a time, and how long the reports of what it gave up are taken in between.
+const ABORT_SLICES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
+
+/// What has to happen before the next batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Ready,
+    /// A transaction is open and has to be aborted.
+    Open,
+    /// The client is of no more use, or what it did is unclear: another one has to take over its id.
+    Spent,
+}
+
+/// A producer that has its transactional id to itself.
+pub struct LaneProducer {
+    // Dropped before the producer: fields go in their order.
+    outbox: Outbox,
+    producer: BaseProducer<LaneContext>,
+    delivery: Delivery,
+    state: State,
+    opened: Instant,
+    options: KafkaOptions,
+    /// What the output topics took when the client was made, which batches by it.
+    made_for: [u64; 3],
+    transactional_id: String,
+    rights: Rights,
+}
+
+impl LaneProducer {
+    /// A new producer; it waits until what a predecessor with its id left open has ended.
+    ///
+    /// # Errors
+    /// `Failed` where it may work later, `Fatal` where it is not allowed.
+    pub fn new(options: &KafkaOptions, lane: usize) -> Result<Self, CommitError> {
+        let made_for = options.outputs().map(|(to, _)| options.limits.get(to));
+        let producer: BaseProducer<LaneContext> =
+            options.producer(lane).create_with_context(LaneContext::default()).map_err(|error| {
+                CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
+            })?;
+        let mut made = Self {
+            outbox: Outbox::new(&producer, options).map_err(CommitError::Fatal)?,
+            producer,
+            delivery: options.delivery,
+            state: State::Ready,
+            opened: Instant::now(),
+            options: options.clone(),
+            made_for,
+            transactional_id: options.transactional_id(lane),
+            rights: Rights::of(options, lane),
+        };
+        match options.delivery {
+            Delivery::AtLeastOnce => Ok(made),
+            Delivery::ExactlyOnce => match made.producer.init_transactions(INIT_TIMEOUT) {
+                Ok(()) => Ok(made),
+                Err(error) => Err(made.explain("start", &error)),
+            },
+        }
+    }
+
+    /// Aborts what is open. `None` where the client is of no more use.
+    pub fn abort(mut self) -> Option<Self> {
+        match self.state {
+            State::Ready => return Some(self),
+            State::Spent => return None,
+            State::Open => {}
+        }
+        match self.delivery {
+            Delivery::AtLeastOnce => return None,
+            Delivery::ExactlyOnce => {}
+        }
+        if let Err(error) = self.abort_open() {
+            tracing::warn!(%error, "a transaction could not be aborted; a new producer takes over");
+            return None;
+        }
+        let _ = self.producer.context().take_failed_delivery();
+        self.state = State::Ready;
+        Some(self)
+    }
+
+    /// Aborts in slices: the purged records are delivery errors, which only a poll takes from the client's queue.
+    fn abort_open(&self) -> Result<(), KafkaError> {
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        loop {
+            match self.producer.abort_transaction(ABORT_SLICES.0) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(inner)) if inner.is_retriable() && Instant::now() < deadline => {
+                    self.producer.poll(ABORT_SLICES.1);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes a batch visible, with its offsets.
+    ///
+    /// # Errors
+    /// It is not, or may be: [`LaneProducer::abort`] comes next.
+    pub fn commit(&mut self, job: &KafkaJob) -> Result<CommitTimes, CommitError> {
+        self.opened = Instant::now();
+        self.state = State::Open;
+        if self.delivery == Delivery::ExactlyOnce {
+            self.producer.begin_transaction().map_err(|error| self.spent("begin a transaction", &error))?;
+        }
+        let mut times = CommitTimes::default();
+        self.write(job, &mut times)?;
+        let flushed = Instant::now();
+        let offsets = self.offsets(job)?;
+        match self.delivery {
+            Delivery::ExactlyOnce => {
+                self.producer
+                    .send_offsets_to_transaction(&offsets, &job.membership.metadata, STEP_TIMEOUT)
+                    .map_err(|error| self.explain("send the offsets", &error))?;
+                // A commit whose answer is lost may have happened: only another producer's start tells.
+                self.producer.commit_transaction(STEP_TIMEOUT).map_err(|error| self.spent("commit", &error))?;
+            }
+            Delivery::AtLeastOnce => job
+                .membership
+                .consumer
+                .commit(&offsets, CommitMode::Sync)
+                .map_err(|error| self.explain("commit the offsets", &error))?,
+        }
+        self.state = State::Ready;
+        times.commit = flushed.elapsed();
+        Ok(times)
+    }
+
+    /// Writes all outputs, and waits until the brokers have them.
+    fn write(&mut self, job: &KafkaJob, times: &mut CommitTimes) -> Result<(), CommitError> {
+        let deadline = self.opened + WRITE_TIMEOUT;
+        let mut began = self.opened;
+        let batch = (&job.records, job.outputs.as_slice());
+        let mut waves = self.outbox.address(&self.producer, batch).map_err(|unsent| self.unsent(unsent))?;
+        for wave in waves.in_order() {
+            self.outbox.put(&self.producer, batch, wave, deadline).map_err(|unsent| self.unsent(unsent))?;
+            let produced = Instant::now();
+            if let Err(error) = self.flush(deadline) {
+                return Err(self.behind(job, error));
+            }
+            let flushed = Instant::now();
+            times.produce += produced - began;
+            times.flush += flushed - produced;
+            began = flushed;
+        }
+        Ok(())
+    }
+
+    /// Why records were not delivered. A transaction that failed gives its records up as purged; its next step says why.
+    fn behind(&mut self, job: &KafkaJob, error: CommitError) -> CommitError {
+        let failed = matches!(error, CommitError::Failed(_) | CommitError::TooSlow(_)) && self.state == State::Open;
+        match (self.delivery, self.offsets(job)) {
+            (Delivery::ExactlyOnce, Ok(offsets)) if failed => {
+                let metadata = &job.membership.metadata;
+                match self.producer.send_offsets_to_transaction(&offsets, metadata, Duration::from_secs(1)) {
+                    // Only an abort follows, so the offsets go nowhere.
+                    Ok(()) => error,
+                    Err(cause) => self.explain("write the outputs", &cause),
+                }
+            }
+            (Delivery::ExactlyOnce | Delivery::AtLeastOnce, _) => error,
+        }
+    }
+
+    /// What it means that an output was not handed over.
+    fn unsent(&mut self, unsent: Unsent) -> CommitError {
+        match unsent {
+            Unsent::Refused { failed, intent: (partition, offset) } => {
+                self.outbox.forget_partitions();
+                if failed.code == RDKafkaErrorCode::UnknownPartition {
+                    // Ours to count: it was made anew with fewer.
+                    return CommitError::Failed(format!("the partitions of {} are others now", failed.topic));
+                }
+                let what = format!("the record for partition {partition} offset {offset} of {}", self.options.intents);
+                self.undelivered(&failed, &what)
+            }
+            Unsent::PartitionsUnknown(reason) => CommitError::Failed(reason),
+            Unsent::NoTopic(name) => {
+                CommitError::Fatal(format!("the topic {name} does not exist: create it (`weir check` lists them)"))
+            }
+        }
+    }
+
+    fn flush(&mut self, deadline: Instant) -> Result<(), CommitError> {
+        loop {
+            let done = native::flush(self.producer.client(), FLUSH_SLICE);
+            self.producer.poll(Duration::ZERO);
+            if let Some(failed) = self.producer.context().take_failed_delivery() {
+                return Err(self.undelivered(&failed, "a record"));
+            }
+            if done {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let waiting = self.producer.in_flight_count();
+                let after = WRITE_TIMEOUT.as_secs();
+                return Err(CommitError::TooSlow(format!("{waiting} records are not acknowledged after {after} s")));
+            }
+        }
+    }
+
+    /// How far a batch brings the group.
+    fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
+        let offsets = job.progress.iter().map(|done| (done.partition, done.next_offset, done.metadata.as_deref()));
+        offsets::list(&self.options.intents, job.membership.topic, offsets)
+            .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))
+    }
+
+    fn spent(&mut self, what: &str, error: &KafkaError) -> CommitError {
+        self.state = State::Spent;
+        self.explain(what, error)
+    }
+
+    /// What a record that was not delivered means. A client that failed as a whole gives its records up with codes that
+    /// do not tell why.
+    fn undelivered(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
+        let fatal = self.producer.client().fatal_error();
+        if let Some((code, _)) = &fatal
+            && let Some(right) = self.rights.to_write(*code, None)
+        {
+            return CommitError::Fatal(format!("Kafka does not let weir write: grant {right}"));
+        }
+        match fatal {
+            Some((
+                RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
+                _,
+            )) => self.fenced(),
+            Some((_, message)) => {
+                self.state = State::Spent;
+                CommitError::Failed(format!("the producer failed as a whole: {message}"))
+            }
+            None => match self.rights.to_write(failed.code, Some(&failed.topic)) {
+                Some(right) => {
+                    CommitError::Fatal(format!("{what} may not be written ({}): grant {right}", failed.code))
+                }
+                None if failed.code == RDKafkaErrorCode::MessageSizeTooLarge => self.too_large(failed, what),
+                None => refused(failed, what),
+            },
+        }
+    }
+
+    /// A record, or a batch of them, is larger than its topic takes: a limit was lowered, or was not known. Where more is known now,
+    /// a new client batches by it, and the intents are judged again by it.
+    fn too_large(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
+        self.state = State::Spent;
+        let outputs = self.options.outputs().into_iter().zip(self.made_for);
+        for ((to, topic), before) in outputs {
+            if topic != failed.topic {
+                continue;
+            }
+            let now = limits::after_refusal(&self.options, to);
+            if now < before {
+                return CommitError::Failed(format!("{what} is larger than {topic} takes, which is {now} bytes now"));
+            }
+        }
+        CommitError::Fatal(format!(
+            "{what} is larger than {} takes, though without its value: raise max.message.bytes of the approved, suppressed and \
+             dead-letter topics",
+            failed.topic
+        ))
+    }
+
+    /// The broker takes nothing from this producer any more.
+    fn fenced(&mut self) -> CommitError {
+        self.state = State::Spent;
+        let id = &self.transactional_id;
+        // A broker also fences a producer whose transaction it timed out: then nobody else is there.
+        if self.opened.elapsed() >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
+            CommitError::TooSlow(format!("the transaction of {id} timed out on the broker"))
+        } else {
+            CommitError::Fenced(format!(
+                "another instance took over the transactional id {id}: give each instance a kafka.instance of its own. \
+                 This one stops"
+            ))
+        }
+    }
+
+    /// What an error of the transactional client means for the lane.
+    fn explain(&mut self, what: &str, error: &KafkaError) -> CommitError {
+        let fatal = matches!(error, KafkaError::Transaction(inner) if inner.is_fatal());
+        if fatal {
+            self.state = State::Spent;
+        }
+        let id = &self.transactional_id;
+        match error.rdkafka_error_code() {
+            Some(
+                RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch,
+            ) => self.fenced(),
+            code => match code.and_then(|code| self.rights.to_write(code, None)) {
+                Some(right) => CommitError::Fatal(format!("not allowed to {what} as {id} ({error}): grant {right}")),
+                None if code.is_some_and(is_time) => CommitError::TooSlow(format!("could not {what} in time: {error}")),
+                None => CommitError::Failed(format!("could not {what}: {error}")),
+            },
+        }
+    }
+}
+
+/// Whether a code says that time ran out.
+fn is_time(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::OperationTimedOut
+            | RDKafkaErrorCode::RequestTimedOut
+            | RDKafkaErrorCode::MessageTimedOut
+            | RDKafkaErrorCode::QueueFull
+    )
+}
+
+/// What a refused record means for the lane.
+#[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
+fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
+    let code = failed.code;
+    match code {
+        RDKafkaErrorCode::UnknownTopic
+        | RDKafkaErrorCode::UnknownTopicOrPartition
+        | RDKafkaErrorCode::UnknownPartition => CommitError::Fatal(format!(
+            "{what} has no topic {} to go to ({code}): create it (`weir check` lists them)",
+            failed.topic
+        )),
+        other if is_time(other) => {
+            CommitError::TooSlow(format!("{what} was not taken by {} in time: {other}", failed.topic))
+        }
+        other => CommitError::Failed(format!("{what} was not taken by {}: {other}", failed.topic)),
+    }
+}

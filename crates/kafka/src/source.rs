@@ -1,0 +1,381 @@
+//! One member of the consumer group, as the lane's source.
+
+mod starts;
+mod unread;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CString,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata},
+    error::KafkaError,
+};
+use weir_core::{
+    origin::{Topic, TopicId},
+    ports::{Begin, CommitTable, GroupEvent, Source, SourceError},
+    record::{Progress, ReadBefore, Records},
+};
+
+use super::{
+    client::{self, KafkaOptions, LaneContext, Pending},
+    identity::Identity,
+    native::{self, MessageBatch, MessageQueue, answers::Generation},
+    pulse::Pulse,
+    read_before::{Earlier, ends},
+    rights::Rights,
+};
+
+/// How long going back may take: the brokers are asked only where there is no committed offset.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
+/// A lane that has not served the group for so long may have been frozen, and replaced meanwhile: less than the shortest
+/// session that a group has as a rule.
+const FROZEN_AFTER: Duration = Duration::from_secs(3);
+/// How long it then waits for the group's events before it reads: librdkafka looks once a second whether the session has
+/// ended, by its own clock.
+const FINDS_OUT_WITHIN: Duration = Duration::from_millis(1_500);
+/// How long messages are waited for between two looks at the group's events.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Records taken in one call, at most. More gain nothing: a call costs less than a record.
+const TAKE: usize = 128;
+/// How large the next record is taken to be, at the least, where a batch is nearly full: a batch goes over its bound by
+/// one call's records, and the larger they are the fewer are taken.
+const LEAST_RECORD_BYTES: usize = 128 * 1024;
+
+/// What a commit must carry: the consumer, and its membership when the partitions were given to it. Not the one at the time
+/// of the commit: the group may have moved on by then, and what was read under one generation is not for the next one.
+pub struct Membership {
+    pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
+    pub(super) metadata: Arc<ConsumerGroupMetadata>,
+    /// The topic that was read.
+    pub(super) topic: TopicId,
+}
+
+/// A group member that reads in batches.
+pub struct KafkaSource {
+    // Dropped before the consumer: fields go in their order.
+    pulse: Pulse,
+    queue: MessageQueue,
+    identity: Identity,
+    consumer: Arc<BaseConsumer<LaneContext>>,
+    topic: String,
+    topic_name: CString,
+    options: KafkaOptions,
+    rights: Rights,
+    /// The bytes after which a batch is full, however few records it has.
+    batch_bytes: usize,
+    assigned: TopicPartitionList,
+    membership: Option<Arc<ConsumerGroupMetadata>>,
+    /// The generation that the partitions were given in.
+    generation: Generation,
+    starts: Vec<Progress>,
+    earlier: Earlier,
+    polled_at: Instant,
+    /// Where each partition was last told to go on: a record batch that cannot be read begins before it, where it is in the
+    /// middle of one.
+    reads_from: BTreeMap<i32, i64>,
+    /// Where it is noted what the group has committed; `None`: nowhere.
+    table: Option<Arc<dyn CommitTable>>,
+    /// Since when partitions have no committed offset that had one before.
+    missed_since: Option<Instant>,
+    /// Partitions that could not be read on where they were.
+    out_of_range: BTreeSet<i32>,
+    /// The last seek failed: partitions have to be assigned anew.
+    cannot_seek: bool,
+}
+
+impl KafkaSource {
+    /// Joins the group.
+    ///
+    /// # Errors
+    /// The settings are not librdkafka's, or it cannot start.
+    pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
+        let consumer: BaseConsumer<LaneContext> =
+            options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
+                SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
+            })?;
+        native::inflate::bound(options.inflated_bytes());
+        let topic_name = CString::new(options.intents.as_str())
+            .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
+        let queue = MessageQueue::new(consumer.client()).map_err(SourceError::Fatal)?;
+        consumer
+            .subscribe(&[&options.intents])
+            .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
+        let consumer = Arc::new(consumer);
+        let pulse = Pulse::of(&consumer, &options.intents).map_err(SourceError::Fatal)?;
+        let identity = Identity::new(consumer.client(), topic_name.clone()).map_err(SourceError::Fatal)?;
+        Ok(Self {
+            pulse,
+            queue,
+            identity,
+            consumer,
+            topic: options.intents.clone(),
+            topic_name,
+            options: options.clone(),
+            // A reader's rights are the same in every lane.
+            rights: Rights::of(options, 0),
+            batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
+            assigned: TopicPartitionList::new(),
+            membership: None,
+            generation: Generation::NONE,
+            starts: Vec::new(),
+            earlier: Earlier::new(),
+            polled_at: Instant::now(),
+            reads_from: BTreeMap::new(),
+            table: None,
+            missed_since: None,
+            out_of_range: BTreeSet::new(),
+            cannot_seek: false,
+        })
+    }
+
+    /// Notes what the group has committed in this table, and does not read from the beginning what is noted there.
+    #[must_use]
+    pub fn noting_in(mut self, table: Option<Arc<dyn CommitTable>>) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// Joins the group with another client, in place of one that has lost its brokers. What it had counts as revoked.
+    fn rejoin(&mut self) -> Result<(), SourceError> {
+        tracing::warn!("no broker answers the consumer any more: joining the group with a new one");
+        let fresh = Self::join(&self.options)?.noting_in(self.table.clone());
+        fresh.consumer.context().revoke();
+        let lost = std::mem::replace(self, fresh);
+        // Its end asks brokers that it does not have, and may take long.
+        let end = std::thread::Builder::new().name("lost-consumer".to_owned()).spawn(move || drop(lost));
+        end.map(drop).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
+    }
+
+    /// Reads these partitions from their committed offsets.
+    async fn start(&mut self, partitions: &TopicPartitionList, begin: Begin<'_>) -> Result<(), SourceError> {
+        // Where the topic grows before an assignment is answered, the client joins anew without taking it back. The next
+        // assignment would end the answered one, and with it the forwarding of partitions that are in both. The client has
+        // done so before it can tell the committed offsets.
+        if self.assigned.count() > 0 {
+            self.unassign()?;
+        }
+        let from = self.positions(partitions, begin).await?;
+        for element in from.elements() {
+            self.queue
+                .take_over(self.consumer.client(), element.topic(), element.partition())
+                .map_err(SourceError::Temporary)?;
+        }
+        self.earlier.begin(Instant::now());
+        self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
+        self.assigned = partitions.clone();
+        self.out_of_range.clear();
+        self.cannot_seek = false;
+        Ok(())
+    }
+
+    /// Reads nothing any more.
+    fn give_up(&mut self) -> Result<(), SourceError> {
+        self.assigned = TopicPartitionList::new();
+        self.membership = None;
+        self.starts.clear();
+        self.out_of_range.clear();
+        self.unassign()
+    }
+
+    fn unassign(&self) -> Result<(), SourceError> {
+        self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))
+    }
+
+    /// Goes on at these offsets.
+    fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
+        self.earlier.begin(Instant::now());
+        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
+        // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
+        self.cannot_seek = true;
+        let sought =
+            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
+        for element in sought.elements() {
+            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
+        }
+        self.cannot_seek = false;
+        Ok(())
+    }
+
+    /// Serves one round of group events, and waits so long for one.
+    fn serve(&mut self, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        match self.consumer.poll(wait) {
+            None => {}
+            Some(Ok(message)) => {
+                // All partitions are forwarded to our queue before they are assigned; a message here would be
+                // out of order with those there.
+                return Err(SourceError::Temporary(format!(
+                    "a message of partition {} took a side way",
+                    message.partition()
+                )));
+            }
+            Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
+                return Err(SourceError::Fatal(format!("the consumer failed for good: {code}")));
+            }
+            Some(Err(error)) => {
+                if let Some(code) = error.rdkafka_error_code() {
+                    self.judge(code, None)?;
+                }
+            }
+        }
+        if self.assigned.count() > 0 && self.identity.is_another(self.consumer.client()) {
+            return Err(SourceError::Temporary(format!("{} was deleted and recreated", self.topic)));
+        }
+        Ok(match *self.consumer.context().pending() {
+            Pending::Nothing => None,
+            Pending::Assign { .. } => Some(GroupEvent::Assigned),
+            Pending::Revoke => Some(GroupEvent::Revoked),
+        })
+    }
+}
+
+fn temporary(what: &str, error: &KafkaError) -> SourceError {
+    SourceError::Temporary(format!("{what}: {error}"))
+}
+
+impl Source for KafkaSource {
+    type Batch = MessageBatch<LaneContext>;
+    type Membership = Membership;
+
+    fn batch(&self) -> Self::Batch {
+        MessageBatch::new(Arc::clone(&self.consumer))
+    }
+
+    async fn poll(
+        &mut self,
+        batch: &mut Self::Batch,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Option<GroupEvent>, SourceError> {
+        if self.pulse.is_lost() {
+            self.rejoin()?;
+            return Ok(Some(GroupEvent::Revoked));
+        }
+        if self.earlier.is_due(Instant::now()) {
+            let ends = ends(&self.consumer, &self.assigned);
+            self.earlier.note(ends, Instant::now());
+        }
+        if self.polled_at.elapsed() >= FROZEN_AFTER
+            && let Some(event) = self.serve(FINDS_OUT_WITHIN)?
+        {
+            self.polled_at = Instant::now();
+            return Ok(Some(event));
+        }
+        let deadline = Instant::now() + wait;
+        let mut served_at: Option<Instant> = None;
+        loop {
+            self.polled_at = Instant::now();
+            if served_at.is_none_or(|at| at.elapsed() >= SLICE) {
+                served_at = Some(self.polled_at);
+                if let Some(event) = self.serve(Duration::ZERO)? {
+                    return Ok(Some(event));
+                }
+            }
+            if self.is_full(batch, max) {
+                return Ok(None);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let room = max.saturating_sub(batch.len());
+            let fitting =
+                self.batch_bytes.saturating_sub(batch.bytes()) / batch.largest_bytes().max(LEAST_RECORD_BYTES);
+            let most = room.min(TAKE).min(fitting.max(1));
+            let before = batch.len();
+            self.take(batch, most, left.min(SLICE))?;
+            // Where the time is over, what is there is taken still: a call that got all that it asked for may have left some.
+            let more = batch.len() - before >= most;
+            if !more && Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn is_full(&self, batch: &Self::Batch, max: usize) -> bool {
+        batch.len() >= max || batch.bytes() >= self.batch_bytes
+    }
+
+    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+        let context = Arc::clone(self.consumer.context());
+        match &*context.pending() {
+            Pending::Nothing => {}
+            Pending::Assign { partitions, membership, generation } => {
+                self.generation = *generation;
+                self.start(partitions, begin).await?;
+                self.membership.clone_from(membership);
+            }
+            Pending::Revoke => self.give_up()?,
+        }
+        context.taken_up();
+        Ok(())
+    }
+
+    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+        if self.assigned.count() == 0 {
+            return Ok(());
+        }
+        let partitions = self.assigned.clone();
+        // librdkafka has stopped a partition whose offset is not there.
+        if self.cannot_seek || !self.out_of_range.is_empty() {
+            return self.start(&partitions, begin).await;
+        }
+        let from = self.positions(&partitions, begin).await?;
+        self.go_to(from)
+    }
+
+    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+        let mut list = TopicPartitionList::with_capacity(to.len());
+        for &(partition, offset) in to {
+            list.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
+                .map_err(|error| temporary("an offset was refused", &error))?;
+            self.reads_from.insert(partition, offset);
+        }
+        self.go_to(list)
+    }
+
+    fn membership(&self) -> Result<Membership, SourceError> {
+        let metadata = self
+            .membership
+            .clone()
+            .ok_or_else(|| SourceError::Temporary("the consumer is in no group yet".to_owned()))?;
+        Ok(Membership { consumer: Arc::clone(&self.consumer), metadata, topic: self.identity.known() })
+    }
+
+    fn partitions(&self) -> usize {
+        self.assigned.count()
+    }
+
+    fn topic_id(&self) -> TopicId {
+        self.identity.known()
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.starts
+    }
+
+    fn read_before(&self) -> ReadBefore {
+        self.earlier.read_before()
+    }
+
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        let behind = |partition: i32| {
+            let (low, high) = native::known_offsets(&self.consumer, &self.topic_name, partition)?;
+            let next = done.get(&partition).copied().unwrap_or(low);
+            Some((partition, (high - next).max(0)))
+        };
+        self.assigned.elements().iter().filter_map(|element| behind(element.partition())).collect()
+    }
+}
+
+impl Drop for KafkaSource {
+    fn drop(&mut self) {
+        // A rebalance that nobody takes up any more would keep the consumer's close waiting for ever.
+        self.consumer.context().close();
+        if let Err(error) = self.consumer.unassign() {
+            tracing::warn!(%error, "could not give partitions up while closing");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Where partitions are read from, and what it means that one cannot be.
+//!
+//! invariant: nothing of a partition is read before an offset of it is committed, so that whoever reads after a crash reads
+//! all that was read before it.
+//! invariant: the offset that is read from never goes back by itself. A group without committed offsets is told from one that
+//! has lost them by the keyspace's table, and an offset of a topic that was deleted by the topic's id beside it.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::Consumer,
+    error::{KafkaError, RDKafkaErrorCode},
+};
+
+use super::{Begin, KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
+use crate::{
+    client::OffsetReset,
+    native::answers::Answers,
+    offsets::{self, Logical},
+};
+
+/// How long one read or commit of offsets may take. It blocks the lane, which meanwhile neither serves the group nor
+/// sees the word to stop; where a transaction that a dead member left open makes it wait longer, the lane asks again.
+const OFFSETS_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long committed offsets have to be missing before it is an error: while a topic is deleted, one broker may still know
+/// it when another one has deleted its offsets.
+const MISSING_FOR: Duration = Duration::from_secs(10);
+
+/// What is committed of some partitions.
+#[derive(Default)]
+struct Committed {
+    starts: Vec<Progress>,
+    /// Those of which nothing is committed.
+    missing: Vec<i32>,
+}
+
+impl KafkaSource {
+    /// The offsets to read these partitions from; each of them is behind a committed one, or is committed.
+    pub(super) async fn positions(
+        &mut self,
+        partitions: &TopicPartitionList,
+        begin: Begin<'_>,
+    ) -> Result<TopicPartitionList, SourceError> {
+        let before = self.identity.known();
+        let id = self.identity.ask(self.consumer.client());
+        let id = id.map_err(|error| self.unread("the topic's id cannot be read", &error))?;
+        if before != TopicId::UNKNOWN && before != id {
+            tracing::warn!("{} was deleted and recreated: its id was {before} and is {id}", self.topic);
+        }
+        let topic = Topic { id, ..self.topic.as_str().into() };
+        let Committed { mut starts, missing } = self.committed(partitions, &topic)?;
+        if !missing.is_empty() {
+            self.refuse_what_was_lost(&topic, &missing).await?;
+            let reset = self.options.offset_reset().unwrap_or(OffsetReset::Earliest);
+            starts.extend(self.reset(&topic, &missing, reset)?);
+        }
+        self.missed_since = None;
+        self.follow_retention(&topic, &mut starts)?;
+        if let Some(table) = &self.table {
+            table.note(&topic, starts.iter().map(|start| (start.partition, start.next_offset)).collect());
+        }
+        let mut from = TopicPartitionList::with_capacity(starts.len());
+        self.reads_from.clear();
+        for start in &starts {
+            let first = begin(start);
+            self.reads_from.insert(start.partition, first);
+            from.add_partition_offset(&self.topic, start.partition, Offset::Offset(first))
+                .map_err(|error| temporary("a start offset was refused", &error))?;
+        }
+        self.starts = starts;
+        Ok(from)
+    }
+
+    fn committed(&self, partitions: &TopicPartitionList, topic: &Topic) -> Result<Committed, SourceError> {
+        let list = self
+            .consumer
+            .committed_offsets(partitions.clone(), OFFSETS_TIMEOUT)
+            .map_err(|error| self.unread("the committed offsets cannot be read", &error))?;
+        let mut committed = Committed::default();
+        for (place, element) in list.elements().into_iter().enumerate() {
+            element.error().map_err(|error| self.unread("a committed offset cannot be read", &error))?;
+            let partition = element.partition();
+            match element.offset() {
+                Offset::Offset(next_offset) => {
+                    let text = native::metadata(&list, place);
+                    match offsets::metadata_of_topic(text.as_deref(), topic.id) {
+                        Ok(metadata) => committed.starts.push(Progress { partition, next_offset, metadata }),
+                        Err(other) => {
+                            tracing::warn!(
+                                partition,
+                                next_offset,
+                                "{} was deleted and recreated (its id was {other} and is {}): the committed offset is of the \
+                                 deleted topic",
+                                topic.name,
+                                topic.id
+                            );
+                            committed.missing.push(partition);
+                        }
+                    }
+                }
+                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => {
+                    committed.missing.push(partition);
+                }
+            }
+        }
+        Ok(committed)
+    }
+
+    /// Whether the keyspace's table says that the group has committed offsets of these partitions, which have none.
+    async fn refuse_what_was_lost(&mut self, topic: &Topic, missing: &[i32]) -> Result<(), SourceError> {
+        let Some(table) = &self.table else { return Ok(()) };
+        let noted = table.noted(topic, missing).await.map_err(|error| {
+            SourceError::Temporary(format!("what the group has committed cannot be read from Redis: {error}"))
+        })?;
+        let lost: Vec<String> = missing
+            .iter()
+            .zip(noted)
+            .filter_map(|(partition, noted)| Some(format!("{partition} ({})", noted?)))
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let (group, name, brokers) = (&self.options.group, &topic.name, &self.options.brokers);
+        if self.missed_since.get_or_insert_with(Instant::now).elapsed() < MISSING_FOR {
+            return Err(SourceError::Temporary(format!(
+                "the group {group} has no committed offset of {name} any more: looking again"
+            )));
+        }
+        Err(SourceError::Fatal(format!(
+            "Kafka has lost the offsets that the group {group} had committed of {name}, partitions {}: a group without \
+             members loses them after offsets.retention.minutes (7 days), or somebody has deleted them. From the beginning, \
+             all that was approved would be approved again, past every cap. Stop all instances and say where to read on: \
+             kafka-consumer-groups.sh --bootstrap-server {brokers} --group {group} --topic {name} --reset-offsets \
+             --to-datetime 2026-01-31T00:00:00.000 --execute, with the time at which weir was stopped; --to-earliest if all \
+             is to be decided again (docs/operations.md)",
+            lost.join(", ")
+        )))
+    }
+
+    /// Finds where partitions start by `reset`, and commits that.
+    fn reset(&self, topic: &Topic, partitions: &[i32], reset: OffsetReset) -> Result<Vec<Progress>, SourceError> {
+        let to = match reset {
+            OffsetReset::Earliest => Logical::Earliest,
+            OffsetReset::Latest => Logical::Latest,
+            OffsetReset::Refuse => {
+                return Err(SourceError::Fatal(format!(
+                    "the group {} has no committed offset of {}, partitions {partitions:?}, and auto.offset.reset is error: \
+                     set the group's offsets (kafka-consumer-groups.sh --reset-offsets), or auto.offset.reset to earliest or latest",
+                    self.options.group, topic.name
+                )));
+            }
+        };
+        let found = self.ends(partitions, to)?;
+        let starts: Vec<Progress> =
+            partitions.iter().zip(found).map(|(&partition, offset)| Progress::up_to(partition, offset)).collect();
+        self.commit(topic, &starts)?;
+        tracing::info!(?starts, "{}: partitions start here, which is committed", topic.name);
+        Ok(starts)
+    }
+
+    fn ends(&self, partitions: &[i32], which: Logical) -> Result<Vec<i64>, SourceError> {
+        offsets::ends(&self.consumer, &self.topic, partitions, which, OFFSETS_TIMEOUT)
+            .map_err(|error| self.unread("the first and last offsets cannot be read", &error))
+    }
+
+    /// Commits by the membership that the group has given with these partitions.
+    fn commit(&self, topic: &Topic, starts: &[Progress]) -> Result<(), SourceError> {
+        let offsets = starts.iter().map(|start| (start.partition, start.next_offset, start.metadata.as_deref()));
+        let list = offsets::list(&self.topic, topic.id, offsets)
+            .map_err(|error| temporary("an offset was refused", &error))?;
+        let client = self.consumer.client();
+        let committed =
+            Answers::new(client).map(|answers| answers.commit(client, (&list, self.generation), OFFSETS_TIMEOUT));
+        match committed {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(code)) => {
+                Err(self.unread("the start of partitions cannot be committed", &KafkaError::ConsumerCommit(code)))
+            }
+            Err(reason) => Err(SourceError::Temporary(reason)),
+        }
+    }
+
+    /// Brings partitions that could not be read on where they were to where they can: ahead to what retention has left, if the
+    /// user allows it. Never back.
+    fn follow_retention(&self, topic: &Topic, starts: &mut [Progress]) -> Result<(), SourceError> {
+        let stuck: Vec<i32> = starts
+            .iter()
+            .map(|start| start.partition)
+            .filter(|partition| self.out_of_range.contains(partition))
+            .collect();
+        if stuck.is_empty() {
+            return Ok(());
+        }
+        let (first, end) = (self.ends(&stuck, Logical::Earliest)?, self.ends(&stuck, Logical::Latest)?);
+        for ((&partition, first), end) in stuck.iter().zip(first).zip(end) {
+            let Some(start) = starts.iter_mut().find(|start| start.partition == partition) else { continue };
+            let committed = start.next_offset;
+            if committed > end {
+                return Err(SourceError::Fatal(format!(
+                    "{} partition {partition} ends at offset {end}, before the committed offset {committed}: the brokers have lost \
+                     records. Find out what was lost, then reset the group's offsets (kafka-consumer-groups.sh --reset-offsets)",
+                    topic.name
+                )));
+            }
+            if committed >= first {
+                continue;
+            }
+            *start = match self.options.offset_reset() {
+                Some(reset @ (OffsetReset::Earliest | OffsetReset::Latest)) => {
+                    let found = self.reset(topic, &[partition], reset)?;
+                    found.into_iter().next().unwrap_or(Progress::up_to(partition, first))
+                }
+                Some(OffsetReset::Refuse) | None => {
+                    return Err(SourceError::Fatal(format!(
+                        "the committed offset {committed} of {} partition {partition} is gone, the first one is {first}: \
+                         retention has deleted records that weir had not read. Find out what was lost, then reset the group's \
+                         offsets (kafka-consumer-groups.sh --reset-offsets) or set auto.offset.reset in [kafka.properties]",
+                        topic.name
+                    )));
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether an error of the client or of a partition ends the lane; what does not, librdkafka retries by itself.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
+    pub(super) fn judge(&mut self, code: RDKafkaErrorCode, partition: Option<i32>) -> Result<(), SourceError> {
+        let topic = &self.topic;
+        let what = partition.map(|partition| format!("partition {partition}")).unwrap_or_default();
+        if let Some(right) = self.rights.to_read(code) {
+            return Err(SourceError::Fatal(format!("not allowed to read {topic} {what} ({code}): grant {right}")));
+        }
+        match code {
+            RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
+                // Where it starts again is found when the lane goes back.
+                self.out_of_range.extend(partition);
+                Err(SourceError::Temporary(format!("the offset to be read of {topic} {what} is not there")))
+            }
+            RDKafkaErrorCode::Fatal => {
+                Err(SourceError::Fatal(format!("the consumer of {topic} failed for good {what}")))
+            }
+            other => {
+                tracing::warn!(error = %other, "kafka consumer {what}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Why something cannot be read.
+    fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
+        match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
+            Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),
+            None if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {
+                SourceError::Temporary(format!("there is no topic {}: {what}", self.topic))
+            }
+            None => temporary(what, error),
+        }
+    }
+}

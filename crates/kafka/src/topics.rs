@@ -1,0 +1,300 @@
+//! The topics that a worker needs: looked at before the start, made where the user allows it.
+
+use std::{collections::BTreeMap, ffi::CString, time::Duration};
+
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+};
+use weir_core::origin::Topic;
+
+use super::{
+    client::{KafkaOptions, not_made},
+    identity::Identity,
+    offsets::{partitions_of, right_to_read},
+    rights::{Right, Rights},
+    topic_settings,
+    witness::Witness,
+};
+
+/// How long one answer of a broker may take.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many lines of its log a client that failed is asked for.
+const MAX_EVENTS: usize = 128;
+
+/// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
+const OUTPUT_MAX_BYTES: &str = "2097152";
+
+/// What is wrong with the topics, or why that is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum TopicError {
+    /// No broker answered.
+    #[error(
+        "no answer from Kafka at {brokers}: {reason}. Check kafka.brokers, the network, and TLS and SASL in [kafka.properties]"
+    )]
+    Unreachable {
+        /// Where.
+        brokers: String,
+        /// What the client says, and why the last connection failed.
+        reason: String,
+    },
+    /// The broker does not know who asks, or one of the two does not trust the other.
+    #[error(
+        "Kafka at {brokers} and weir do not trust each other: {cause}. Check security.protocol, sasl.mechanism, \
+         sasl.username and sasl.password, or ssl.ca.location, ssl.certificate.location and ssl.key.location, in \
+         [kafka.properties]"
+    )]
+    NotLetIn {
+        /// Where.
+        brokers: String,
+        /// What the client says.
+        cause: String,
+    },
+    /// Rights are missing.
+    #[error(
+        "Kafka at {brokers} does not let weir do what it has to: grant {} (docs/security.md)",
+        rights.iter().map(ToString::to_string).collect::<Vec<_>>().join(", and ")
+    )]
+    NotAllowed {
+        /// Where.
+        brokers: String,
+        /// Which.
+        rights: Vec<Right>,
+    },
+    /// Topics are missing.
+    #[error(
+        "the topics {} do not exist at {brokers}. weir check --create creates those that weir owns (approved, suppressed, dead \
+         letters, refunds); the intents topic belongs to its publishers: create it with kafka-topics.sh --create. For \
+         development, kafka.create_topics = true lets weir run create all of them",
+        topics.join(", ")
+    )]
+    Missing {
+        /// Where.
+        brokers: String,
+        /// Which.
+        topics: Vec<String>,
+    },
+    /// A topic could not be made.
+    #[error("the topic {topic} could not be created: {reason}")]
+    NotMade {
+        /// Which.
+        topic: String,
+        /// Why.
+        reason: String,
+    },
+    /// No transaction could be opened.
+    #[error(
+        "no transaction can be opened at {brokers}: {reason}. Check the broker's log and transaction.state.log.replication.factor: a \
+         cluster with fewer brokers than that cannot have transactions"
+    )]
+    NoTransaction {
+        /// Where.
+        brokers: String,
+        /// Why.
+        reason: String,
+    },
+    /// The client could not be made.
+    #[error("the Kafka client cannot be made: {0}. Check [kafka.properties]")]
+    Client(String),
+}
+
+/// Partitions of each topic.
+pub type Partitions = BTreeMap<String, usize>;
+
+/// Which of the topics that a worker needs are there.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    /// Those that exist.
+    pub found: Partitions,
+    /// Those that do not.
+    pub missing: Vec<String>,
+}
+
+/// Looks for the topics that a worker needs: intents, outputs and refunds.
+///
+/// # Errors
+/// A broker cannot be asked, or hides a topic.
+pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
+    let consumer = asking(&options.client())?;
+    let metadata =
+        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
+    let known: Partitions =
+        metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
+    let mut inventory = Inventory::default();
+    for topic in options.topics().into_iter().chain(options.refunds.as_deref()) {
+        match known.get(topic) {
+            Some(&partitions) if partitions > 0 => {
+                inventory.found.insert(topic.to_owned(), partitions);
+            }
+            Some(_) | None => inventory.missing.push(topic.to_owned()),
+        }
+    }
+    let hidden = hidden(options, &consumer, &inventory.missing)?;
+    if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
+}
+
+/// The topics that must exist, with their number of partitions.
+///
+/// # Errors
+/// A broker cannot be asked, or topics are missing.
+pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
+    let Inventory { found, missing } = look(options)?;
+    if missing.is_empty() {
+        Ok(found)
+    } else {
+        Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing })
+    }
+}
+
+/// The rights on those of these topics that are not listed because this user may not see them.
+fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Result<Vec<Right>, TopicError> {
+    let mut rights = Vec::new();
+    for topic in topics {
+        let metadata = consumer
+            .fetch_metadata(Some(topic), ANSWER_TIMEOUT)
+            .map_err(|error| unanswered(options, consumer, error))?;
+        let error = metadata.topics().first().and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
+        if error == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+            let reads = *topic == options.intents || Some(topic) == options.refunds.as_ref();
+            rights.push(if reads { Right::ReadTopic(topic.clone()) } else { Right::WriteTopics(vec![topic.clone()]) });
+        }
+    }
+    Ok(rights)
+}
+
+type Asking = BaseConsumer<Witness>;
+
+fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
+    config.create_with_context(Witness::default()).map_err(|error| TopicError::Client(not_made(&error)))
+}
+
+/// Why there is no answer.
+fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
+    // What librdkafka logs waits in a queue until somebody polls.
+    for _ in 0..MAX_EVENTS {
+        let _ = consumer.poll(Duration::ZERO);
+    }
+    let (brokers, witness) = (options.brokers.clone(), consumer.context());
+    let denied = [error.rdkafka_error_code(), witness.denied()].into_iter().flatten();
+    if let Some(right) = denied.into_iter().find_map(|code| Rights::of(options, 0).to_read(code)) {
+        return TopicError::NotAllowed { brokers, rights: vec![right] };
+    }
+    match witness.refusal() {
+        Some(cause) => TopicError::NotLetIn { brokers, cause },
+        None => {
+            let cause = witness.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            TopicError::Unreachable { brokers, reason: format!("{error}{cause}") }
+        }
+    }
+}
+
+pub(super) fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicError {
+    TopicError::NotAllowed { brokers: options.brokers.clone(), rights }
+}
+
+/// Whether the group has decided intents before: it has committed an offset of a partition of the intents.
+///
+/// # Errors
+/// A broker cannot be asked.
+pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
+    // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
+    let mut config = options.consumer();
+    config.set("isolation.level", "read_uncommitted");
+    let consumer = asking(&config)?;
+    let unreachable = |error| unanswered(options, &consumer, error);
+    let metadata = consumer.fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT).map_err(unreachable)?;
+    let mut partitions = TopicPartitionList::new();
+    for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
+        partitions.add_partition(&options.intents, partition.id());
+    }
+    if partitions.count() == 0 {
+        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
+    }
+    let committed = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
+    // What is not known is not "never": an error of one partition is one of all.
+    for element in committed.elements() {
+        element.error().map_err(unreachable)?;
+    }
+    Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
+}
+
+/// A topic with its id, and its partitions.
+///
+/// # Errors
+/// A broker cannot be asked, or there is no such topic.
+pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>), TopicError> {
+    let consumer = asking(&options.client())?;
+    let missing = || TopicError::Missing { brokers: options.brokers.clone(), topics: vec![topic.to_owned()] };
+    let name = CString::new(topic).map_err(|_| missing())?;
+    let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
+    let partitions = partitions.map_err(|error| unseen(options, &consumer, topic, error))?;
+    let id = Identity::new(consumer.client(), name)
+        .map_err(TopicError::Client)?
+        .ask(consumer.client())
+        .map_err(|error| unseen(options, &consumer, topic, error))?;
+    if partitions.is_empty() { Err(missing()) } else { Ok((Topic { id, ..topic.into() }, partitions)) }
+}
+
+/// Why a topic is not to be seen.
+fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
+    match right_to_read(&error, topic) {
+        Some(right) => not_allowed(options, vec![right]),
+        None => unanswered(options, consumer, error),
+    }
+}
+
+/// A client for requests about topics as a whole.
+pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, TopicError> {
+    options.client().create().map_err(|error| TopicError::Client(not_made(&error)))
+}
+
+/// How topics are made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTopics {
+    /// Partitions of each.
+    pub partitions: i32,
+    /// How long the topics that a rebuild reads keep their records at the least, in milliseconds: `redis.history`.
+    pub retention_ms: i64,
+}
+
+/// Makes the topics that are missing, with the broker's default replication.
+///
+/// # Errors
+/// A topic could not be made.
+pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
+    let retention = how.retention_ms.to_string();
+    let rebuilt_from = topic_settings::rebuilt_from(options);
+    let wanted: Vec<NewTopic<'_>> = topics
+        .iter()
+        .map(|topic| {
+            let mut new = NewTopic::new(topic, how.partitions, TopicReplication::Fixed(-1));
+            // An output is larger than its intent.
+            if *topic != options.intents {
+                new = new.set("max.message.bytes", OUTPUT_MAX_BYTES);
+            }
+            if rebuilt_from.contains(&topic.as_str()) {
+                new = new.set(topic_settings::RETENTION_MS, &retention);
+            }
+            new
+        })
+        .collect();
+    let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
+    let results = admin(options)?
+        .create_topics(&wanted, &settings)
+        .await
+        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
+    for result in results {
+        match result {
+            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((topic, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)) => {
+                return Err(not_allowed(options, vec![Right::CreateTopic(topic)]));
+            }
+            Err((topic, code)) => return Err(TopicError::NotMade { topic, reason: code.to_string() }),
+        }
+    }
+    Ok(())
+}

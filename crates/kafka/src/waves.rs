@@ -1,0 +1,161 @@
+//! In which order a batch's outputs are handed to the producer's client, and which of them may be on their way together.
+//!
+//! While five records of a partition or more are on their way, the client sends no others for it. Where some wait behind them, its
+//! thread does not sleep but asks whether the answer has come, over and over, which took an eighth of the worker's samples
+//! (docs/performance.md). So what of a partition does not fit into one request waits here, and a partition's records are handed
+//! over without others in between.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use weir_core::record::Destination;
+
+/// Records of a partition that the client has on its way at a time, though in several requests.
+const SENT_TOGETHER: usize = 5;
+
+/// What of a partition is handed over at a time, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaveSize {
+    /// In bytes. Five records may have more.
+    pub bytes: u64,
+    /// In records.
+    pub records: usize,
+}
+
+/// Where an output goes, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addressed {
+    wave: u32,
+    /// The partition.
+    pub partition: i32,
+    /// The topic.
+    pub to: Destination,
+    /// Of the record, and of its output.
+    pub index: usize,
+}
+
+impl Addressed {
+    fn place(&self) -> (u32, i32, Destination) {
+        (self.wave, self.partition, self.to)
+    }
+}
+
+/// The outputs of a batch, wave by wave, and in each partition by partition.
+#[derive(Debug)]
+pub struct Waves {
+    most: WaveSize,
+    addressed: Vec<Addressed>,
+    last: HashMap<(Destination, i32), Last, RandomState>,
+}
+
+/// The last wave of a partition so far.
+#[derive(Debug, Default)]
+struct Last {
+    /// Its number, from 0.
+    wave: u32,
+    bytes: u64,
+    records: usize,
+}
+
+impl Waves {
+    /// None yet, of a batch of so many outputs.
+    #[must_use]
+    pub fn new(most: WaveSize, outputs: usize) -> Self {
+        Self { most, addressed: Vec::with_capacity(outputs), last: HashMap::default() }
+    }
+
+    /// Adds output `index`, of so many bytes, behind those that have gone to the same partition.
+    pub fn add(&mut self, (to, partition): (Destination, i32), index: usize, bytes: u64) {
+        let last = self.last.entry((to, partition)).or_default();
+        let full = last.bytes.saturating_add(bytes) > self.most.bytes && last.records >= SENT_TOGETHER;
+        if full || last.records >= self.most.records {
+            *last = Last { wave: last.wave + 1, ..Last::default() };
+        }
+        last.bytes = last.bytes.saturating_add(bytes);
+        last.records += 1;
+        self.addressed.push(Addressed { wave: last.wave, partition, to, index });
+    }
+
+    /// Nothing is added any more: the waves in their order.
+    pub fn in_order(&mut self) -> impl Iterator<Item = Wave<'_>> {
+        // Stable: outputs of one partition stay in their order.
+        self.addressed.sort_by_key(Addressed::place);
+        self.addressed.chunk_by(|one, other| one.wave == other.wave).map(Wave)
+    }
+}
+
+/// Outputs that may be on their way to the brokers together. All of them must have been answered before those of the next.
+#[derive(Debug, Clone, Copy)]
+pub struct Wave<'w>(&'w [Addressed]);
+
+impl<'w> Wave<'w> {
+    /// Those for one partition after the other, in the order of the batch within each.
+    pub fn partitions(self) -> impl Iterator<Item = &'w [Addressed]> {
+        self.0.chunk_by(|one, other| one.place() == other.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Topic, partition and indexes of each group, wave by wave.
+    fn groups(waves: &mut Waves) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
+        let group = |group: &[Addressed]| (group[0].to, group[0].partition, group.iter().map(|at| at.index).collect());
+        waves.in_order().map(|wave| wave.partitions().map(group).collect()).collect()
+    }
+
+    /// The waves of outputs for these places, of so many bytes each.
+    fn waves(most: WaveSize, outputs: &[(Destination, i32, u64)]) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
+        let mut waves = Waves::new(most, outputs.len());
+        for (index, (to, partition, bytes)) in outputs.iter().enumerate() {
+            waves.add((*to, *partition), index, *bytes);
+        }
+        groups(&mut waves)
+    }
+
+    #[test]
+    fn a_partition_has_at_most_so_many_bytes_a_wave_and_stays_in_order() {
+        use Destination::{Approved, Suppressed};
+        let most = WaveSize { bytes: 100, records: 100 };
+        // By turns: 7 of 20 bytes for the one, one of 40 for another, 2 of 60 for the third.
+        let outputs = [
+            (Approved, 1, 20),
+            (Approved, 0, 40),
+            (Suppressed, 1, 60),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Suppressed, 1, 60),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+            (Approved, 1, 20),
+        ];
+        let expected = [
+            vec![(Approved, 0, vec![1]), (Approved, 1, vec![0, 3, 4, 5, 7]), (Suppressed, 1, vec![2, 6])],
+            vec![(Approved, 1, vec![8, 9])],
+        ];
+        assert_eq!(waves(most, &outputs), expected);
+    }
+
+    #[test]
+    fn five_large_outputs_go_together_since_the_client_does_not_wait_between_them() {
+        let most = WaveSize { bytes: 100, records: 100 };
+        let outputs = [(Destination::Approved, 3, 500); 12];
+        let one = |indexes: std::ops::Range<usize>| vec![(Destination::Approved, 3, indexes.collect::<Vec<_>>())];
+        assert_eq!(waves(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
+    }
+
+    #[test]
+    fn a_wave_has_at_most_so_many_records() {
+        let most = WaveSize { bytes: u64::MAX, records: 2 };
+        let outputs = [(Destination::Approved, -1, u64::MAX); 3];
+        let one = |indexes: &[usize]| vec![(Destination::Approved, -1, indexes.to_vec())];
+        assert_eq!(waves(most, &outputs), [one(&[0, 1]), one(&[2])]);
+    }
+
+    #[test]
+    fn what_goes_nowhere_is_no_wave() {
+        assert!(waves(WaveSize { bytes: 100, records: 100 }, &[]).is_empty());
+    }
+}

@@ -1,0 +1,182 @@
+//! The table of what groups have committed: of which partitions of which topics a group has committed an offset.
+//!
+//! Kafka forgets a group's offsets (after a week without members, or with their topic); this table does not. It is asked only
+//! where a partition has no committed offset, and written when one is found that is not noted yet: never per batch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use redis::{Value, cmd};
+use tokio::sync::{mpsc, oneshot};
+use weir_core::{
+    origin::Topic,
+    ports::{CommitTable, Noted, StoreError},
+};
+
+use super::{
+    cluster::Cluster, keyspace::Keyspace, node::Request, options::RedisOptions, renewal::renewed, stats::RedisStats,
+};
+
+/// Notes and questions that wait, at most: one of each lane and change of partitions. A note beyond is dropped; the next
+/// change of partitions brings it again.
+const WAITING: usize = 256;
+/// The pause before what could not be noted is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Fields asked for, or written, in one round.
+const FIELDS_A_ROUND: usize = 500;
+
+/// What stands in the table where a rebuild has restored it.
+pub(super) const RESTORED: &str = "restored";
+
+type Answer = oneshot::Sender<Result<Vec<Option<String>>, StoreError>>;
+
+enum Asked {
+    Note(Vec<(String, i64)>),
+    Read(Vec<String>, Answer),
+}
+
+/// A group's part of the table, for all lanes of a process; one task asks Redis.
+pub struct RedisCommits {
+    group: String,
+    asked: mpsc::Sender<Asked>,
+}
+
+impl RedisCommits {
+    /// A group's part of the table of a keyspace that [`super::open`] has verified. Its task ends with it.
+    #[must_use]
+    pub fn start(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened, group: &str) -> Self {
+        let (asked, inbox) = mpsc::channel(WAITING);
+        let keeper = Keeper {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            noted: BTreeMap::new(),
+            open: BTreeSet::new(),
+        };
+        tokio::spawn(keeper.serve(inbox));
+        Self { group: group.to_owned(), asked }
+    }
+}
+
+impl CommitTable for RedisCommits {
+    fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>) {
+        let field = |(partition, offset)| (field(&self.group, topic, partition), offset);
+        let _ = self.asked.try_send(Asked::Note(offsets.into_iter().map(field).collect()));
+    }
+
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t> {
+        let fields = partitions.iter().map(|partition| field(&self.group, topic, *partition)).collect();
+        Box::pin(async move {
+            let gone = || StoreError::Temporary("nobody asks for it any more".to_owned());
+            let (answer, answered) = oneshot::channel();
+            self.asked.send(Asked::Read(fields, answer)).await.map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())?
+        })
+    }
+}
+
+/// `["group","topic","topic id",partition]`: JSON, so that no two groups and topics have one field.
+pub(super) fn field(group: &str, Topic { name, id }: &Topic, partition: i32) -> String {
+    serde_json::json!([group, &**name, id.to_string(), partition]).to_string()
+}
+
+/// Who asks Redis.
+struct Keeper {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    /// All that was to be noted since the start: fields and offsets.
+    noted: BTreeMap<String, i64>,
+    /// What of it is not written yet.
+    open: BTreeSet<String>,
+}
+
+impl Keeper {
+    async fn serve(mut self, mut inbox: mpsc::Receiver<Asked>) {
+        loop {
+            let asked = if self.open.is_empty() {
+                inbox.recv().await
+            } else {
+                match tokio::time::timeout(AGAIN_AFTER, inbox.recv()).await {
+                    Ok(asked) => asked,
+                    Err(_) => {
+                        self.write().await;
+                        continue;
+                    }
+                }
+            };
+            match asked {
+                None => return,
+                Some(Asked::Note(offsets)) => {
+                    for (field, offset) in offsets {
+                        if self.noted.insert(field.clone(), offset).is_none() {
+                            self.open.insert(field);
+                        }
+                    }
+                    self.write().await;
+                }
+                Some(Asked::Read(fields, answer)) => drop(answer.send(self.read(&fields).await)),
+            }
+        }
+    }
+
+    /// Writes what is not written; what fails is tried again.
+    async fn write(&mut self) {
+        while let Some(fields) = self.next_open() {
+            let requests = fields.iter().map(|field| {
+                let mut command = cmd("HSETNX");
+                command.arg(self.keyspace.commits_key()).arg(field).arg(self.noted.get(field).copied().unwrap_or(0));
+                (self.keyspace.meta_slot(), Request::Plain(command))
+            });
+            let requests = requests.collect();
+            let replies = self.cluster.ask_all(requests).await;
+            if let Some(trouble) = replies.into_iter().find_map(Result::err) {
+                tracing::warn!("what the group has committed is not noted in Redis yet: {trouble}");
+                return;
+            }
+            self.open.retain(|field| !fields.contains(field));
+        }
+    }
+
+    fn next_open(&self) -> Option<Vec<String>> {
+        let fields: Vec<String> = self.open.iter().take(FIELDS_A_ROUND).cloned().collect();
+        (!fields.is_empty()).then_some(fields)
+    }
+
+    async fn read(&mut self, fields: &[String]) -> Result<Vec<Option<String>>, StoreError> {
+        let mut found = Vec::with_capacity(fields.len());
+        for fields in fields.chunks(FIELDS_A_ROUND) {
+            let mut command = cmd("HMGET");
+            command.arg(self.keyspace.commits_key()).arg("epoch").arg(fields);
+            let slot = self.keyspace.meta_slot();
+            let value = self.cluster.ask(slot, Request::Plain(command)).await;
+            let value = value.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
+            let mut values = values(value)?.into_iter();
+            if values.next().flatten().as_deref() != Some(self.keyspace.epoch()) {
+                return Err(self.lost().await);
+            }
+            found.extend(values.map(|first| first.map(|first| in_words(&first))));
+        }
+        Ok(found)
+    }
+
+    /// The table is another keyspace's, or gone: a rebuild makes it.
+    async fn lost(&mut self) -> StoreError {
+        if let Some(made_anew) = renewed(&mut self.cluster, &self.keyspace).await {
+            self.keyspace = made_anew;
+            self.open.extend(self.noted.keys().cloned());
+        }
+        let table = self.keyspace.commits_key();
+        StoreError::Temporary(format!("{table} is gone: run weir rebuild, and it is there again"))
+    }
+}
+
+/// What stands in the table: an offset, or [`RESTORED`].
+fn in_words(first: &str) -> String {
+    if first == RESTORED { "noted by weir rebuild".to_owned() } else { format!("offset {first} was committed first") }
+}
+
+fn values(value: Value) -> Result<Vec<Option<String>>, StoreError> {
+    redis::from_redis_value(value).map_err(|error| StoreError::Temporary(error.to_string()))
+}

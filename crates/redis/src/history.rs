@@ -1,0 +1,113 @@
+//! Reads a user's history: one call of `lua/history.lua`, and the names that its numbers stand for.
+
+use weir_core::{
+    history::{Entry, unpack},
+    named_history::NamedHistory,
+    ports::StoreError,
+    shard::{Place, UserHash},
+};
+
+use super::{
+    cluster::{Cluster, Routed},
+    keyspace::Keyspace,
+    names::Names,
+    node::Request,
+    open::get_epoch,
+    script::Script,
+    store::lost_history,
+    trouble::Trouble,
+};
+
+/// The history of a user, named. One round trip, and one more for names that this lane has not met.
+pub(super) async fn named_history(
+    user: UserHash,
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    names: &mut Names,
+) -> Result<NamedHistory, StoreError> {
+    let place = keyspace.meta().layout.place(user);
+    let failed = |trouble| failed(trouble, place.shard);
+    let packed = read(place, cluster, keyspace).await.map_err(failed)?;
+    let entries: Vec<Entry> = unpack(&packed)
+        .map_err(|torn| StoreError::Fatal(format!("{}: {torn}", keyspace.bucket_key(place.shard, place.bucket))))?;
+    let (kinds, campaigns) = names.name(&entries, cluster, keyspace).await.map_err(failed)?;
+    Ok(NamedHistory { entries, kinds, campaigns, retention_ms: keyspace.meta().history_ms })
+}
+
+/// Deletes the history of a user, and gives how many entries it had. One round trip.
+pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<u64, StoreError> {
+    let place = keyspace.meta().layout.place(user);
+    let keys = vec![keyspace.epoch_key(place.shard), keyspace.bucket_key(place.shard, place.bucket)];
+    let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
+    let request = Request::Call { script: Script::Forget, keys, args, latest: None };
+    let reply = cluster.ask(keyspace.slot(place.shard), request).await;
+    let torn = |_| Trouble::torn(&cluster.options().nodes[0], "the number of entries");
+    let count = reply.and_then(|value| redis::from_redis_value(value).map_err(torn));
+    count.map_err(|trouble| failed(trouble, place.shard))
+}
+
+fn failed(trouble: Trouble, shard: u16) -> StoreError {
+    match trouble {
+        Trouble::LostHistory { message } => lost_history(vec![shard], &message),
+        Trouble::Refused { .. } => StoreError::Fatal(trouble.to_string()),
+        Trouble::Moved { .. }
+        | Trouble::Ask { .. }
+        | Trouble::Apart { .. }
+        | Trouble::NoScript { .. }
+        | Trouble::Away { .. } => StoreError::Temporary(trouble.to_string()),
+    }
+}
+
+/// The packed history at this place.
+async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, Trouble> {
+    let slot = keyspace.slot(place.shard);
+    let whole = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);
+    let mut backoff = cluster.backoff();
+    loop {
+        let routed = Routed { slot, detour: None, request: whole.clone() };
+        let reply = cluster.round(vec![routed]).await.pop();
+        let trouble = match reply.unwrap_or_else(|| Err(torn(cluster))) {
+            Ok(value) => return history_in(value, cluster),
+            Err(Trouble::Ask { .. } | Trouble::Apart { .. }) => return read_moving(place, cluster, keyspace).await,
+            Err(trouble) => trouble,
+        };
+        if !backoff.again(trouble.pace()).await {
+            return Err(trouble);
+        }
+    }
+}
+
+/// In a slot that is moving, epoch and history may be on different nodes: each is read by itself. The epoch comes
+/// last: where it is there then, its history was there before.
+async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, Trouble> {
+    let slot = keyspace.slot(place.shard);
+    let value = cluster.ask(slot, call(Vec::new(), "", place, keyspace)).await?;
+    let epoch = cluster.ask(slot, get_epoch(keyspace, place.shard)).await?;
+    let epoch: Option<String> = redis::from_redis_value(epoch).ok();
+    if epoch.as_deref() != Some(keyspace.epoch()) {
+        return Err(Trouble::LostHistory { message: "the epoch is gone or another".to_owned() });
+    }
+    history_in(value, cluster)
+}
+
+fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -> Request {
+    keys.push(keyspace.bucket_key(place.shard, place.bucket));
+    Request::Call {
+        script: Script::History,
+        keys,
+        args: vec![epoch.as_bytes().to_vec(), place.field.to_bytes()],
+        latest: None,
+    }
+}
+
+fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, Trouble> {
+    let mut histories: Vec<Vec<u8>> = redis::from_redis_value(value).unwrap_or_default();
+    match (histories.pop(), histories.is_empty()) {
+        (Some(history), true) => Ok(history),
+        (Some(_), false) | (None, _) => Err(torn(cluster)),
+    }
+}
+
+fn torn(cluster: &Cluster) -> Trouble {
+    Trouble::torn(&cluster.options().nodes[0], "the history of one user")
+}

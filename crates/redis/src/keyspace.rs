@@ -1,0 +1,253 @@
+//! A keyspace: what its keys are called, and what its meta key says of it.
+
+use std::collections::HashMap;
+
+use weir_core::{
+    shard::{Layout, SLOTS, shard_tags, slot_of_shard},
+    time::Time,
+};
+
+use super::open::Birth;
+
+/// The format of keys and entries that this version reads and writes.
+pub const FORMAT: &str = "weir/4";
+
+/// One keyspace, as every lane needs it; made by [`super::open`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyspace {
+    meta: Meta,
+    /// `<prefix>:{<tag>}:` of each shard.
+    stems: Vec<String>,
+    meta_slot: u16,
+    meta_key: String,
+    kinds_key: String,
+    kind_names_key: String,
+    campaigns_key: String,
+    campaign_names_key: String,
+    commits_key: String,
+}
+
+/// What a keyspace is, fixed when it is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// Shards and keys a shard.
+    pub layout: Layout,
+    /// Names this keyspace, differently from all others.
+    pub epoch: String,
+    /// How long sends are remembered, in milliseconds.
+    pub history_ms: i64,
+    /// When it was made.
+    pub created_at: Time,
+}
+
+/// Whether all of a keyspace is there yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its shards are still being given their epoch; nobody uses it.
+    Creating,
+    /// In use.
+    Ready,
+}
+
+impl Keyspace {
+    pub(super) fn new(prefix: &str, meta: Meta) -> Self {
+        let stems = shard_tags(meta.layout.shards).iter().map(|tag| format!("{prefix}:{{{tag}}}:")).collect();
+        let key = |name| format!("{prefix}:{{{prefix}}}:{name}");
+        let meta_slot = crc16::State::<crc16::XMODEM>::calculate(prefix.as_bytes()) % SLOTS;
+        Self {
+            meta,
+            stems,
+            meta_slot,
+            meta_key: key("meta"),
+            kinds_key: key("kinds"),
+            kind_names_key: key("kind-names"),
+            campaigns_key: key("campaigns"),
+            campaign_names_key: key("campaign-names"),
+            commits_key: key("commits"),
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Names it.
+    #[must_use]
+    pub fn epoch(&self) -> &str {
+        &self.meta.epoch
+    }
+
+    /// The slot of a shard.
+    #[must_use]
+    pub fn slot(&self, shard: u16) -> u16 {
+        slot_of_shard(shard, self.meta.layout.shards)
+    }
+
+    /// The slot of the tables.
+    #[must_use]
+    pub fn meta_slot(&self) -> u16 {
+        self.meta_slot
+    }
+
+    /// Where [`Meta`] lies, a hash.
+    #[must_use]
+    pub fn meta_key(&self) -> &str {
+        &self.meta_key
+    }
+
+    /// The table of kinds, a hash: JSON `[channel, category]` -> number.
+    #[must_use]
+    pub fn kinds_key(&self) -> &str {
+        &self.kinds_key
+    }
+
+    /// The table of kinds backwards, a hash: number -> JSON `[channel, category]`.
+    #[must_use]
+    pub fn kind_names_key(&self) -> &str {
+        &self.kind_names_key
+    }
+
+    /// The table of campaigns, a hash: `=name` -> number.
+    #[must_use]
+    pub fn campaigns_key(&self) -> &str {
+        &self.campaigns_key
+    }
+
+    /// The table of campaigns backwards, a hash: number -> `=name`.
+    #[must_use]
+    pub fn campaign_names_key(&self) -> &str {
+        &self.campaign_names_key
+    }
+
+    /// The table of what groups have committed, a hash: JSON `[group, topic, topic id, partition]` -> the offset first noted.
+    #[must_use]
+    pub fn commits_key(&self) -> &str {
+        &self.commits_key
+    }
+
+    /// The key of a shard's epoch.
+    #[must_use]
+    pub fn epoch_key(&self, shard: u16) -> String {
+        format!("{}e", self.stem(shard))
+    }
+
+    /// The key of some users' histories.
+    #[must_use]
+    pub fn bucket_key(&self, shard: u16, bucket: u32) -> String {
+        format!("{}{bucket}", self.stem(shard))
+    }
+
+    /// The key of a shard's marks: how far each partition of the refunds is taken.
+    #[must_use]
+    pub fn marks_key(&self, shard: u16) -> String {
+        format!("{}r", self.stem(shard))
+    }
+
+    /// The key of a shard's last rebuild: the run that marked it last.
+    #[must_use]
+    pub fn last_run_key(&self, shard: u16) -> String {
+        format!("{}run", self.stem(shard))
+    }
+
+    /// Where a rebuild keeps how far it is, a hash.
+    #[must_use]
+    pub fn rebuild_key(&self) -> String {
+        format!("{}:rebuild", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+    }
+
+    /// Held by the rebuild that is running.
+    #[must_use]
+    pub fn rebuild_lock_key(&self) -> String {
+        format!("{}:rebuilding", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+    }
+
+    fn stem(&self, shard: u16) -> &str {
+        self.stems.get(usize::from(shard)).map_or("", String::as_str)
+    }
+}
+
+impl Meta {
+    /// A new keyspace. Its epoch, which every shard carries, tells all that the meta key does: the node that holds that may be lost.
+    pub(super) fn born(layout: Layout, history_ms: i64, birth: Birth) -> Self {
+        let (Layout { shards, buckets, .. }, created_at) = (layout, birth.now);
+        // A mark puts colons around epochs.
+        let random = birth.epoch.replace(':', "-");
+        let epoch = format!("{random}.{shards}.{buckets}.{history_ms}.{}", created_at.millis());
+        Self { layout, epoch, history_ms, created_at }
+    }
+
+    /// The keyspace that an epoch tells of.
+    pub(super) fn of_epoch(epoch: &str) -> Option<Self> {
+        let mut parts = epoch.rsplitn(5, '.');
+        let created_at = Time::from_millis(parts.next()?.parse().ok()?)?;
+        let history_ms = parts.next()?.parse().ok()?;
+        let (buckets, shards) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next()?;
+        let possible = (1..=SLOTS).contains(&shards) && buckets > 0;
+        possible.then(|| Self { layout: Layout::new(shards, buckets), epoch: epoch.to_owned(), history_ms, created_at })
+    }
+
+    /// The same keyspace under another epoch; `random` is text that no other keyspace has.
+    pub(super) fn renamed(&self, random: &str) -> Self {
+        let birth = Birth { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
+        Self::born(self.layout, self.history_ms, birth)
+    }
+
+    /// The fields of the meta key.
+    pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {
+        vec![
+            ("format", FORMAT.to_owned()),
+            ("shards", self.layout.shards.to_string()),
+            ("buckets", self.layout.buckets.to_string()),
+            ("epoch", self.epoch.clone()),
+            ("history_ms", self.history_ms.to_string()),
+            ("created_at", self.created_at.to_string()),
+            ("state", state.text().to_owned()),
+        ]
+    }
+
+    /// Reads the fields of the meta key.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn of_fields(fields: &HashMap<String, String>) -> Result<(Self, State), String> {
+        let field = |name: &str| fields.get(name).map(String::as_str).ok_or_else(|| format!("it has no field {name}"));
+        let format = field("format")?;
+        if format != FORMAT {
+            return Err(format!("its format is {format:?} and this weir knows {FORMAT:?}"));
+        }
+        fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
+            text.parse().map_err(|_| format!("its field {name} is {text:?}"))
+        }
+        let shards = number("shards", field("shards")?)?;
+        let buckets = number("buckets", field("buckets")?)?;
+        if !(1..=SLOTS).contains(&shards) || buckets == 0 {
+            return Err(format!("it has {shards} shards of {buckets} keys"));
+        }
+        let created_at = field("created_at")?;
+        let meta = Self {
+            layout: Layout::new(shards, buckets),
+            epoch: field("epoch")?.to_owned(),
+            history_ms: number("history_ms", field("history_ms")?)?,
+            created_at: Time::from_rfc3339(created_at)
+                .ok_or_else(|| format!("its field created_at is {created_at:?}"))?,
+        };
+        let state = match field("state")? {
+            "creating" => State::Creating,
+            "ready" => State::Ready,
+            other => return Err(format!("its field state is {other:?}")),
+        };
+        Ok((meta, state))
+    }
+}
+
+impl State {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Ready => "ready",
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The Redis edge of weir: histories in Redis, one server or a cluster, Redis from 6.2 on or Valkey.
+//!
+//! It depends on `weir-core` alone, whose ports it implements, and carries the scripts of `lua/`.
+//!
+//! A batch is grouped by shard and bucket (`plan`), packed (`packing`), sent as one pipeline a node
+//! (`cluster`, `node`), and every reply is looked at by itself (`pass`); `lua/admit.lua` decides, next to
+//! the data. [`open`] finds, verifies or makes the keyspace.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod backoff;
+mod clocks;
+mod cluster;
+mod commits;
+mod health;
+mod history;
+mod keyspace;
+mod names;
+mod network;
+mod node;
+mod open;
+mod options;
+mod packing;
+mod pass;
+mod plan;
+mod pool;
+pub mod rebuild;
+mod refunds;
+mod renewal;
+mod script;
+mod sequence;
+mod servers;
+mod slot_map;
+mod stats;
+mod store;
+mod trouble;
+mod watch;
+
+pub use address::NodeAddr;
+pub use clocks::NodeClocks;
+pub use commits::RedisCommits;
+pub use keyspace::{FORMAT, Keyspace, Meta};
+pub use network::{Boxed, Link, Network, Tcp};
+pub use open::{Birth, Looked, Opened, look, open};
+pub use options::{
+    Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
+};
+pub use pool::{PooledStore, RedisPool};
+pub use refunds::RedisRefunds;
+pub use servers::LISTPACK_VALUE_BYTES;
+pub use stats::{RedisStats, RetryCause};
+pub use store::RedisStore;

@@ -1,0 +1,316 @@
+//! Finds the keyspace of a Redis, makes it where there is none, and looks at the servers.
+
+use std::{collections::HashMap, sync::Arc};
+
+use redis::cmd;
+use weir_core::{
+    ports::{StoreError, in_short},
+    shard::Layout,
+    time::Time,
+};
+
+use super::{
+    cluster::Cluster,
+    keyspace::{Keyspace, Meta, State},
+    node::Request,
+    options::{Absent, RedisOptions, WhenMissing},
+    script::Script,
+    servers,
+    stats::RedisStats,
+    trouble::{Pace, Trouble},
+};
+
+/// A keyspace that was found or made.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The keyspace, for [`super::RedisStore::new`].
+    pub keyspace: Arc<Keyspace>,
+    /// Shards whose history is gone, ascending: their sends wait until it is restored.
+    pub lost: Vec<u16>,
+    /// What works, but should be changed; each says what to do.
+    pub warnings: Vec<String>,
+}
+
+/// What a keyspace gets that cannot be read off the options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Birth {
+    /// A text that no other keyspace has: random, at most 64 bytes.
+    pub epoch: String,
+    /// The clock.
+    pub now: Time,
+}
+
+/// Finds the keyspace under the options' prefix and verifies it; where there is none, makes it or says so.
+///
+/// Two workers may do this at once, and one that stopped half way is followed up by the next: the meta key is
+/// written first, by one of them, as "creating"; whoever finds it so gives every shard that has none the meta's
+/// epoch, and then calls it "ready". Nobody uses a keyspace before that.
+///
+/// # Errors
+/// [`StoreError::Temporary`] where Redis is away; [`StoreError::Fatal`] where something must be changed: another
+/// number of shards, history or format, keys of something else, keys without their meta key, a server that may
+/// evict, no permission.
+pub async fn open(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    when_missing: WhenMissing,
+    birth: Birth,
+) -> Result<Opened, StoreError> {
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Meta::born(layout, options.history_ms, birth);
+    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
+    let mut warnings = servers::check(&mut cluster).await?;
+    let (meta, state) = match found {
+        Some(found) => found,
+        None => claim(&mut cluster, &Keyspace::new(&options.prefix, ours)).await?,
+    };
+    compare(options, &meta)?;
+    let keyspace = Keyspace::new(&options.prefix, meta);
+    if state == State::Creating {
+        if when_missing == WhenMissing::Refuse {
+            return Err(StoreError::Fatal(format!(
+                "{}: the keyspace was not finished when it was made; start a worker or run weir check --create",
+                keyspace.meta_key()
+            )));
+        }
+        finish(&mut cluster, &keyspace).await?;
+    }
+    let (lost, absent) = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+    if !absent.is_empty() {
+        warnings.push(format!(
+            "shards {} of Redis do not answer: starting without them; their intents wait, or go by on_unavailable",
+            in_short(&absent)
+        ));
+    }
+    Ok(Opened { keyspace: Arc::new(keyspace), lost, warnings })
+}
+
+/// What [`look`] finds.
+#[derive(Debug, Clone)]
+pub struct Looked {
+    /// The keyspace; `None` where the next start has to make it, or to finish it.
+    pub keyspace: Option<Opened>,
+    /// What works, but should be changed; each says what to do.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at the servers and for the keyspace as [`open`] does, and changes nothing.
+///
+/// # Errors
+/// As [`open`].
+pub async fn look(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, birth: Birth) -> Result<Looked, StoreError> {
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    // Only `claim` would make it.
+    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours), WhenMissing::Create).await?;
+    let warnings = servers::check(&mut cluster).await?;
+    let Some((meta, state)) = found else { return Ok(Looked { keyspace: None, warnings }) };
+    compare(options, &meta)?;
+    let keyspace = match state {
+        State::Creating => None,
+        State::Ready => {
+            let keyspace = Arc::new(Keyspace::new(&options.prefix, meta));
+            let (lost, _) = lost_shards(&mut cluster, &keyspace).await.map_err(startup)?;
+            Some(Opened { keyspace, lost, warnings: Vec::new() })
+        }
+    };
+    Ok(Looked { keyspace, warnings })
+}
+
+/// The meta key that is there, or `None` where there is nothing at all and it may be made.
+async fn find(
+    cluster: &mut Cluster,
+    ours: &Keyspace,
+    when_missing: WhenMissing,
+) -> Result<Option<(Meta, State)>, StoreError> {
+    if let Some(found) = read_meta(cluster, ours).await? {
+        return Ok(Some(found));
+    }
+    let shards = ours.meta().layout.shards;
+    let present = epochs(cluster, ours).await.map_err(startup)?.iter().flatten().count();
+    if present > 0 {
+        // Another worker may have made it since.
+        if let Some(found) = read_meta(cluster, ours).await? {
+            return Ok(Some(found));
+        }
+        return Err(StoreError::Fatal(format!(
+            "{} is gone, though {present} of {shards} shards have their epoch: the node that held it has lost its data. \
+             Repair it from the approved topic with weir rebuild",
+            ours.meta_key()
+        )));
+    }
+    if when_missing == WhenMissing::Refuse {
+        return Err(StoreError::Fatal(format!(
+            "{}: there is no keyspace here. The first start of a group makes it; where the group has decided intents \
+             before, its histories are lost: restore them with weir rebuild --all, or make an empty keyspace with weir check \
+             --create (every user can then be written to as if for the first time)",
+            ours.meta_key()
+        )));
+    }
+    Ok(None)
+}
+
+pub(super) async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
+    let mut command = cmd("HGETALL");
+    command.arg(keyspace.meta_key());
+    match cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await {
+        Ok(value) => parse_meta(keyspace, value),
+        Err(Trouble::Refused { message, .. }) if message.starts_with("WRONGTYPE") => Err(foreign(keyspace, &message)),
+        Err(trouble) => Err(startup(trouble)),
+    }
+}
+
+fn parse_meta(keyspace: &Keyspace, value: redis::Value) -> Result<Option<(Meta, State)>, StoreError> {
+    let fields: HashMap<String, String> =
+        redis::from_redis_value(value).map_err(|error| foreign(keyspace, &error.to_string()))?;
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    Meta::of_fields(&fields).map(Some).map_err(|reason| foreign(keyspace, &reason))
+}
+
+pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
+    StoreError::Fatal(format!(
+        "{} is not a keyspace of this weir: {reason}. Give redis.prefix another value, or use the weir that made it",
+        keyspace.meta_key()
+    ))
+}
+
+/// Writes the meta key as "creating", unless another worker was first; gives what is there then.
+async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
+    let fields = ours.meta().to_fields(State::Creating);
+    let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
+    let request = Request::Call {
+        script: Script::Create,
+        keys: vec![ours.meta_key().to_owned()],
+        args: args.collect(),
+        latest: None,
+    };
+    let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
+    parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
+}
+
+pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
+    let differs = |setting: &str, ours: String, theirs: String| {
+        Err(StoreError::Fatal(format!(
+            "redis.{setting} is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to \
+             {theirs}, or make a new, empty keyspace with another redis.prefix",
+            options.prefix
+        )))
+    };
+    if meta.layout.shards != options.shards {
+        return differs("shards", options.shards.to_string(), meta.layout.shards.to_string());
+    }
+    if meta.history_ms != options.history_ms {
+        return differs("history", format!("{} ms", options.history_ms), format!("{} ms", meta.history_ms));
+    }
+    Ok(())
+}
+
+/// Gives every shard and table the epoch, and calls the keyspace ready.
+async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreError> {
+    let shards = 0..keyspace.meta().layout.shards;
+    let mut requests: Vec<(u16, Request)> = shards
+        .map(|shard| {
+            let mut command = cmd("SET");
+            command.arg(keyspace.epoch_key(shard)).arg(keyspace.epoch()).arg("NX");
+            (keyspace.slot(shard), Request::Plain(command))
+        })
+        .collect();
+    for table in [keyspace.kinds_key(), keyspace.campaigns_key(), keyspace.commits_key()] {
+        let mut command = cmd("HSETNX");
+        command.arg(table).arg("epoch").arg(keyspace.epoch());
+        requests.push((keyspace.meta_slot(), Request::Plain(command)));
+    }
+    for reply in cluster.ask_all(requests).await {
+        reply.map_err(startup)?;
+    }
+    let (others, _) = lost_shards(cluster, keyspace).await.map_err(startup)?;
+    if !others.is_empty() {
+        return Err(StoreError::Fatal(format!(
+            "shards {others:?} under redis.prefix hold another keyspace's epoch, so {} cannot be made: give \
+             redis.prefix another value, or delete the keys that are left over",
+            keyspace.meta_key()
+        )));
+    }
+    let mut command = cmd("HSET");
+    command.arg(keyspace.meta_key()).arg("state").arg(State::Ready.text());
+    cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+    Ok(())
+}
+
+/// The epoch of each shard.
+pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
+    ask_epochs(cluster, keyspace, 0..keyspace.meta().layout.shards).await.into_iter().collect()
+}
+
+/// The epoch of each of these shards, in their order; none where there is none.
+pub(super) async fn ask_epochs(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    shards: impl IntoIterator<Item = u16>,
+) -> Vec<Result<Option<String>, Trouble>> {
+    let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
+    let replies = cluster.ask_all(requests.collect()).await;
+    replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
+}
+
+/// Asks for the epoch of one shard.
+pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
+    get(keyspace.epoch_key(shard))
+}
+
+/// Asks for a string.
+pub(super) fn get(key: String) -> Request {
+    let mut command = cmd("GET");
+    command.arg(key);
+    Request::Plain(command)
+}
+
+/// Shards without this keyspace's epoch; and those that do not answer, where that is allowed.
+async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), Trouble> {
+    let (mut lost, mut absent) = (Vec::new(), Vec::new());
+    let all = 0..keyspace.meta().layout.shards;
+    for (shard, epoch) in all.clone().zip(ask_epochs(cluster, keyspace, all).await) {
+        match epoch {
+            Ok(epoch) => lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard)),
+            Err(trouble) if trouble.pace() != Pace::Never && cluster.options().absent == Absent::Leave => {
+                absent.push(shard);
+            }
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    Ok((lost, absent))
+}
+
+/// What to do about a refusal.
+fn advice(message: &str) -> &'static str {
+    let lower = message.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    if says(&["certificate", "alert", "handshake"]) {
+        "Check redis.ca_file, and redis.cert_file and redis.key_file where the server asks for a certificate"
+    } else if says(&["password", "wrongpass", "noauth", "authentication"]) {
+        "Check redis.username and redis.password"
+    } else if says(&["noperm", "no permissions", "acl failure"]) {
+        "Give the ACL user what docs/security.md lists: each command with +, and the keys with ~ and redis.prefix"
+    } else {
+        "Check redis.nodes, and that nothing else uses the keys of redis.prefix"
+    }
+}
+
+/// At the start, what asking again cannot mend ends the start.
+pub(super) fn startup(trouble: Trouble) -> StoreError {
+    match trouble {
+        Trouble::Refused { ref message, .. } => {
+            StoreError::Fatal(format!("Redis refused: {trouble}. {}", advice(message)))
+        }
+        Trouble::LostHistory { .. } => StoreError::Fatal(format!("Redis refused: {trouble}")),
+        Trouble::Moved { .. }
+        | Trouble::Ask { .. }
+        | Trouble::Apart { .. }
+        | Trouble::NoScript { .. }
+        | Trouble::Away { .. } => StoreError::Temporary(format!("Redis cannot answer now: {trouble}")),
+    }
+}

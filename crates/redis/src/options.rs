@@ -1,0 +1,223 @@
+//! What is to be known of a Redis before the first connection.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::history::{HistoryBounds, MAX_ENTRIES};
+
+use super::{
+    address::NodeAddr,
+    keyspace::Meta,
+    network::{Network, Tcp},
+};
+
+/// Longest prefix of the keys, in bytes.
+pub const MAX_PREFIX_BYTES: usize = 64;
+
+/// Certificates for TLS, in PEM. Without a CA the system's are used.
+#[derive(Clone, Default)]
+pub struct TlsFiles {
+    /// The CA that signed the servers' certificates.
+    pub ca: Option<Vec<u8>>,
+    /// This client's certificate chain and its key, where the servers ask for one.
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for TlsFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsFiles")
+            .field("ca", &self.ca.as_ref().map(Vec::len))
+            .field("client", &self.client.as_ref().map(|_| "<hidden>"))
+            .finish()
+    }
+}
+
+/// What to do where no keyspace is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenMissing {
+    /// Make it: the first start, or `weir check --create`.
+    Create,
+    /// Say so.
+    Refuse,
+}
+
+/// Whether a server that may evict keys is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// No: an evicted history is a cap forgotten.
+    Refuse,
+    /// Yes, with a warning (`redis.allow_eviction`).
+    Allow,
+}
+
+/// Whether weir may set what makes the server hold histories compactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tuning {
+    /// Look and advise.
+    Advise,
+    /// Set it where allowed (`redis.tune`).
+    Set,
+    /// Look, and say that the next start sets it (`redis.tune`).
+    Announce,
+}
+
+/// All of `[redis]`, checked.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// Where to ask first: any nodes of a cluster, or one single server. At least one.
+    pub nodes: Vec<NodeAddr>,
+    /// ACL user.
+    pub username: Option<String>,
+    /// Its password.
+    pub password: Option<Password>,
+    /// Database number; 0 for a cluster.
+    pub database: i64,
+    /// `Some` for `rediss://`.
+    pub tls: Option<TlsFiles>,
+    /// What all keys begin with: letters, digits, `_`, `-`, `.`; at most [`MAX_PREFIX_BYTES`].
+    pub prefix: String,
+    /// Shards of a keyspace that is made, and what one that is there must have.
+    pub shards: u16,
+    /// Expected users: how many keys a keyspace gets when it is made.
+    pub users: u64,
+    /// How long sends are remembered, in milliseconds.
+    pub history_ms: i64,
+    /// The most entries of a user's history.
+    pub max_entries: u32,
+    /// See [`Tuning`].
+    pub tuning: Tuning,
+    /// See [`Eviction`].
+    pub eviction: Eviction,
+    /// See [`Absent`].
+    pub absent: Absent,
+    /// How many replicas must have a write before it is answered; 0 for none.
+    pub wait_replicas: u32,
+    /// Bound on the wait for any reply.
+    pub response_timeout: Duration,
+    /// Bound on making a connection.
+    pub connect_timeout: Duration,
+    /// How often a batch is tried before the error is reported, at least 1.
+    pub tries: usize,
+    /// How long one batch may take while it is being answered; no setting.
+    pub admit_time: Duration,
+    /// How nodes are reached: [`Tcp`], but in the simulation.
+    pub network: Arc<dyn Network>,
+}
+
+/// What to do where a keyspace is opened while some of its nodes do not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Refuse for now: all shards are needed.
+    Refuse,
+    /// Open it without them: whether they have their histories shows when they are asked.
+    Leave,
+}
+
+/// A password; never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<hidden>")
+    }
+}
+
+/// Settings that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadOptions {
+    /// Not a Redis URL.
+    #[error(
+        "redis.nodes: {url:?} is not a Redis URL ({reason}); write redis://host:port or, with TLS, rediss://host:port"
+    )]
+    Url {
+        /// The text, without its password.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// No node at all.
+    #[error("redis.nodes is empty: name at least one node, such as \"redis://127.0.0.1:6379\"")]
+    NoNodes,
+    /// `redis://` and `rediss://` side by side, or two users.
+    #[error("redis.nodes: all nodes must have the same scheme, user, password and database")]
+    Mixed,
+    /// A prefix with other characters, empty or too long.
+    #[error(
+        "redis.prefix: {0:?} must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", so that it cannot disturb the hash tags"
+    )]
+    Prefix(String),
+}
+
+impl RedisOptions {
+    /// Options for these URLs, the rest as it is unless set: prefix `weir`, 128 shards, a million users, 8
+    /// days of history, no waiting for replicas, 2 s for a reply and 1 s for a connection, 8 tries.
+    ///
+    /// # Errors
+    /// A URL that is none, or URLs that do not go together.
+    pub fn for_urls<S: AsRef<str>>(urls: &[S]) -> Result<Self, BadOptions> {
+        let mut nodes = Vec::new();
+        let mut shared: Option<(Option<String>, Option<String>, i64, bool)> = None;
+        for url in urls {
+            let parsed = redis::IntoConnectionInfo::into_connection_info(url.as_ref())
+                .map_err(|error| BadOptions::Url { url: without_password(url.as_ref()), reason: error.to_string() })?;
+            let (addr, tls) = NodeAddr::of(parsed.addr()).ok_or_else(|| BadOptions::Url {
+                url: without_password(url.as_ref()),
+                reason: "a Unix socket cannot be reached from elsewhere".to_owned(),
+            })?;
+            nodes.push(addr);
+            let settings = parsed.redis_settings();
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            let this = (owned(settings.username()), owned(settings.password()), settings.db(), tls);
+            if shared.get_or_insert_with(|| this.clone()) != &this {
+                return Err(BadOptions::Mixed);
+            }
+        }
+        let (username, password, database, tls) = shared.ok_or(BadOptions::NoNodes)?;
+        Ok(Self {
+            nodes,
+            username,
+            password: password.map(Password),
+            database,
+            tls: tls.then(TlsFiles::default),
+            prefix: "weir".to_owned(),
+            shards: 128,
+            users: 1_000_000,
+            history_ms: 8 * 24 * 3600 * 1000,
+            max_entries: MAX_ENTRIES,
+            tuning: Tuning::Advise,
+            eviction: Eviction::Refuse,
+            absent: Absent::Refuse,
+            wait_replicas: 0,
+            response_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(1),
+            tries: 8,
+            admit_time: Duration::from_secs(5),
+            network: Arc::new(Tcp),
+        })
+    }
+
+    /// How much of a user is remembered in a keyspace.
+    pub(super) fn bounds(&self, meta: &Meta) -> HistoryBounds {
+        HistoryBounds { retention_ms: meta.history_ms, max_entries: self.max_entries }
+    }
+
+    /// Checks a prefix.
+    ///
+    /// # Errors
+    /// [`BadOptions::Prefix`].
+    pub fn check_prefix(prefix: &str) -> Result<(), BadOptions> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if (1..=MAX_PREFIX_BYTES).contains(&prefix.len()) && prefix.chars().all(fine) {
+            return Ok(());
+        }
+        Err(BadOptions::Prefix(prefix.to_owned()))
+    }
+}
+
+/// A URL with what is between `//` and `@` left out.
+fn without_password(url: &str) -> String {
+    match (url.find("//"), url.rfind('@')) {
+        (Some(slashes), Some(at)) if slashes < at => format!("{}//…{}", &url[..slashes], &url[at..]),
+        _ => url.to_owned(),
+    }
+}

@@ -1,0 +1,394 @@
+//! One batch on its way through Redis: what is still open, and what stands in its way.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use redis::Value;
+use weir_core::{
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    decide::Answer,
+    ports::StoreError,
+    reply::{self, Outcome, read_reply},
+    shard::Place,
+};
+
+use super::{
+    address::NodeAddr,
+    cluster::{Cluster, Routed},
+    keyspace::Keyspace,
+    names::Names,
+    node::{Reply, Request},
+    open::ask_epochs,
+    options::RedisOptions,
+    packing::{CapSets, Terms, pack_call, script_time},
+    plan::{self, CallSize, Planned},
+    script::Script,
+    stats::RetryCause,
+    store::lost_history,
+    trouble::{Pace, Trouble},
+};
+
+/// How often new kinds are read in one batch.
+const MAX_RELOADS: usize = 4;
+
+/// The state of one batch.
+pub(super) struct Pass<'a> {
+    batch: &'a AdmitBatch<'a>,
+    answers: &'a mut [Option<Answer>],
+    keyspace: &'a Keyspace,
+    size: &'a mut CallSize,
+    /// Calls that were answered, and those of them that did not get to all of their users.
+    read: (usize, usize),
+    /// By place in the batch; `None` where not asked for or not to be had.
+    numbers: Vec<Option<ClassNumbers>>,
+    /// Sends without an answer that may still get one.
+    pending: Vec<Planned>,
+    /// Shards in a slot that is moving: asked key by key.
+    moving: BTreeSet<u16>,
+    /// Where keys of moving slots have gone.
+    detours: BTreeMap<(u16, u32), NodeAddr>,
+    /// Shards to be left alone until the next wait is over.
+    resting: BTreeSet<u16>,
+    /// Shards without their history, and what was found.
+    lost: BTreeMap<u16, String>,
+    answered: BTreeSet<u16>,
+    reloads: usize,
+    stale: bool,
+    /// When it began, or answers came last, as [`super::network::Network::passed`] counts.
+    answered_at: Duration,
+    /// It was answered for too long.
+    slow: bool,
+    /// The trouble that stood in the way last.
+    last: Option<String>,
+}
+
+/// One call of a round.
+struct Call {
+    sends: Vec<Planned>,
+    kind: CallKind,
+}
+
+/// Whether a call carries the shard's epoch key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    /// Many keys, the epoch among them.
+    Whole,
+    /// One key of a moving slot; the epoch was read before.
+    OneKey,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(
+        batch: &'a AdmitBatch<'a>,
+        answers: &'a mut [Option<Answer>],
+        keyspace: &'a Keyspace,
+        size: &'a mut CallSize,
+        now: Duration,
+    ) -> Self {
+        let layout = keyspace.meta().layout;
+        let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
+        let pending = open.map(|(ask, asked)| Planned { place: layout.place(asked.user), ask }).collect();
+        Self {
+            numbers: vec![None; batch.asks.len()],
+            batch,
+            answers,
+            keyspace,
+            size,
+            read: (0, 0),
+            pending,
+            moving: BTreeSet::new(),
+            detours: BTreeMap::new(),
+            resting: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            reloads: 0,
+            stale: false,
+            answered_at: now,
+            slow: false,
+            last: None,
+        }
+    }
+
+    /// Turns names into numbers. A user with a send whose numbers cannot be had is not asked for at all, so
+    /// that order is kept.
+    pub(super) async fn name(&mut self, cluster: &mut Cluster, names: &mut Names) {
+        let classes: Vec<ClassNames<'_>> = self.pending.iter().map(|send| self.batch.asks[send.ask].class).collect();
+        let (numbers, trouble) = names.resolve(&classes, cluster, self.keyspace).await;
+        let mut nameless = BTreeSet::new();
+        for (send, number) in self.pending.iter().zip(numbers) {
+            self.numbers[send.ask] = number;
+            if number.is_none() {
+                nameless.insert(send.place);
+            }
+        }
+        let Some(trouble) = trouble else { return };
+        self.pending.retain(|send| !nameless.contains(&send.place));
+        if let Trouble::LostHistory { message } = &trouble {
+            let message = format!("{}: {message}", self.keyspace.kinds_key());
+            self.lost.extend(nameless.iter().map(|place| (place.shard, message.clone())));
+        }
+        self.last = Some(trouble.to_string());
+    }
+
+    /// Rounds, until nothing is open or what is open is not to be had now.
+    pub(super) async fn run(&mut self, cluster: &mut Cluster, names: &mut Names) {
+        let mut backoff = cluster.backoff();
+        let (mut learnt, began) = (false, cluster.options().network.passed());
+        let mut sets = CapSets::new(&self.batch.cap_sets, names.kinds());
+        while !self.pending.is_empty() {
+            if self.is_too_old(cluster) {
+                break;
+            }
+            self.check_moving(cluster).await;
+            let calls = self.calls();
+            let requests = calls.iter().map(|call| self.routed(call, &sets, cluster)).collect();
+            let mut pace = None;
+            for (call, reply) in calls.iter().zip(cluster.round(requests).await) {
+                if let Some((shard, wanted)) = self.take(call, reply, cluster) {
+                    pace = pace.max(Some(wanted));
+                    if wanted == Pace::AfterWait {
+                        self.resting.insert(shard);
+                    }
+                }
+            }
+            let open = self.pending.len();
+            self.pending.retain(|send| self.answers[send.ask].is_none());
+            if self.pending.len() < open {
+                self.answered_at = cluster.options().network.passed();
+                // Rounds without an answer end by themselves.
+                self.slow = self.answered_at.saturating_sub(began) > cluster.options().admit_time;
+            }
+            // Later rounds have few calls, of users whose own sends are too many for one.
+            if !learnt && self.read.0 > 0 {
+                learnt = true;
+                self.size.learn(self.read.0, self.read.1);
+            }
+            if self.stale {
+                self.stale = false;
+                if !self.read_kinds(cluster, names).await {
+                    break;
+                }
+                // Where it is no news, the number was lost with the node that held the names: it matches every filter.
+                sets = match self.reloads {
+                    1 => CapSets::new(&self.batch.cap_sets, names.kinds()),
+                    _ => CapSets::new(&self.batch.cap_sets, &names.kinds().clone().with_all_numbers()),
+                };
+            }
+            let all_rest = self.pending.iter().all(|send| self.resting.contains(&send.place.shard));
+            if self.pending.is_empty() || self.slow {
+                break;
+            }
+            let pace = if all_rest { Some(Pace::AfterWait) } else { pace.map(|_| Pace::AtOnce) };
+            if let Some(pace) = pace {
+                if !backoff.again(pace).await {
+                    break;
+                }
+                if pace == Pace::AfterWait {
+                    self.resting.clear();
+                }
+            }
+        }
+    }
+
+    /// Whether the batch's clock is too old for another round: nothing was answered for as long as one reply may take. The
+    /// caller then asks again, by the clock of then.
+    fn is_too_old(&self, cluster: &Cluster) -> bool {
+        let RedisOptions { network, response_timeout, .. } = cluster.options();
+        network.passed().saturating_sub(self.answered_at) >= *response_timeout
+    }
+
+    /// In a slot that is moving, epoch and histories may be on different nodes for a while: the epoch is read
+    /// by itself there, right before each round.
+    async fn check_moving(&mut self, cluster: &mut Cluster) {
+        let active = |shard: &&u16| !self.resting.contains(*shard);
+        let shards: Vec<u16> = self.moving.iter().filter(active).copied().collect();
+        let epochs = ask_epochs(cluster, self.keyspace, shards.iter().copied()).await;
+        for (shard, epoch) in shards.into_iter().zip(epochs) {
+            match epoch {
+                Ok(Some(epoch)) if epoch == self.keyspace.epoch() => {}
+                Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
+                Err(trouble) => {
+                    self.last = Some(trouble.to_string());
+                    self.resting.insert(shard);
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, shard: u16, found: String) {
+        self.pending.retain(|send| send.place.shard != shard);
+        self.lost.insert(shard, found);
+    }
+
+    fn give_up(&mut self, out: impl Fn(&Place) -> bool, why: String) {
+        self.pending.retain(|send| !out(&send.place));
+        self.last = Some(why);
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        let active = |send: &&Planned| !self.resting.contains(&send.place.shard);
+        let sends = if self.resting.is_empty() {
+            plan::calls(&self.pending, self.size)
+        } else {
+            plan::calls(&self.pending.iter().filter(active).copied().collect::<Vec<_>>(), self.size)
+        };
+        let mut calls = Vec::with_capacity(sends.len());
+        for sends in sends {
+            if self.moving.contains(&sends[0].place.shard) {
+                calls.extend(plan::by_bucket(&sends).map(|sends| Call { sends, kind: CallKind::OneKey }));
+            } else {
+                calls.push(Call { sends, kind: CallKind::Whole });
+            }
+        }
+        calls
+    }
+
+    fn routed(&self, call: &Call, sets: &CapSets, cluster: &Cluster) -> Routed {
+        let Place { shard, bucket, .. } = call.sends[0].place;
+        let buckets = call.sends.chunk_by(|a, b| a.place.bucket == b.place.bucket);
+        let mut keys: Vec<String> =
+            buckets.map(|sends| self.keyspace.bucket_key(shard, sends[0].place.bucket)).collect();
+        let epoch = match call.kind {
+            CallKind::Whole => {
+                keys.insert(0, self.keyspace.epoch_key(shard));
+                self.keyspace.epoch()
+            }
+            CallKind::OneKey => "",
+        };
+        let terms = Terms {
+            now: self.batch.now,
+            bounds: cluster.options().bounds(self.keyspace.meta()),
+            touch: cluster.options().wait_replicas > 0,
+        };
+        let mut args = vec![epoch.as_bytes().to_vec()];
+        args.extend(pack_call(&terms, sets, &call.sends, &self.batch.asks, &self.numbers));
+        cluster.stats().call(call.sends.len());
+        // Sent within one reply's time, and given up after another.
+        let latest = Some(self.answered_at + 2 * cluster.options().response_timeout);
+        let detour = self.detours.get(&(shard, bucket)).filter(|_| call.kind == CallKind::OneKey).cloned();
+        Routed {
+            slot: self.keyspace.slot(shard),
+            detour,
+            request: Request::Call { script: Script::Admit, keys, args, latest },
+        }
+    }
+
+    /// Takes the reply to one call. Gives the shard and when to ask again, where it met trouble.
+    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) -> Option<(u16, Pace)> {
+        let shard = call.sends[0].place.shard;
+        let trouble = match reply {
+            Ok(value) => match self.read(call, &value, cluster) {
+                Some(()) => return None,
+                None => Trouble::torn(&cluster.options().nodes[0], "another length or code"),
+            },
+            Err(trouble) => trouble,
+        };
+        self.last = Some(trouble.to_string());
+        let bucket = call.sends[0].place.bucket;
+        match (&trouble, call.kind) {
+            (Trouble::LostHistory { message }, _) => self.lose(shard, message.clone()),
+            (Trouble::Refused { .. }, _) => self.give_up(|place| place.shard == shard, trouble.to_string()),
+            (Trouble::Ask { .. } | Trouble::Apart { .. }, CallKind::Whole) => {
+                self.moving.insert(shard);
+                return Some((shard, Pace::AtOnce));
+            }
+            (Trouble::Ask { to, .. }, CallKind::OneKey) => {
+                self.detours.insert((shard, bucket), to.clone());
+            }
+            (Trouble::Moved { .. } | Trouble::Away { .. } | Trouble::Apart { .. }, _) => {
+                self.moving.remove(&shard);
+                self.detours.retain(|(of, _), _| *of != shard);
+            }
+            (Trouble::NoScript { .. }, _) => {}
+        }
+        (trouble.pace() != Pace::Never).then(|| (shard, trouble.pace()))
+    }
+
+    fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
+        let Value::BulkString(bytes) = value else { return None };
+        let reply::Reply { outcomes, dropped } = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
+        cluster.stats().entries_dropped(dropped);
+        self.answered.insert(call.sends[0].place.shard);
+        let (mut before, mut missed_users) = (call.sends[0].place, false);
+        for (send, outcome) in call.sends.iter().zip(outcomes) {
+            let next_user = std::mem::replace(&mut before, send.place) != send.place;
+            match outcome {
+                Outcome::Answered(answer) => {
+                    if answer.ahead {
+                        cluster.stats().ahead_seen();
+                    }
+                    self.answers[send.ask] = Some(answer);
+                }
+                Outcome::PutOff => {
+                    cluster.stats().trouble(RetryCause::PutOff);
+                    missed_users |= next_user;
+                }
+                Outcome::StaleKinds => {
+                    cluster.stats().trouble(RetryCause::StaleKinds);
+                    self.stale = true;
+                }
+                Outcome::TornHistory => {
+                    let Place { shard, bucket, .. } = send.place;
+                    let key = self.keyspace.bucket_key(shard, bucket);
+                    let why = format!("{key} holds a history that is not whole entries: something else wrote it");
+                    self.give_up(|place| *place == send.place, why);
+                }
+            }
+        }
+        self.read = (self.read.0 + 1, self.read.1 + usize::from(missed_users));
+        Some(())
+    }
+
+    /// Reads the kinds that are new. `false`: they were read often enough, or cannot be read.
+    async fn read_kinds(&mut self, cluster: &mut Cluster, names: &mut Names) -> bool {
+        self.reloads += 1;
+        if self.reloads > MAX_RELOADS {
+            self.last = Some(format!("histories name kinds that {} does not", self.keyspace.kinds_key()));
+            return false;
+        }
+        match names.read_kinds(cluster, self.keyspace).await {
+            Ok(()) => true,
+            Err(trouble) => {
+                self.last = Some(trouble.to_string());
+                false
+            }
+        }
+    }
+
+    /// Whether a shard has answered.
+    pub(super) fn was_answered(&self, shard: u16) -> bool {
+        self.answered.contains(&shard)
+    }
+
+    /// The shards that have lost their history.
+    pub(super) fn lost(&self) -> impl Iterator<Item = u16> {
+        self.lost.keys().copied()
+    }
+
+    /// What to tell the caller.
+    pub(super) fn result(self) -> Result<(), StoreError> {
+        let open = |ask: &usize| self.answers[*ask].is_none();
+        let layout = self.keyspace.meta().layout;
+        let shard = |ask: usize| layout.place(self.batch.asks[ask].user).shard;
+        let missing: Vec<usize> = (0..self.answers.len().min(self.batch.asks.len())).filter(open).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if let Some((_, found)) = self.lost.first_key_value()
+            && missing.iter().all(|ask| self.lost.contains_key(&shard(*ask)))
+        {
+            return Err(lost_history(self.lost.keys().copied().collect(), found));
+        }
+        if self.slow {
+            let done = self.answers.len() - missing.len();
+            return Err(StoreError::TooSlow(format!(
+                "Redis has answered {done} intents so far, of very long histories"
+            )));
+        }
+        let why = self.last.unwrap_or_else(|| "no reply".to_owned());
+        Err(StoreError::Temporary(format!("{} of {} sends have no answer: {why}", missing.len(), self.answers.len())))
+    }
+}

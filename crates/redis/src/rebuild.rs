@@ -1,0 +1,194 @@
+//! Restoring lost histories: which shards, under which mark, and how far it is.
+//!
+//! While it is rebuilt a shard's epoch is `rebuilding:<epoch>:<run>`, by which nothing is decided on it; the run
+//! writes the keyspace's own epoch only when all is back. How far a run is lies beside the keyspace's tables, so that
+//! the next one goes on where a killed one stopped. Each run has its own mark, and each of its writes checks in the same
+//! script that the mark, or the run's lock, is still there: a run that was frozen and wakes changes nothing of another's.
+
+mod begin;
+mod commits;
+mod guarded;
+mod names;
+mod restorer;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use weir_core::{ports::StoreError, time::Time};
+
+use self::guarded::{Command, Lock, first_found, found, guarded};
+pub(super) use self::restorer::put_in;
+pub use self::{
+    begin::begin,
+    names::{NamesRepair, begin_names},
+    restorer::{Restorer, Send},
+};
+use super::{
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions, stats::RedisStats,
+    trouble::Trouble,
+};
+
+/// How long the lock outlives the run that held it, in milliseconds; it is renewed with every [`Rebuild::save`].
+pub const LOCK_MS: u64 = 20_000;
+
+/// Which shards to restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that have lost their history.
+    Lost,
+    /// These, whether they have it or not.
+    Shards(BTreeSet<u16>),
+    /// All; where the keyspace itself is gone, it is made anew.
+    All,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// Redis did not answer, or not as it has to.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another run owns what this one was restoring, or has finished it.
+    #[error(
+        "another weir rebuild has taken over: this run was frozen, or could not reach Redis, for more than {} s. It has \
+         changed nothing of what the other run restored. Where weir check still names shards without their history, run \
+         weir rebuild again", LOCK_MS / 1000
+    )]
+    TakenOver,
+}
+
+/// A run that has marked its shards.
+pub struct Rebuild {
+    cluster: Cluster,
+    options: Arc<RedisOptions>,
+    stats: Arc<RedisStats>,
+    keyspace: Arc<Keyspace>,
+    run: String,
+    shards: BTreeSet<u16>,
+    marked_at: Time,
+    progress: BTreeMap<i32, i64>,
+    beginning: Beginning,
+}
+
+/// How a run began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// From the start.
+    Fresh,
+    /// Where an earlier one stopped.
+    Resumed,
+    /// From the start, in a keyspace made anew.
+    NewKeyspace,
+}
+
+impl Rebuild {
+    /// The keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+
+    /// The shards being restored; none where nothing was lost.
+    #[must_use]
+    pub fn shards(&self) -> &BTreeSet<u16> {
+        &self.shards
+    }
+
+    /// From when on nothing was decided on them any more.
+    #[must_use]
+    pub fn marked_at(&self) -> Time {
+        self.marked_at
+    }
+
+    /// How the run began.
+    #[must_use]
+    pub fn beginning(&self) -> Beginning {
+        self.beginning
+    }
+
+    /// The next offset of each partition of the approved topic that an earlier run came to.
+    #[must_use]
+    pub fn progress(&self) -> &BTreeMap<i32, i64> {
+        &self.progress
+    }
+
+    /// What puts sends back and takes refunds, over connections of its own.
+    #[must_use]
+    pub fn restorer(&self) -> Restorer {
+        let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
+        Restorer::new(cluster, Arc::clone(&self.keyspace), mark(&self.keyspace, &self.run), self.shards.clone())
+    }
+
+    /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.
+    ///
+    /// # Errors
+    /// Redis is away, or another run has taken over.
+    pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
+        self.progress.extend(progress);
+        let note = Command::set_fields(self.keyspace.rebuild_key(), self.note());
+        self.write(vec![note]).await
+    }
+
+    /// The fields of the key of the progress that change.
+    fn note(&self) -> Vec<(String, String)> {
+        let next = self.progress.iter().map(|(partition, next)| (format!("next:{partition}"), next.to_string()));
+        std::iter::once(("run".to_owned(), self.run.clone())).chain(next).collect()
+    }
+
+    /// Writes beside the tables, and renews the lock.
+    async fn write(&mut self, commands: Vec<Command>) -> Result<(), RebuildError> {
+        let lock = Lock { keyspace: &self.keyspace, run: &self.run };
+        lock.write(&mut self.cluster, commands).await
+    }
+
+    /// Writes the epoch of every shard: from now on sends are decided on them again. Returns the shards that lost their
+    /// history once more meanwhile; for them a new run is needed.
+    ///
+    /// # Errors
+    /// Redis is away: some shards may have it, and the next run goes on with the others. Or another run has taken over.
+    pub async fn finish(mut self) -> Result<Vec<u16>, RebuildError> {
+        let mark = mark(&self.keyspace, &self.run);
+        let requests = self.shards.iter().map(|&shard| {
+            let key = self.keyspace.epoch_key(shard);
+            let write = Command::set(key.clone(), self.keyspace.epoch());
+            (self.keyspace.slot(shard), guarded(&[(key, &mark)], &[write]))
+        });
+        let replies = ask_all(&mut self.cluster, requests.collect()).await?;
+        let mut lost = Vec::new();
+        for (&shard, reply) in self.shards.iter().zip(replies) {
+            let found = first_found(reply);
+            // A reply that was lost: the epoch is there already.
+            if found != mark && found != self.keyspace.epoch() {
+                lost.push(shard);
+            }
+        }
+        let key = self.keyspace.rebuild_key();
+        // Where another run has done it, this one does not hold the lock.
+        let done = self.write(lost.is_empty().then(|| Command::delete([key])).into_iter().collect()).await;
+        self.leave().await;
+        done.map(|()| lost)
+    }
+
+    /// Lets the next run begin at once. What was marked stays so.
+    pub async fn leave(mut self) {
+        Lock { keyspace: &self.keyspace, run: &self.run }.release(&mut self.cluster).await;
+    }
+}
+
+/// What the epoch of a shard is while a run restores it.
+fn mark(keyspace: &Keyspace, run: &str) -> String {
+    format!("{}{run}", mark_stem(keyspace))
+}
+
+/// What the marks of all runs on a keyspace begin with.
+fn mark_stem(keyspace: &Keyspace) -> String {
+    format!("rebuilding:{}:", keyspace.epoch())
+}
+
+/// Sends requests that must all be answered.
+async fn ask_all(cluster: &mut Cluster, requests: Vec<(u16, Request)>) -> Result<Vec<redis::Value>, StoreError> {
+    let replies: Result<Vec<redis::Value>, Trouble> = cluster.ask_all(requests).await.into_iter().collect();
+    replies.map_err(startup)
+}

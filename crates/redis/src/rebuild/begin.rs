@@ -1,0 +1,254 @@
+//! The begin of a rebuild: finds out what was lost, goes on with a run that was killed, or marks the shards anew.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use redis::cmd;
+use weir_core::{ports::StoreError, shard::Layout, time::Time};
+
+use super::{
+    Beginning, Command, Lock, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    names::tables_are_whole,
+};
+use crate::{
+    cluster::Cluster,
+    keyspace::{Keyspace, Meta, State},
+    names::Table,
+    node::Request,
+    open::{Birth, compare, epochs, foreign, get, read_meta, startup},
+    options::RedisOptions,
+    stats::RedisStats,
+};
+
+/// The most keys of one DEL.
+const MAX_KEYS_A_CALL: u32 = 500;
+
+/// Marks the shards of the scope, so that nothing is decided on them until [`Rebuild::finish`]. `run` names this run,
+/// differently from all others; `birth` is for a keyspace that has to be made anew.
+///
+/// # Errors
+/// [`StoreError::Temporary`] where Redis is away or another run is at work; [`StoreError::Fatal`] where the scope
+/// cannot be restored: a shard that is not there, a keyspace that is gone and not all of it asked for;
+/// [`RebuildError::TakenOver`] where another run began meanwhile.
+pub async fn begin(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    scope: &Scope,
+    run: String,
+    birth: Birth,
+) -> Result<Rebuild, RebuildError> {
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let layout = Layout::for_users(options.shards, options.users);
+    let ours = Meta::born(layout, options.history_ms, birth);
+    let ours = Keyspace::new(&options.prefix, ours);
+    let lock = Lock { keyspace: &ours, run: &run };
+    lock.take(&mut cluster).await?;
+    let begun = locked(cluster, (options, stats), scope, &run, ours.clone()).await;
+    if begun.is_err() {
+        lock.release(&mut Cluster::new(Arc::clone(options), Arc::clone(stats))).await;
+    }
+    begun
+}
+
+/// The begin, under the lock.
+async fn locked(
+    mut cluster: Cluster,
+    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
+    scope: &Scope,
+    run: &str,
+    ours: Keyspace,
+) -> Result<Rebuild, RebuildError> {
+    let now = ours.meta().created_at;
+    let (keyspace, mut beginning) = match whole(&mut cluster, options, &ours).await? {
+        Some(meta) => (Keyspace::new(&options.prefix, meta), Beginning::Fresh),
+        None if *scope == Scope::All => (ours, Beginning::NewKeyspace),
+        None => return Err(gone(&ours).into()),
+    };
+    let found = epochs(&mut cluster, &keyspace).await.map_err(startup)?;
+    let shards = chosen(scope, &keyspace, &found)?;
+    let (mut progress, mut marked_at) = (BTreeMap::new(), now);
+    if beginning == Beginning::Fresh
+        && let Some(left) = left_by(&mut cluster, &keyspace, &shards, &found).await?
+    {
+        (progress, marked_at) = left;
+        beginning = Beginning::Resumed;
+    }
+    let mut rebuild = Rebuild {
+        cluster,
+        options: Arc::clone(options),
+        stats: Arc::clone(stats),
+        keyspace: Arc::new(keyspace),
+        run: run.to_owned(),
+        shards,
+        marked_at,
+        progress,
+        beginning,
+    };
+    if !rebuild.shards.is_empty() {
+        rebuild.mark(&found).await?;
+    }
+    Ok(rebuild)
+}
+
+/// What the keyspace is, if it is there with its tables: without those the numbers in the histories mean nothing.
+async fn whole(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -> Result<Option<Meta>, StoreError> {
+    let Some((meta, state)) = read_meta(cluster, ours).await? else { return Ok(None) };
+    compare(options, &meta)?;
+    if state == State::Creating {
+        return Err(foreign(ours, "it was not finished when it was made; start a worker, or run weir check --create"));
+    }
+    let keyspace = Keyspace::new(&options.prefix, meta.clone());
+    Ok(tables_are_whole(cluster, &keyspace).await?.then_some(meta))
+}
+
+fn gone(ours: &Keyspace) -> StoreError {
+    StoreError::Fatal(format!(
+        "{} or the tables beside it are gone, and without them the histories of no shard can be read: run weir rebuild \
+         again, which repairs them first",
+        ours.meta_key()
+    ))
+}
+
+/// The shards to restore.
+fn chosen(scope: &Scope, keyspace: &Keyspace, found: &[Option<String>]) -> Result<BTreeSet<u16>, StoreError> {
+    let count = keyspace.meta().layout.shards;
+    match scope {
+        Scope::All => Ok((0..count).collect()),
+        Scope::Lost => {
+            let lost = (0..).zip(found).filter(|(_, epoch)| epoch.as_deref() != Some(keyspace.epoch()));
+            Ok(lost.map(|(shard, _)| shard).collect())
+        }
+        Scope::Shards(shards) => match shards.last() {
+            Some(last) if *last >= count => {
+                Err(StoreError::Fatal(format!("there is no shard {last}: the keyspace has shards 0 to {}", count - 1)))
+            }
+            Some(_) | None => Ok(shards.clone()),
+        },
+    }
+}
+
+/// How far a run came that had marked just these shards, and when.
+async fn left_by(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    shards: &BTreeSet<u16>,
+    found: &[Option<String>],
+) -> Result<Option<(BTreeMap<i32, i64>, Time)>, StoreError> {
+    let mut command = cmd("HGETALL");
+    command.arg(keyspace.rebuild_key());
+    let value = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+    let fields: HashMap<String, String> = redis::from_redis_value(value).unwrap_or_default();
+    let Some(run) = fields.get("run") else { return Ok(None) };
+    let theirs = |shard: &u16| {
+        let epoch = found.get(usize::from(*shard)).and_then(Option::as_deref);
+        epoch == Some(mark(keyspace, run).as_str())
+    };
+    let at = fields.get("marked_at_ms").and_then(|at| Time::from_millis(at.parse().ok()?));
+    match at {
+        Some(at) if shards.iter().all(theirs) => {
+            let progress = fields
+                .iter()
+                .filter_map(|(name, next)| Some((name.strip_prefix("next:")?.parse().ok()?, next.parse().ok()?)));
+            Ok(Some((progress.collect(), at)))
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+impl Rebuild {
+    /// Gives the shards this run's mark, each where it is still as it was found. The lock is looked at in between: where
+    /// another run has changed a shard before it was read, this run no longer holds the lock.
+    async fn mark(&mut self, epochs: &[Option<String>]) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let [mark, purging] = [mark(&keyspace, &self.run), format!("purging:{}:{}", keyspace.epoch(), self.run)];
+        let shards: Vec<u16> = self.shards.iter().copied().collect();
+        let last_runs = shards.iter().map(|&shard| (keyspace.slot(shard), get(keyspace.last_run_key(shard))));
+        let last_runs = ask_all(&mut self.cluster, last_runs.collect()).await?;
+        self.write(Vec::new()).await?;
+        let strange = self.strange(epochs);
+        let mut calls = Vec::with_capacity(shards.len());
+        let mut expected = Vec::with_capacity(shards.len());
+        for (&shard, last_run) in shards.iter().zip(last_runs) {
+            let last_run: Option<String> = redis::from_redis_value(last_run).unwrap_or_default();
+            let was = [epochs.get(usize::from(shard)).cloned().flatten(), last_run].map(Option::unwrap_or_default);
+            let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
+            let new = if strange.contains(&shard) { &purging } else { &mark };
+            // First what a user may not be allowed to do.
+            let forget = (self.beginning != Beginning::Resumed).then(|| Command::delete([keyspace.marks_key(shard)]));
+            let writes = [Command::set(epoch_key.clone(), new), Command::set(run_key.clone(), &self.run)];
+            let commands: Vec<Command> = forget.into_iter().chain(writes).collect();
+            let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
+            calls.push((keyspace.slot(shard), guarded(&guards, &commands)));
+            expected.push(was);
+        }
+        for (reply, expected) in ask_all(&mut self.cluster, calls).await?.into_iter().zip(expected) {
+            let found = found(reply);
+            // This run's mark: a reply was lost.
+            if found != expected && found.get(1) != Some(&self.run) {
+                return Err(RebuildError::TakenOver);
+            }
+        }
+        self.purge(&strange, (&purging, &mark)).await?;
+        if self.beginning == Beginning::NewKeyspace {
+            self.make_tables().await?;
+        }
+        let marked_at = ("marked_at_ms".to_owned(), self.marked_at.millis().to_string());
+        let note = Command::set_fields(keyspace.rebuild_key(), self.note().into_iter().chain([marked_at]));
+        self.write(vec![Command::delete([keyspace.rebuild_key()]), note]).await
+    }
+
+    /// Shards whose epoch was neither this keyspace's nor the mark of a run on it: they were written under other tables, or
+    /// a run stopped while it deleted that.
+    fn strange(&self, epochs: &[Option<String>]) -> BTreeSet<u16> {
+        let stem = mark_stem(&self.keyspace);
+        let ours = |epoch: &str| epoch == self.keyspace.epoch() || epoch.starts_with(&stem);
+        let is_strange = |shard: &&u16| {
+            let epoch = epochs.get(usize::from(**shard)).and_then(Option::as_deref);
+            self.beginning == Beginning::NewKeyspace || !epoch.is_some_and(ours)
+        };
+        self.shards.iter().filter(is_strange).copied().collect()
+    }
+
+    /// Deletes what strange shards hold, and marks them as being restored.
+    async fn purge(&mut self, strange: &BTreeSet<u16>, (purging, mark): (&str, &str)) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let buckets = keyspace.meta().layout.buckets;
+        for &shard in strange {
+            let pieces = (0..buckets).step_by(MAX_KEYS_A_CALL as usize);
+            let delete = pieces.map(|first| {
+                let piece = first..buckets.min(first.saturating_add(MAX_KEYS_A_CALL));
+                Command::delete(piece.map(|bucket| keyspace.bucket_key(shard, bucket)))
+            });
+            let done = Command::set(keyspace.epoch_key(shard), mark);
+            for command in delete.chain([done]) {
+                let call = guarded(&[(keyspace.epoch_key(shard), purging)], &[command]);
+                let reply = self.cluster.ask(keyspace.slot(shard), call).await.map_err(startup)?;
+                let found = first_found(reply);
+                // Its own mark: the reply to the last command was lost.
+                if found != purging && found != mark {
+                    return Err(RebuildError::TakenOver);
+                }
+            }
+            // The lock would run out.
+            self.write(Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// The tables first, the meta key last: whoever finds it finds all.
+    async fn make_tables(&mut self) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let mut commands = Vec::new();
+        for table in Table::ALL {
+            let [table, backwards] = table.keys(&keyspace).map(str::to_owned);
+            commands.push(Command::delete([table.clone(), backwards]));
+            commands.push(Command::set_fields(table, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
+        }
+        let meta = keyspace.meta().to_fields(State::Ready).into_iter().map(|(name, value)| (name.to_owned(), value));
+        commands.push(Command::delete([keyspace.meta_key().to_owned()]));
+        commands.push(Command::set_fields(keyspace.meta_key().to_owned(), meta));
+        self.write(commands).await
+    }
+}

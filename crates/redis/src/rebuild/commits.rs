@@ -1,0 +1,50 @@
+//! Restores the table of what a group has committed, which is lost with the node of the keyspace's tables.
+
+use redis::cmd;
+use weir_core::{origin::Topic, ports::StoreError};
+
+use super::{Command, Rebuild, RebuildError, ask_all};
+use crate::{
+    commits::{RESTORED, field},
+    node::Request,
+};
+
+/// Fields of one write.
+const FIELDS_A_WRITE: usize = 500;
+
+impl Rebuild {
+    /// Whether the table is lost.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn has_lost_commits(&mut self) -> Result<bool, StoreError> {
+        let mut command = cmd("HGET");
+        command.arg(self.keyspace.commits_key()).arg("epoch");
+        let slot = self.keyspace.meta_slot();
+        let found = ask_all(&mut self.cluster, vec![(slot, Request::Plain(command))]).await?;
+        let epoch: Option<String> = found.into_iter().find_map(|epoch| redis::from_redis_value(epoch).ok());
+        Ok(epoch.as_deref() != Some(self.keyspace.epoch()))
+    }
+
+    /// Makes the table, with all these partitions as committed: where histories have to be rebuilt, intents were decided, and
+    /// weir commits the start of a partition before it reads it.
+    ///
+    /// # Errors
+    /// Redis does not answer, or another run has taken over.
+    pub async fn restore_commits(
+        &mut self,
+        group: &str,
+        topic: &Topic,
+        partitions: &[i32],
+    ) -> Result<(), RebuildError> {
+        let table = self.keyspace.commits_key().to_owned();
+        self.write(vec![Command::delete([table.clone()])]).await?;
+        for partitions in partitions.chunks(FIELDS_A_WRITE) {
+            let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED.to_owned()));
+            self.write(vec![Command::set_fields(table.clone(), noted)]).await?;
+        }
+        // Last: a table that is restored by halves is a lost one.
+        let epoch = [("epoch".to_owned(), self.keyspace.epoch().to_owned())];
+        self.write(vec![Command::set_fields(table, epoch)]).await
+    }
+}

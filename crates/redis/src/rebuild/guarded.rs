@@ -1,0 +1,141 @@
+//! What a rebuild run writes outside histories: only where it still owns what it writes to (`lua/guarded.lua`).
+
+use redis::{Value, cmd};
+use weir_core::ports::StoreError;
+
+use super::{LOCK_MS, RebuildError};
+use crate::{
+    cluster::Cluster,
+    keyspace::Keyspace,
+    node::Request,
+    open::{get, startup},
+    script::Script,
+};
+
+/// A command: its words, of which the first is its name, and how many of those behind the name are keys.
+pub(super) struct Command {
+    words: Vec<String>,
+    keys: usize,
+}
+
+impl Command {
+    /// DEL of these keys.
+    pub(super) fn delete(keys: impl IntoIterator<Item = String>) -> Self {
+        let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
+        Self { keys: words.len() - 1, words }
+    }
+
+    /// SET of a key.
+    pub(super) fn set(key: String, value: &str) -> Self {
+        Self { words: vec!["SET".to_owned(), key, value.to_owned()], keys: 1 }
+    }
+
+    /// HSET of some fields of a key.
+    pub(super) fn set_fields(key: String, fields: impl IntoIterator<Item = (String, String)>) -> Self {
+        let fields = fields.into_iter().flat_map(|(name, value)| [name, value]);
+        Self { words: ["HSET".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
+    }
+}
+
+/// The commands, where each of these keys still holds this text; an empty one: where it does not exist. The reply is what
+/// the keys held.
+pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Request {
+    let of_commands = commands.iter().flat_map(|command| &command.words[1..=command.keys]);
+    let keys = guards.iter().map(|(key, _)| key).chain(of_commands).cloned().collect();
+    let mut args = vec![guards.len().to_string()];
+    args.extend(guards.iter().map(|(_, expected)| (*expected).to_owned()));
+    for command in commands {
+        args.push(command.words.len().to_string());
+        args.extend(command.words.iter().cloned());
+    }
+    let args = args.into_iter().map(String::into_bytes).collect();
+    Request::Call { script: Script::Guarded, keys, args, latest: None }
+}
+
+/// What each guard held.
+pub(super) fn found(reply: Value) -> Vec<String> {
+    redis::from_redis_value(reply).unwrap_or_default()
+}
+
+/// What the first guard held.
+pub(super) fn first_found(reply: Value) -> String {
+    found(reply).into_iter().next().unwrap_or_default()
+}
+
+/// The one lock of all runs on a keyspace: key and holder. It runs out [`LOCK_MS`] after it was renewed.
+pub(super) struct Lock<'l> {
+    pub(super) keyspace: &'l Keyspace,
+    pub(super) run: &'l str,
+}
+
+impl Lock<'_> {
+    /// Takes it, where nobody holds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Temporary`] where another run does.
+    pub(super) async fn take(&self, cluster: &mut Cluster) -> Result<(), StoreError> {
+        let (slot, key) = (self.keyspace.meta_slot(), self.keyspace.rebuild_lock_key());
+        let mut set = cmd("SET");
+        set.arg(&key).arg(self.run).arg("PX").arg(LOCK_MS).arg("NX");
+        cluster.ask(slot, Request::Plain(set)).await.map_err(startup)?;
+        let found = cluster.ask(slot, get(key.clone())).await.map_err(startup)?;
+        if redis::from_redis_value::<String>(found).is_ok_and(|holder| holder == self.run) {
+            return Ok(());
+        }
+        Err(StoreError::Temporary(format!(
+            "another weir rebuild is at work on this keyspace, or was killed less than {} s ago ({key}): wait for it",
+            LOCK_MS / 1000,
+        )))
+    }
+
+    /// Renews it and carries out commands on keys beside the tables, where this run still holds it. Where it ran out and no
+    /// run has begun since, it is taken again.
+    ///
+    /// # Errors
+    /// Redis is away, or another run has taken over.
+    pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
+        let key = self.keyspace.rebuild_lock_key();
+        let renew = Command { words: vec!["PEXPIRE".to_owned(), key.clone(), LOCK_MS.to_string()], keys: 1 };
+        let commands: Vec<Command> = std::iter::once(renew).chain(commands).collect();
+        let request = guarded(&[(key, self.run)], &commands);
+        let slot = self.keyspace.meta_slot();
+        for _ in 0..2 {
+            let found = first_found(cluster.ask(slot, request.clone()).await.map_err(startup)?);
+            if found == self.run {
+                return Ok(());
+            }
+            if !found.is_empty() || !self.retake(cluster).await? {
+                break;
+            }
+        }
+        Err(RebuildError::TakenOver)
+    }
+
+    /// Takes it again, where the progress is still this run's: no other run has begun.
+    async fn retake(&self, cluster: &mut Cluster) -> Result<bool, StoreError> {
+        match self.take(cluster).await {
+            Ok(()) => {}
+            Err(StoreError::Temporary(_)) => return Ok(false),
+            Err(error @ (StoreError::TooSlow(_) | StoreError::LostHistory { .. } | StoreError::Fatal(_))) => {
+                return Err(error);
+            }
+        }
+        let mut command = cmd("HGET");
+        command.arg(self.keyspace.rebuild_key()).arg("run");
+        let noted = cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+        let ours = redis::from_redis_value::<String>(noted).is_ok_and(|noted| noted == self.run);
+        if !ours {
+            self.release(cluster).await;
+        }
+        Ok(ours)
+    }
+
+    /// Gives it back, where this run holds it. Where Redis is away, it runs out by itself.
+    pub(super) async fn release(&self, cluster: &mut Cluster) {
+        let key = self.keyspace.rebuild_lock_key();
+        let request = guarded(&[(key.clone(), self.run)], &[Command::delete([key])]);
+        if let Err(trouble) = cluster.ask(self.keyspace.meta_slot(), request).await {
+            tracing::warn!("the lock of the rebuild is not given back: {trouble}");
+        }
+    }
+}

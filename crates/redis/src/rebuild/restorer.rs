@@ -1,0 +1,201 @@
+//! Puts sends back into marked shards (`lua/rebuild.lua`), and takes refunds there.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use redis::Value;
+use weir_core::{
+    class::{Campaign, ClassNames, Kind},
+    history::{ENTRY_BYTES, Entry},
+    origin::Topic,
+    ports::StoreError,
+    refund::{Refund, RefundOutcome},
+    shard::{IdHash, OriginMark, Place, UserHash},
+    time::Time,
+};
+
+use crate::{
+    cluster::Cluster,
+    keyspace::Keyspace,
+    names::Names,
+    node::Request,
+    packing::{put_field, script_time},
+    plan::MAX_USERS_A_CALL,
+    refunds::{self, Wanted},
+    script::Script,
+    sequence::{self, Ended, Sequences},
+};
+
+/// The most entries that one call carries: the longest run stays under a millisecond.
+const MAX_ENTRIES_A_CALL: usize = 256;
+/// A key outlives two blocks of the history by so much, as in `lua/admit.lua`: for clocks of workers that differ.
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// A send, as its approved record tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Send<'a> {
+    /// Whose.
+    pub user: UserHash,
+    /// The intent's id.
+    pub id: IdHash,
+    /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
+    pub origin: OriginMark,
+    /// When it was decided.
+    pub at: Time,
+    /// Channel, category and campaign.
+    pub class: ClassNames<'a>,
+    /// What it takes from caps.
+    pub cost: u8,
+}
+
+/// One reader's way into Redis.
+pub struct Restorer {
+    cluster: Cluster,
+    names: Names,
+    keyspace: Arc<Keyspace>,
+    mark: String,
+    shards: BTreeSet<u16>,
+}
+
+impl Restorer {
+    pub(super) fn new(cluster: Cluster, keyspace: Arc<Keyspace>, mark: String, shards: BTreeSet<u16>) -> Self {
+        Self { cluster, names: Names::default(), keyspace, mark, shards }
+    }
+
+    /// Whether a user's history is one of those being restored.
+    #[must_use]
+    pub fn wants(&self, user: UserHash) -> bool {
+        self.shards.contains(&self.keyspace.meta().layout.place(user).shard)
+    }
+
+    /// Puts sends back that are not there yet, and returns how many were not. Sends past the retention at `now` and of
+    /// shards that are not being restored are left out. To do it again changes nothing.
+    ///
+    /// # Errors
+    /// Some may not be there: call again. [`StoreError::LostHistory`] where a shard is not this run's any more.
+    pub async fn insert(&mut self, sends: &[Send<'_>], now: Time) -> Result<u64, StoreError> {
+        let Self { cluster, names, keyspace, mark, shards } = self;
+        let layout = keyspace.meta().layout;
+        let wanted: Vec<Send<'_>> =
+            sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
+        let (ended, added) = put_in(cluster, names, (keyspace, mark), &wanted, now).await?;
+        told(ended).map(|()| added)
+    }
+
+    /// Takes refunds of marked shards, in order of offset within each partition; those of other shards are left as they
+    /// are.
+    ///
+    /// # Errors
+    /// As for [`Restorer::insert`].
+    pub async fn take_back(
+        &mut self,
+        topic: &Topic,
+        refunds: &[Refund],
+        outcomes: &mut [Option<RefundOutcome>],
+    ) -> Result<(), StoreError> {
+        let layout = self.keyspace.meta().layout;
+        let wanted =
+            |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
+        let open: Vec<usize> = (0..refunds.len()).filter(wanted).collect();
+        let Self { cluster, keyspace, mark, .. } = self;
+        let wanted = Wanted { epoch: mark, topic, refunds, open: &open };
+        told(refunds::take(cluster, keyspace, &wanted, outcomes).await)
+    }
+}
+
+/// Puts sends that are not past the retention at `now` into shards whose epoch is this one, and counts those that were not
+/// there.
+///
+/// # Errors
+/// The numbers of a class cannot be had; then nothing was sent.
+pub(crate) async fn put_in(
+    cluster: &mut Cluster,
+    names: &mut Names,
+    (keyspace, epoch): (&Keyspace, &str),
+    sends: &[Send<'_>],
+    now: Time,
+) -> Result<(Ended, u64), StoreError> {
+    let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
+    let sends: Vec<&Send<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
+    let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();
+    let (numbers, trouble) = names.resolve(&classes, cluster, keyspace).await;
+    if let Some(trouble) = trouble {
+        return Err(StoreError::Temporary(trouble.to_string()));
+    }
+    let entry = |(send, numbers): (&&Send<'_>, Option<(Kind, Campaign)>)| {
+        let (kind, campaign) = numbers.unwrap_or_default();
+        let Send { user, id, origin, at, cost, .. } = **send;
+        (layout.place(user), Entry { at, id, origin, kind, campaign, cost }.to_bytes())
+    };
+    let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
+    // By user and within a user by time, which leads the bytes.
+    entries.sort_unstable();
+    let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
+    let max_entries = cluster.options().max_entries;
+    let args = [script_time(too_old).to_string(), ttl_ms.to_string(), max_entries.to_string()];
+    let mut calls = Sequences::<()>::new();
+    for (shard, piece) in pieces(&entries) {
+        calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
+    }
+    let mut added = 0;
+    let ended = sequence::run(cluster, keyspace, &mut calls, |(), value| {
+        let Value::Int(count) = value else { return false };
+        added += u64::try_from(*count).unwrap_or_default();
+        true
+    })
+    .await;
+    Ok((ended, added))
+}
+
+fn told(ended: Ended) -> Result<(), StoreError> {
+    if let Some((_, found)) = ended.lost.first_key_value() {
+        let message = format!(
+            "{found}: lost again while it was restored, or another rebuild has taken over. Run weir rebuild again"
+        );
+        return Err(StoreError::LostHistory { shards: ended.lost.keys().copied().collect(), message });
+    }
+    ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(why)))
+}
+
+/// An entry and where it goes.
+type Placed = (Place, [u8; ENTRY_BYTES]);
+
+/// Cuts sorted entries into those of one call each.
+fn pieces(entries: &[Placed]) -> Vec<(u16, &[Placed])> {
+    let (mut pieces, mut start, mut users) = (Vec::new(), 0, 0);
+    for at in 0..entries.len() {
+        let place = entries[at].0;
+        let before = at.checked_sub(1).map(|before| entries[before].0);
+        users += usize::from(before != Some(place));
+        let full = at - start == MAX_ENTRIES_A_CALL || users > MAX_USERS_A_CALL;
+        if at > start && (full || before.is_some_and(|before| before.shard != place.shard)) {
+            pieces.push((entries[start].0.shard, &entries[start..at]));
+            (start, users) = (at, 1);
+        }
+    }
+    if start < entries.len() {
+        pieces.push((entries[start].0.shard, &entries[start..]));
+    }
+    pieces
+}
+
+fn request(keyspace: &Keyspace, mark: &str, args: &[String; 3], piece: &[Placed]) -> Request {
+    let shard = piece.first().map_or(0, |(place, _)| place.shard);
+    let mut keys = vec![keyspace.epoch_key(shard)];
+    let mut items = Vec::with_capacity(piece.len() * 32);
+    let put = |items: &mut Vec<u8>, count: usize| {
+        items.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes());
+    };
+    for bucket in piece.chunk_by(|a, b| a.0.bucket == b.0.bucket) {
+        keys.push(keyspace.bucket_key(shard, bucket[0].0.bucket));
+        let users = || bucket.chunk_by(|a, b| a.0.field == b.0.field);
+        put(&mut items, users().count());
+        users().for_each(|user| put_field(&mut items, user[0].0.field));
+        for user in users() {
+            put(&mut items, user.len());
+            user.iter().for_each(|(_, entry)| items.extend_from_slice(entry));
+        }
+    }
+    let args = std::iter::once(mark.as_bytes().to_vec()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
+    let args = args.chain([items]).collect();
+    Request::Call { script: Script::Rebuild, keys, args, latest: None }
+}

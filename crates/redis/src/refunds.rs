@@ -1,0 +1,172 @@
+//! Refunds in Redis: grouped by shard, kept in order, taken once (`lua/refund.lua`).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use redis::Value;
+use weir_core::{
+    history::MAX_ENTRY_MS,
+    origin::Topic,
+    ports::{StoreError, TakeBack},
+    refund::{Refund, RefundOutcome},
+    shard::Place,
+};
+
+use super::{
+    cluster::Cluster,
+    keyspace::Keyspace,
+    node::Request,
+    open::ask_epochs,
+    options::RedisOptions,
+    packing::{put_field, script_time},
+    renewal::renewed,
+    script::Script,
+    sequence::{self, Sequences},
+    stats::RedisStats,
+};
+
+/// The most refunds that one call carries: far under a millisecond.
+const MAX_REFUNDS_A_CALL: usize = 128;
+
+/// Takes refunds, over connections of its own.
+pub struct RedisRefunds {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    lost: BTreeSet<u16>,
+}
+
+impl RedisRefunds {
+    /// Refunds on a keyspace that [`super::open`] has verified. Connects when first asked.
+    #[must_use]
+    pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
+        Self {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            lost: BTreeSet::new(),
+        }
+    }
+}
+
+impl TakeBack for RedisRefunds {
+    async fn take_back(
+        &mut self,
+        topic: &Topic,
+        refunds: &[Refund],
+        outcomes: &mut [Option<RefundOutcome>],
+    ) -> Result<(), StoreError> {
+        let Self { cluster, keyspace, lost } = self;
+        let open: Vec<usize> = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none)).collect();
+        let wanted = Wanted { epoch: keyspace.epoch(), topic, refunds, open: &open };
+        let ended = take(cluster, keyspace, &wanted, outcomes).await;
+        lost.clear();
+        lost.extend(ended.lost.keys());
+        if !lost.is_empty()
+            && let Some(made_anew) = renewed(cluster, keyspace).await
+        {
+            *keyspace = made_anew;
+            lost.clear();
+            return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+        }
+        for at in open {
+            if outcomes[at].is_none() && lost.contains(&keyspace.meta().layout.place(refunds[at].user).shard) {
+                outcomes[at] = Some(RefundOutcome::Waits);
+            }
+        }
+        ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(format!("refunds wait: {why}"))))
+    }
+
+    async fn any_back(&mut self) -> bool {
+        if renewed(&mut self.cluster, &self.keyspace).await.is_some() {
+            return true;
+        }
+        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, self.lost.iter().copied()).await;
+        epochs.into_iter().flatten().flatten().any(|epoch| epoch == self.keyspace.epoch())
+    }
+}
+
+/// Refunds to take.
+pub(super) struct Wanted<'w> {
+    /// What the epoch of their shards has to be: the keyspace's, or the mark of a rebuild.
+    pub(super) epoch: &'w str,
+    /// The topic they are of.
+    pub(super) topic: &'w Topic,
+    /// All of a batch, in the order of each partition.
+    pub(super) refunds: &'w [Refund],
+    /// The places of those that are to be taken, ascending.
+    pub(super) open: &'w [usize],
+}
+
+/// Takes refunds; those that are taken have an outcome then.
+pub(super) async fn take(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    wanted: &Wanted<'_>,
+    outcomes: &mut [Option<RefundOutcome>],
+) -> sequence::Ended {
+    let Wanted { epoch, topic, refunds, open } = *wanted;
+    let layout = keyspace.meta().layout;
+    let mut groups: BTreeMap<(u16, i32), Vec<(Place, usize)>> = BTreeMap::new();
+    for &at in open {
+        let place = layout.place(refunds[at].user);
+        groups.entry((place.shard, refunds[at].partition)).or_default().push((place, at));
+    }
+    let mut calls = Sequences::<Vec<usize>>::new();
+    for ((shard, partition), group) in groups {
+        // No topic's name has a colon. A recreated topic, whose offsets start again, has marks of its own.
+        let Topic { name, id } = topic;
+        let field = format!("{name}:{id}:{partition}");
+        for piece in group.chunks(MAX_REFUNDS_A_CALL) {
+            let request = request(keyspace, epoch, &field, piece, refunds);
+            calls.entry(shard).or_default().push_back((request, piece.iter().map(|(_, at)| *at).collect()));
+        }
+    }
+    sequence::run(cluster, keyspace, &mut calls, |places, value| {
+        let Value::BulkString(bytes) = value else { return false };
+        let read: Option<Vec<RefundOutcome>> = bytes.iter().map(|code| outcome(*code)).collect();
+        let Some(read) = read.filter(|read| read.len() == places.len()) else { return false };
+        for (at, outcome) in places.iter().zip(read) {
+            outcomes[*at] = Some(outcome);
+        }
+        true
+    })
+    .await
+}
+
+/// A history that is not whole entries holds no send: whoever asks about its user is told what is wrong with it.
+fn outcome(code: u8) -> Option<RefundOutcome> {
+    match code {
+        0 => Some(RefundOutcome::TakenBack),
+        1 | 4 => Some(RefundOutcome::Unknown),
+        2 => Some(RefundOutcome::Early),
+        3 => Some(RefundOutcome::Repeated),
+        _ => None,
+    }
+}
+
+fn request(keyspace: &Keyspace, epoch: &str, field: &str, piece: &[(Place, usize)], refunds: &[Refund]) -> Request {
+    let shard = piece.first().map_or(0, |(place, _)| place.shard);
+    let mut buckets: Vec<u32> = piece.iter().map(|(place, _)| place.bucket).collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    let mut keys = vec![keyspace.epoch_key(shard), keyspace.marks_key(shard)];
+    keys.extend(buckets.iter().map(|bucket| keyspace.bucket_key(shard, *bucket)));
+    let mut items = Vec::with_capacity(24 * piece.len());
+    for (place, at) in piece {
+        let Refund { id, at: time, offset, .. } = refunds[*at];
+        let key = u16::try_from(buckets.binary_search(&place.bucket).unwrap_or_default()).unwrap_or_default();
+        let time = time.map_or(MAX_ENTRY_MS.cast_unsigned(), script_time);
+        items.extend_from_slice(&key.to_be_bytes());
+        items.extend_from_slice(&id.0.to_be_bytes()[2..]);
+        items.extend_from_slice(&time.to_be_bytes()[3..]);
+        items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
+        put_field(&mut items, place.field);
+    }
+    Request::Call {
+        script: Script::Refund,
+        keys,
+        args: vec![epoch.as_bytes().to_vec(), field.into(), items],
+        latest: None,
+    }
+}

@@ -1,0 +1,101 @@
+//! What every server should be set to, and whether it is.
+
+use redis::cmd;
+use weir_core::ports::StoreError;
+
+use super::{
+    address::NodeAddr,
+    cluster::Cluster,
+    options::{Absent, Eviction, Tuning},
+    trouble::Trouble,
+};
+
+/// What `hash-max-listpack-value` should be: histories of up to 51 sends stay compact. 64, the default, is
+/// passed by the fourth send, and the key then takes half as much memory again.
+pub const LISTPACK_VALUE_BYTES: u64 = 1024;
+
+/// Looks at every primary. Gives warnings.
+pub(super) async fn check(cluster: &mut Cluster) -> Result<Vec<String>, StoreError> {
+    let mut warnings = Vec::new();
+    for node in cluster.primaries() {
+        match check_one(cluster, &node, &mut warnings).await {
+            Err(StoreError::Temporary(reason)) if cluster.options().absent == Absent::Leave => {
+                warnings.push(format!("{reason}; its settings were not looked at"));
+            }
+            checked => checked?,
+        }
+    }
+    Ok(warnings)
+}
+
+async fn check_one(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
+    check_eviction(cluster, node, out).await?;
+    check_listpack(cluster, node, out).await
+}
+
+async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
+    let mut command = cmd("INFO");
+    command.arg("memory");
+    let info: String = match cluster.ask_node(node, command).await {
+        Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
+        Err(trouble) => return unreadable(trouble, "maxmemory-policy", "noeviction", out),
+    };
+    let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::trim);
+    match (policy, cluster.options().eviction) {
+        (Some("noeviction"), _) => {}
+        (Some(policy), Eviction::Refuse) => {
+            return Err(StoreError::Fatal(format!(
+                "{node}: maxmemory-policy is {policy}, so Redis may drop histories and with them caps: set it to \
+                 noeviction (CONFIG SET or the parameter group), or redis.allow_eviction = true to run all the same"
+            )));
+        }
+        (Some(policy), Eviction::Allow) => {
+            out.push(format!("{node}: maxmemory-policy is {policy}: caps are forgotten when memory runs out"));
+        }
+        (None, _) => out.push(format!("{node}: INFO does not tell maxmemory-policy; make sure that it is noeviction")),
+    }
+    Ok(())
+}
+
+async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<String>) -> Result<(), StoreError> {
+    // The older of its two names: every version knows it.
+    const NAME: &str = "hash-max-ziplist-value";
+    let mut command = cmd("CONFIG");
+    command.arg("GET").arg(NAME);
+    let pairs: Vec<String> = match cluster.ask_node(node, command).await {
+        Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
+        Err(trouble) => return unreadable(trouble, "hash-max-listpack-value", "1024", out),
+    };
+    let value: Option<u64> = pairs.get(1).and_then(|value| value.parse().ok());
+    if value.is_some_and(|value| value >= LISTPACK_VALUE_BYTES) {
+        return Ok(());
+    }
+    let known = value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
+    let costs = format!("{node}: hash-max-listpack-value is {known}, and histories take half as much memory again");
+    match cluster.options().tuning {
+        Tuning::Set => {
+            let mut command = cmd("CONFIG");
+            command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
+            if let Err(trouble) = cluster.ask_node(node, command).await {
+                return unreadable(trouble, "hash-max-listpack-value", "1024", out);
+            }
+        }
+        Tuning::Announce => {
+            out.push(format!(
+                "{costs}: weir run sets it to {LISTPACK_VALUE_BYTES} where the server lets it (redis.tune)"
+            ));
+        }
+        Tuning::Advise => out.push(format!(
+            "{costs}: put hash-max-listpack-value {LISTPACK_VALUE_BYTES} (before Redis 7: hash-max-ziplist-value) into \
+             redis.conf or the parameter group, or set redis.tune = true"
+        )),
+    }
+    Ok(())
+}
+
+/// A server that does not let itself be looked at (managed services, ACLs) is only warned of.
+fn unreadable(trouble: Trouble, setting: &str, value: &str, out: &mut Vec<String>) -> Result<(), StoreError> {
+    let Trouble::Refused { node, message } = &trouble else { return Err(super::open::startup(trouble)) };
+    out.push(format!("{node}: {setting} cannot be read or set ({message}); make sure that it is {value}"));
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! The store in Redis: a batch becomes calls of `lua/admit.lua`, in rounds, until all is answered.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use weir_core::{
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    decide::Answer,
+    named_history::NamedHistory,
+    owed::OwedSend,
+    ports::{Histories, Store, StoreError},
+    shard::UserHash,
+    time::Time,
+};
+
+use super::{
+    cluster::Cluster,
+    health::ShardLook,
+    history::{forget, named_history},
+    keyspace::Keyspace,
+    names::Names,
+    options::RedisOptions,
+    pass::Pass,
+    plan::CallSize,
+    rebuild::{Send, put_in},
+    renewal::renewed,
+    stats::RedisStats,
+    watch::{Seen, Watch},
+};
+
+/// One lane's connections to a keyspace.
+pub struct RedisStore {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    names: Names,
+    call_size: CallSize,
+    /// Shards found without their epoch and not answered since.
+    lost: Vec<u16>,
+    /// Where [`RedisStore::look_at_shards`] goes on.
+    look: ShardLook,
+    watch: Watch,
+}
+
+impl RedisStore {
+    /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
+    #[must_use]
+    pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
+        Self {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            names: Names::default(),
+            call_size: CallSize::default(),
+            lost: opened.lost.clone(),
+            look: ShardLook::default(),
+            watch: Watch::new(options, stats),
+        }
+    }
+
+    /// The keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+
+    /// What a look at the shards needs.
+    pub(super) fn parts(&mut self) -> (&mut Cluster, &Keyspace, &mut ShardLook) {
+        (&mut self.cluster, &self.keyspace, &mut self.look)
+    }
+
+    /// Notes the shards that have lost their history; takes up the keyspace of a rebuild where there is one.
+    pub(super) async fn note_lost(&mut self, lost: Vec<u16>) {
+        self.lost = lost;
+        self.take_up_new_keyspace().await;
+    }
+
+    /// Shards found without their epoch and not answered since.
+    pub(super) fn lost(&self) -> &[u16] {
+        &self.lost
+    }
+
+    /// The connections.
+    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// What is counted, shared by all lanes.
+    #[must_use]
+    pub fn stats(&self) -> &RedisStats {
+        self.cluster.stats()
+    }
+
+    /// Answers what is open under the epoch that is known.
+    async fn admit_under_epoch(
+        &mut self,
+        batch: &AdmitBatch<'_>,
+        answers: &mut [Option<Answer>],
+    ) -> Result<(), StoreError> {
+        let Self { cluster, keyspace, names, lost, call_size, .. } = self;
+        let now = cluster.options().network.passed();
+        let mut pass = Pass::new(batch, answers, keyspace, call_size, now);
+        pass.name(cluster, names).await;
+        pass.run(cluster, names).await;
+        lost.retain(|shard| !pass.was_answered(*shard));
+        lost.extend(pass.lost());
+        lost.sort_unstable();
+        lost.dedup();
+        pass.result()
+    }
+
+    /// Where a rebuild has made the keyspace anew, it is this store's from now on; `true` then.
+    async fn take_up_new_keyspace(&mut self) -> bool {
+        if self.lost.is_empty() {
+            return false;
+        }
+        let Some(made_anew) = renewed(&mut self.cluster, &self.keyspace).await else { return false };
+        self.lost = (0..made_anew.meta().layout.shards).collect();
+        self.keyspace = made_anew;
+        self.names = Names::default();
+        true
+    }
+}
+
+/// The error for shards that have lost their history.
+pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
+    StoreError::LostHistory {
+        shards,
+        message: format!("{found}; their intents wait: restore their history with weir rebuild"),
+    }
+}
+
+impl Store for RedisStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let result = self.admit_under_epoch(batch, answers).await;
+        // A keyspace under a new epoch has the histories that it had, or those that were restored: what is open is asked at once.
+        if result.is_err() && self.take_up_new_keyspace().await {
+            return self.admit_under_epoch(batch, answers).await;
+        }
+        result
+    }
+
+    fn numbers(&self, class: &ClassNames<'_>) -> Option<ClassNumbers> {
+        self.names.numbers(class)
+    }
+
+    fn shards(&self) -> u16 {
+        self.keyspace.meta().layout.shards
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        match self.watch.look(away, &self.keyspace) {
+            None => Vec::new(),
+            Some(Seen::Back(shards)) => shards,
+            Some(Seen::Renewed(keyspace)) => {
+                self.lost.clear();
+                self.keyspace = keyspace;
+                self.names = Names::default();
+                away.iter().copied().collect()
+            }
+        }
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+        let mut owed = Vec::with_capacity(sends.len());
+        for send in sends {
+            let OwedSend { user, id, origin, at, cost, .. } = *send;
+            owed.push(Send { user, id, origin, at, class: send.class(), cost });
+        }
+        let Self { cluster, keyspace, names, .. } = self;
+        let (ended, _) = put_in(cluster, names, (keyspace, keyspace.epoch()), &owed, now).await?;
+        if let Some((_, found)) = ended.lost.first_key_value() {
+            return Err(lost_history(ended.lost.keys().copied().collect(), found));
+        }
+        ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(why)))
+    }
+}
+
+impl Histories for RedisStore {
+    async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
+        let found = named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await;
+        if let Err(StoreError::LostHistory { shards, .. }) = &found {
+            self.lost.clone_from(shards);
+            if self.take_up_new_keyspace().await {
+                return Err(StoreError::Temporary("the keyspace was made anew: taking it up".to_owned()));
+            }
+        }
+        found
+    }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        forget(user, &mut self.cluster, &self.keyspace).await
+    }
+}
+
+/// The options that a store was made with.
+impl RedisStore {
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &RedisOptions {
+        self.cluster.options()
+    }
+}

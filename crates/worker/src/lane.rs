@@ -1,0 +1,378 @@
+//! A lane: one group member and one producer, from poll to commit.
+//!
+//! The steps of a turn, in order:
+//! 1. poll a batch, for at most what is left of the commit interval without what the rest is expected to take; one that is
+//!    not full by then grows until the batch before is committed: to be decided earlier would gain it nothing;
+//! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed; where the store
+//!    has to be waited for, all of it is decided again by the clock, policy and segments of then;
+//! 3. wait until that one is committed;
+//! 4. look whether the group has changed; if so, forget the batch;
+//! 5. hand the batch over to be committed.
+//!
+//! invariant: at most one batch is being committed and one decided.
+//! invariant: a change of partitions is taken up only when nothing is being committed, and forgets all that is not:
+//! its next reader decides it again, and the store answers what it answered before.
+//! invariant: no answer of the store is kept over a wait: what was recorded comes back as a replay, the rest is judged anew.
+//! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
+
+mod away;
+mod batch_limit;
+mod clock;
+mod commit;
+mod interruption;
+mod owed;
+pub mod pace;
+mod parking;
+mod recovery;
+mod rounds;
+mod serving;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    decide::Answer,
+    desk::{Decoded, Desk, Draft, GivenUp, Way},
+    owed::OwedSend,
+    parked::Condition,
+    ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
+    record::{Job, Output, Progress, ReadBefore, Records},
+    tally::Tally,
+};
+
+use self::{
+    away::Away,
+    batch_limit::BatchLimit,
+    interruption::Interruption,
+    owed::{Owed, Promise},
+    pace::Pace,
+    parking::{Parking, leave_out, reach},
+    rounds::Rounds,
+    waiting::{Admitted, Question},
+};
+use super::{
+    backoff::backoff,
+    observer::{Observer, Stage},
+    owing::Owing,
+    status::LaneStatus,
+};
+
+/// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
+/// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
+pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
+
+/// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
+
+/// What a lane is told.
+#[derive(Debug, Clone)]
+pub struct LaneSettings {
+    /// Intents decided together, at most.
+    pub batch: usize,
+    /// How long it may take from the read of a record to its commit, where the machines keep up with it.
+    pub commit_interval: Duration,
+    /// How long it may take to end once it is told to stop.
+    pub drain: Duration,
+    /// How long a shard may be away until its intents go by the policy's `on_unavailable`; `None`: they wait.
+    pub unavailable_after: Option<Duration>,
+    /// What approved sends that wait to be recorded may take in memory, in bytes.
+    pub owed_bytes: usize,
+    /// The shards that such sends are of; shared by all lanes of the process and by its HTTP interface.
+    pub owing: Arc<Owing>,
+}
+
+/// Why a lane ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// It cannot do its work; the message says what and what to do.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// A lane with its ends.
+pub struct Lane<S, K, D, C> {
+    /// The group member.
+    pub source: S,
+    /// The producer.
+    pub sink: K,
+    /// The histories.
+    pub store: D,
+    /// The clock.
+    pub clock: C,
+    /// What turns records into outputs.
+    pub desk: Desk,
+    /// How large and how often.
+    pub settings: LaneSettings,
+    /// The word to stop.
+    pub stop: CancellationToken,
+    /// Figures.
+    pub metrics: Arc<dyn Observer>,
+    /// For the health endpoints.
+    pub status: Arc<LaneStatus>,
+}
+
+/// What a lane remembers between turns. Times are those of [`Clock::passed`].
+struct Turn {
+    /// When the last batch was closed: the next one is open from then on.
+    closed_at: Duration,
+    pace: Pace,
+    /// From the end of the batch in flight until it was handed over.
+    decided_in: Duration,
+    /// When the lane gives up what it still waits for; known once it is told to stop.
+    ends_by: Option<Duration>,
+    /// Pauses between rewinds; starts over with each commit.
+    pauses: Box<dyn Iterator<Item = Duration>>,
+    /// Records of the next batch, at most.
+    limit: BatchLimit,
+    in_flight: Vec<Progress>,
+    /// Records that are being committed.
+    in_flight_records: usize,
+    in_flight_tally: Tally,
+    committed: BTreeMap<i32, i64>,
+    away: Away,
+    owed: Owed,
+    parking: Parking,
+}
+
+impl<S, K, D, C> Lane<S, K, D, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    D: Store,
+    C: Clock,
+{
+    /// Works until it is told to stop; what is decided by then is committed. Dropped half way it loses nothing: what was
+    /// not committed is decided again by its next reader.
+    ///
+    /// # Errors
+    /// Something that only a person can put right.
+    pub async fn run(&mut self) -> Result<(), LaneError> {
+        let mut turn = Turn {
+            closed_at: self.clock.passed(),
+            pace: Pace::new(self.settings.commit_interval),
+            decided_in: Duration::ZERO,
+            ends_by: None,
+            pauses: Box::new(backoff()),
+            limit: BatchLimit::new(self.settings.batch),
+            in_flight: Vec::new(),
+            in_flight_records: 0,
+            in_flight_tally: Tally::default(),
+            committed: BTreeMap::new(),
+            away: Away::new(self.settings.unavailable_after),
+            owed: Owed::new(Arc::clone(&self.settings.owing)),
+            parking: Parking::new(self.desk.fields.digest()),
+        };
+        let end = self.work(&mut turn).await;
+        turn.owed.say_what_is_left();
+        end
+    }
+
+    async fn work(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+        let mut end = self.recover_sink().await;
+        loop {
+            end = match end {
+                Ok(()) => self.turns(turn).await,
+                Err(Interruption::Stop) => {
+                    self.drain(turn).await?;
+                    return self.pay_off(turn).await;
+                }
+                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
+                Err(Interruption::Group) => self.take_up_change(turn).await,
+                Err(Interruption::Rewind(reason)) => self.rewind(turn, &reason).await,
+            }
+        }
+    }
+
+    /// Turns until something interrupts.
+    async fn turns(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(Interruption::Stop);
+            }
+            let began = self.clock.passed();
+            self.status.turn(began);
+            self.tend(turn).await?;
+            self.go_where_something_waits(turn).await?;
+            let mut batch = self.source.batch();
+            let since = began.saturating_sub(turn.closed_at);
+            let most = turn.limit.get();
+            self.fill(&mut batch, most, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            turn.closed_at = self.clock.passed();
+            if batch.is_empty() {
+                // An idle lane starts a new interval, so that its first record is not committed all alone.
+                self.collect(turn, Duration::ZERO).await?;
+                self.note_lag(turn);
+                continue;
+            }
+            self.metrics.stage(Stage::Poll, turn.closed_at - began);
+            let full = self.source.is_full(&batch, most);
+            if !full && !self.collect(turn, Duration::ZERO).await? {
+                self.land(turn).await?;
+                self.fill(&mut batch, most, Duration::ZERO).await?;
+                turn.closed_at = self.clock.passed();
+            }
+            self.one_batch(turn, batch).await?;
+        }
+    }
+
+    /// Adds to a batch until it has so many records, is full, or so long.
+    async fn fill(&mut self, batch: &mut S::Batch, most: usize, wait: Duration) -> Result<(), Interruption> {
+        match self.source.poll(batch, most, wait).await? {
+            None => Ok(()),
+            Some(_) => Err(Interruption::Group),
+        }
+    }
+
+    /// Decides a batch and hands it over.
+    async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
+        let Decided { outputs, tally, asked_at, promises, waits, decided } = self.decide(turn, &batch).await?;
+        self.land(turn).await?;
+        if self.serve_group().await?.is_some() {
+            return Err(Interruption::Group);
+        }
+        if self.clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD {
+            return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
+        }
+        if waits.as_ref().is_some_and(|waits| waits.terms.shards() != self.store.shards()) {
+            return Err(Interruption::Rewind("the keyspace was made anew with other shards".to_owned()));
+        }
+        let membership = self.source.membership()?;
+        let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
+        turn.in_flight.clone_from(&progress);
+        turn.in_flight_records = batch.len();
+        turn.in_flight_tally = tally;
+        turn.decided_in = self.clock.passed().saturating_sub(turn.closed_at);
+        turn.owed.promise(promises);
+        self.sink.submit(Job { records: batch, outputs, progress, membership });
+        Ok(())
+    }
+
+    /// Lets the group have its say, reads nothing.
+    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
+        let mut nothing = self.source.batch();
+        self.status.turn(self.clock.passed());
+        self.source.poll(&mut nothing, 0, Duration::ZERO).await
+    }
+
+    /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
+    /// the group. After a wait the whole batch is judged again.
+    async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
+        let mut rounds = Rounds::begin(self.clock.passed());
+        let decoded = self.desk.decode(batch);
+        self.tend(turn).await?;
+        loop {
+            match self.judge(turn, batch, &decoded, &mut rounds).await? {
+                Judged::Decided(decided) => return Ok(*decided),
+                Judged::Unanswered(shards) => self.wait_for(turn, &shards, rounds.pause()).await?,
+            }
+        }
+    }
+
+    /// Judges a batch once, by the clock, policy and segments of now.
+    async fn judge(
+        &mut self,
+        turn: &mut Turn,
+        batch: &S::Batch,
+        decoded: &[Decoded<'_>],
+        rounds: &mut Rounds,
+    ) -> Result<Judged, Interruption> {
+        let now = self.time_to_decide(turn, batch).await?;
+        let asked_at = self.clock.passed();
+        let mut sitting = self.desk.sit(now);
+        sitting.leave_out(turn.parking.done(batch, decoded));
+        // What was asked for in a round before may have been recorded, whatever came of the answer.
+        sitting.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        let (mut drafts, asks, counts) = sitting.gate(batch, decoded);
+        self.metrics.gated(counts);
+        if rounds.is_first() {
+            self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
+        }
+
+        let mut answers = vec![None; asks.asks.len()];
+        let given_up = sitting.otherwise(&drafts);
+        let shards = self.store.shards();
+        let question = Question {
+            asks: &asks,
+            given_up: &given_up,
+            shards: asks.asks.iter().map(|ask| ask.user.shard(shards)).collect(),
+            awaited: turn.parking.awaited(shards),
+            policy: sitting.policy(),
+            reach: &|| reach(batch),
+        };
+        let waits = if answers.is_empty() {
+            self.still_waits(turn, &question)
+        } else {
+            match self.admit(turn, &question, &mut answers, rounds).await? {
+                Admitted::Settled(waits) => waits,
+                Admitted::Unanswered(shards) => return Ok(Judged::Unanswered(shards)),
+            }
+        };
+        let decided = waits.as_ref().map(|waits| leave_out(decoded, &mut drafts, waits)).unwrap_or_default();
+        let admitted = self.clock.passed();
+        self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
+
+        let (outputs, tally) = sitting.outputs(batch, decoded, &drafts, (&answers, &|class| self.store.numbers(class)));
+        self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
+        let promises = promises(batch, &drafts, &question, &answers);
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises, waits, decided })))
+    }
+}
+
+/// What came of judging a batch once.
+enum Judged {
+    /// It is decided.
+    Decided(Box<Decided>),
+    /// The store has to be waited for, in these shards.
+    Unanswered(BTreeSet<u16>),
+}
+
+/// A batch, decided.
+struct Decided {
+    outputs: Vec<Output>,
+    tally: Tally,
+    /// Since when the store's answers hold.
+    asked_at: Duration,
+    /// What is owed to histories once it is committed.
+    promises: Vec<Promise>,
+    /// What all that was left out has in common.
+    waits: Option<Condition>,
+    /// Where some was, the shards of what was not.
+    decided: BTreeSet<u16>,
+}
+
+/// The sends of a batch that were approved without an answer.
+fn promises(
+    batch: &impl Records,
+    drafts: &[Draft],
+    question: &Question<'_, '_>,
+    answers: &[Option<Answer>],
+) -> Vec<Promise> {
+    if answers.iter().all(Option::is_some) {
+        return Vec::new();
+    }
+    let mut promises = Vec::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        match draft.way {
+            Way::Ask { ask, .. } if answers[ask].is_none() && question.given_up[ask] == GivenUp::Sent => {
+                let record = batch.get(index);
+                let send = OwedSend::new(&question.asks.asks[ask], question.asks.now);
+                let (partition, offset) = (record.partition, record.offset);
+                promises.push(Promise { partition, offset, shard: question.shards[ask], send });
+            }
+            Way::Ask { .. }
+            | Way::LookUp { .. }
+            | Way::DeadLetter
+            | Way::Hold(_)
+            | Way::Bypass { .. }
+            | Way::LeftOut => {}
+        }
+    }
+    promises
+}

@@ -1,0 +1,33 @@
+//! What interrupts a lane's turns.
+
+use weir_core::ports::{CommitError, SourceError};
+
+/// Why a turn did not come to its end.
+pub(super) enum Interruption {
+    /// The word to stop was given.
+    Stop,
+    /// The group changed while the lane waited.
+    Group,
+    /// A commit failed, or reading did: back to the committed offsets.
+    Rewind(String),
+    /// The lane is over.
+    Fatal(String),
+}
+
+impl From<SourceError> for Interruption {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Temporary(message) => Self::Rewind(message),
+            SourceError::Fatal(message) => Self::Fatal(message),
+        }
+    }
+}
+
+impl From<CommitError> for Interruption {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Failed(message) | CommitError::TooSlow(message) => Self::Rewind(message),
+            CommitError::Fenced(message) | CommitError::Fatal(message) => Self::Fatal(message),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Sends that were approved while their history was away: kept until they are recorded.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use weir_core::{owed::OwedSend, record::Progress};
+
+use crate::{observer::Observer, owing::Owing};
+
+/// A send that is owed once its batch is committed.
+#[derive(Debug, Clone)]
+pub(super) struct Promise {
+    /// The partition of its intent.
+    pub(super) partition: i32,
+    /// The offset of its intent.
+    pub(super) offset: i64,
+    /// The shard of its history.
+    pub(super) shard: u16,
+    /// What is to be recorded.
+    pub(super) send: OwedSend,
+}
+
+/// What a lane owes to the histories.
+///
+/// invariant: only what is in a committed batch is recorded; until its fate is known a shard with a promise is not asked.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    /// Of committed batches, by shard, in the order of the decisions.
+    sends: BTreeMap<u16, Vec<OwedSend>>,
+    /// Of the batch that is being committed.
+    in_flight: Vec<Promise>,
+    /// Of batches whose commit failed: whether they are visible shows in the committed offsets.
+    unclear: Vec<Promise>,
+    bytes: usize,
+    /// Whether it was said that no more may be owed.
+    told_full: bool,
+    /// All shards that one of the above is of.
+    lacking: BTreeSet<u16>,
+    /// The same of all lanes of the process.
+    all: Arc<Owing>,
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.lack(BTreeSet::new());
+    }
+}
+
+impl Owed {
+    pub(super) fn new(all: Arc<Owing>) -> Self {
+        let mut owed = Self::default();
+        owed.all = all;
+        owed
+    }
+
+    fn lack(&mut self, shards: BTreeSet<u16>) {
+        self.all.change(&self.lacking, &shards);
+        self.lacking = shards;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.in_flight.is_empty() && self.unclear.is_empty()
+    }
+
+    /// Whether something is being committed that may be owed then.
+    pub(super) fn is_promised(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// What all of it takes in memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has to be said that no more may be owed: once, until all is recorded.
+    pub(super) fn is_full_for_the_first_time(&mut self) -> bool {
+        !std::mem::replace(&mut self.told_full, true)
+    }
+
+    /// How many sends wait to be recorded.
+    pub(super) fn len(&self) -> usize {
+        self.sends.values().map(Vec::len).sum()
+    }
+
+    /// The shards with sends to be recorded.
+    pub(super) fn shards(&self) -> Vec<u16> {
+        self.sends.keys().copied().collect()
+    }
+
+    /// Whether a shard's history lacks something: nothing may be asked of it before that is there.
+    pub(super) fn lacks(&self, shard: u16) -> bool {
+        self.lacking.contains(&shard)
+    }
+
+    fn look_through(&mut self) {
+        let promised = self.in_flight.iter().chain(&self.unclear).map(|promise| promise.shard);
+        let lacking = promised.chain(self.sends.keys().copied()).collect();
+        self.lack(lacking);
+    }
+
+    /// A batch with these is being committed.
+    pub(super) fn promise(&mut self, promises: Vec<Promise>) {
+        self.bytes += promises.iter().map(|promise| promise.send.bytes()).sum::<usize>();
+        self.in_flight.extend(promises);
+        self.look_through();
+    }
+
+    /// It is committed.
+    pub(super) fn committed(&mut self, metrics: &dyn Observer) {
+        for promise in std::mem::take(&mut self.in_flight) {
+            self.owe(promise, metrics);
+        }
+    }
+
+    /// It is not, or perhaps it is.
+    pub(super) fn failed(&mut self) {
+        self.unclear.append(&mut self.in_flight);
+    }
+
+    /// The committed offsets are known: what lies before them was committed, what does not will be decided again. A
+    /// partition that is not among them is read by somebody else; what is unclear there is recorded with its origin, so
+    /// that if it is decided again after all, the history says what was decided.
+    pub(super) fn settle(
+        &mut self,
+        starts: &[Progress],
+        is_open: impl Fn(&Progress, &Promise) -> bool,
+        metrics: &dyn Observer,
+    ) {
+        for promise in std::mem::take(&mut self.unclear) {
+            let start = starts.iter().find(|start| start.partition == promise.partition);
+            if start.is_none_or(|start| !is_open(start, &promise)) {
+                self.owe(promise, metrics);
+            } else {
+                self.bytes -= promise.send.bytes();
+            }
+        }
+        self.look_through();
+    }
+
+    fn owe(&mut self, promise: Promise, metrics: &dyn Observer) {
+        metrics.deferred();
+        self.sends.entry(promise.shard).or_default().push(promise.send);
+    }
+
+    /// The first sends of a shard, at most so many.
+    pub(super) fn first(&self, shard: u16, most: usize) -> Vec<OwedSend> {
+        self.sends.get(&shard).map(|sends| sends[..sends.len().min(most)].to_vec()).unwrap_or_default()
+    }
+
+    /// The first `count` sends of a shard are recorded.
+    pub(super) fn recorded(&mut self, shard: u16, count: usize, metrics: &dyn Observer) {
+        let Some(sends) = self.sends.get_mut(&shard) else { return };
+        let done = sends.drain(..count.min(sends.len()));
+        let (mut sum, mut bytes) = (0, 0);
+        for send in done {
+            sum += 1;
+            bytes += send.bytes();
+        }
+        self.bytes -= bytes;
+        metrics.deferred_recorded(sum);
+        if sends.is_empty() {
+            self.sends.remove(&shard);
+            self.told_full &= !self.sends.is_empty();
+            self.look_through();
+        }
+    }
+
+    /// Says what ends with the lane, if something does.
+    pub(super) fn say_what_is_left(&self) {
+        let (sends, promised) = (self.len(), self.in_flight.len() + self.unclear.len());
+        if sends + promised > 0 {
+            let mut shards = self.shards();
+            shards.extend(self.in_flight.iter().chain(&self.unclear).map(|promise| promise.shard));
+            shards.sort_unstable();
+            shards.dedup();
+            let shards: Vec<String> = shards.iter().map(u16::to_string).collect();
+            tracing::error!(
+                sends,
+                unclear = promised,
+                "sends that were approved while Redis was away are not recorded, and no cap counts them: once Redis is back, \
+                 run weir rebuild --shards {} (they are in the approved topic)",
+                shards.join(",")
+            );
+        }
+    }
+}

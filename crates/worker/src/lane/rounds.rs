@@ -1,0 +1,45 @@
+//! The rounds in which one batch is judged: one, unless the store has to be waited for.
+
+use std::time::Duration;
+
+use crate::backoff::{LONGEST_BACKOFF, backoff};
+
+/// Where a batch stands.
+pub(super) struct Rounds {
+    pauses: Box<dyn Iterator<Item = Duration>>,
+    began: Duration,
+    /// When the first round had been through the gate.
+    gated: Option<Duration>,
+    /// How many rounds have been waited after.
+    waits: usize,
+    /// Whether it was said that what waits does not fit into an offset's metadata.
+    pub(super) told: bool,
+}
+
+impl Rounds {
+    pub(super) fn begin(now: Duration) -> Self {
+        Self { pauses: Box::new(backoff()), began: now, gated: None, waits: 0, told: false }
+    }
+
+    /// Whether nothing has been asked for this batch before.
+    pub(super) fn is_first(&self) -> bool {
+        self.waits == 0
+    }
+
+    /// The first round is through the gate; how long that took.
+    pub(super) fn gated(&mut self, now: Duration) -> Duration {
+        self.gated = Some(now);
+        now.saturating_sub(self.began)
+    }
+
+    /// All is answered; how long that took since the first gate.
+    pub(super) fn admitted(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.gated.unwrap_or(now))
+    }
+
+    /// How long to wait before the next round.
+    pub(super) fn pause(&mut self) -> Duration {
+        self.waits += 1;
+        self.pauses.next().unwrap_or(LONGEST_BACKOFF)
+    }
+}

@@ -1,0 +1,50 @@
+//! What a lane goes on with while it waits for the store.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::ports::{Clock, Source};
+
+use super::Interruption;
+use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
+
+/// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
+/// full, and Kafka keeps the rest.
+pub(super) struct Serving<'l, S, C> {
+    pub(super) source: &'l mut S,
+    pub(super) clock: &'l C,
+    pub(super) stop: &'l CancellationToken,
+    pub(super) metrics: &'l dyn Observer,
+    pub(super) status: &'l LaneStatus,
+    /// The next offset of each partition that something is known of.
+    pub(super) done: &'l BTreeMap<i32, i64>,
+}
+
+impl<S: Source, C: Clock> Serving<'_, S, C> {
+    pub(super) async fn serve(&mut self) -> Result<(), Interruption> {
+        self.status.turn(self.clock.passed());
+        if self.stop.is_cancelled() {
+            return Err(Interruption::Stop);
+        }
+        for (partition, records) in self.source.lag(self.done) {
+            self.metrics.set_lag(partition, records);
+        }
+        match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
+            Some(_) => Err(Interruption::Group),
+            None => Ok(()),
+        }
+    }
+
+    /// Serves the group until this is done; an interruption drops it half way.
+    pub(super) async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                () = self.clock.sleep(SERVE_EVERY) => {}
+            }
+            self.serve().await?;
+        }
+    }
+}

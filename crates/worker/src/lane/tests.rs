@@ -1,0 +1,542 @@
+//! The lane against fake ends: what it promises whatever fails, and in which order it does things.
+
+mod again;
+mod clock;
+mod lost;
+mod paced;
+mod unavailable;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, VecDeque},
+    rc::Rc,
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    admit::AdmitBatch,
+    class::Filter,
+    clocks::{Append, WrongClock},
+    current::Current,
+    decide::{Answer, Scope, Verdict},
+    fields::FieldMap,
+    owed::OwedSend,
+    policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
+    ports::{Begin, CommitError, CommitTimes, Settled, StoreError},
+    record::{Destination, Headers, RecordView},
+    segment::{SegmentSet, UserIdKind, UserIds},
+    tally::{RefundTally, SegmentCounts},
+    time::Time,
+    zone::Zone,
+};
+
+use super::*;
+use crate::{clock::SystemClock, observer::Event};
+
+/// Nobody.
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn stage(&self, _: Stage, _: Duration) {}
+    fn gated(&self, _: SegmentCounts) {}
+    fn committed(&self, _: &Tally, _: &CommitTimes) {}
+    fn refunded(&self, _: &RefundTally) {}
+    fn happened(&self, _: Event) {}
+    fn deferred(&self) {}
+    fn deferred_recorded(&self, _: u64) {}
+    fn set_lag(&self, _: i32, _: i64) {}
+    fn set_parked(&self, _: i32, _: i64) {}
+    fn forget_lag(&self, _: i32) {}
+    fn set_refunds_lag(&self, _: i64) {}
+}
+
+const RECORDS: i64 = 200;
+const BATCH: usize = 7;
+
+/// Kafka, as far as a lane sees it: one partition, and what is committed.
+#[derive(Default)]
+struct World {
+    position: i64,
+    committed: i64,
+    metadata: Option<String>,
+    in_flight: bool,
+    assigned: bool,
+    pending: Option<GroupEvent>,
+    /// The offsets whose outputs are visible.
+    visible: Vec<i64>,
+    polls: usize,
+    /// Every so many polls all partitions are revoked, and given back with the next one.
+    revoke_every: Option<usize>,
+    /// What becomes of the next commits; when empty they succeed.
+    commits: VecDeque<Fate>,
+    /// How often the store is away before each answer.
+    store_away: usize,
+    /// Recovery never comes to an end.
+    recovery_hangs: bool,
+    trace: Vec<&'static str>,
+    /// Each poll finds one record, and a commit is waited for this often until it is done.
+    trickle: Option<usize>,
+    /// How often the commit in flight has been waited for.
+    waits: usize,
+    /// How large the committed batches are.
+    sizes: Vec<usize>,
+    commit_interval: Duration,
+    /// What each commit says that it took.
+    times: CommitTimes,
+    /// How long each batch was to be filled, at most.
+    fills: Vec<Duration>,
+    /// When brokers have stamped the records.
+    appends: Vec<Append>,
+    /// What the policy says of shards that are away, and from when on.
+    on_unavailable: Vec<OnUnavailable>,
+    unavailable_after: Option<Duration>,
+    owed_bytes: usize,
+    owing: Arc<Owing>,
+    /// The lane is told to stop when all was read, also where something waits.
+    stops_at_the_end: bool,
+    /// What may have been read before.
+    read_before: Option<i64>,
+    /// When the intents expire.
+    expires_at: Option<&'static str>,
+    ledger: Arc<RwLock<unavailable::Ledger>>,
+    stop: CancellationToken,
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Refused, nothing is visible.
+    Refused,
+    /// All is visible, but the answer was lost.
+    Unclear,
+    /// Somebody else has the transactional id.
+    Fenced,
+    /// It never ends; the lane is told to stop.
+    Hangs,
+}
+
+type Shared = Rc<RefCell<World>>;
+
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+#[derive(Default)]
+struct Batch(Vec<(i64, String)>, Vec<Append>);
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let (offset, value) = &self.0[index];
+        let value = Some(value.as_bytes());
+        RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
+    }
+
+    fn appends(&self) -> &[Append] {
+        &self.1
+    }
+}
+
+struct FakeSource(Shared, Vec<Progress>);
+
+impl FakeSource {
+    fn start(&mut self, begin: Begin<'_>) {
+        let mut world = self.0.borrow_mut();
+        assert!(!world.in_flight, "reading starts anew while a batch is being committed");
+        let committed = Progress { partition: 0, next_offset: world.committed, metadata: world.metadata.clone() };
+        world.position = begin(&committed);
+        self.1 = vec![committed];
+    }
+}
+
+impl Source for FakeSource {
+    type Batch = Batch;
+    type Membership = ();
+
+    fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        let mut world = self.0.borrow_mut();
+        if max > 0 && batch.is_empty() {
+            world.fills.push(wait);
+        }
+        if world.pending.is_none() && !world.assigned {
+            world.pending = Some(GroupEvent::Assigned);
+        }
+        world.polls += 1;
+        if world.recovery_hangs && world.polls > 1 {
+            world.stop.cancel();
+        }
+        if world.assigned && world.revoke_every.is_some_and(|every| world.polls.is_multiple_of(every)) {
+            world.pending = Some(GroupEvent::Revoked);
+        }
+        if world.pending.is_some() {
+            return Ok(world.pending);
+        }
+        let max = if world.trickle.is_some() { max.min(batch.len() + 1) } else { max };
+        while batch.len() < max && world.position < RECORDS {
+            let offset = world.position;
+            let channel = offset % 3;
+            let expires_at = world.expires_at.map(|at| format!(r#","expires_at":"{at}""#)).unwrap_or_default();
+            let intent = format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"{expires_at}}}"#);
+            batch.0.push((offset, intent));
+            world.position += 1;
+        }
+        batch.1.clone_from(&world.appends);
+        let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
+        if world.committed == RECORDS || at_the_end {
+            world.stop.cancel();
+        }
+        Ok(None)
+    }
+
+    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+        let event = self.0.borrow_mut().pending.take();
+        self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
+        self.start(begin);
+        Ok(())
+    }
+
+    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+        assert!(self.0.borrow().pending.is_none(), "what is revoked must not be assigned again");
+        self.0.borrow_mut().trace.push("rewind");
+        self.start(begin);
+        Ok(())
+    }
+
+    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+        let mut world = self.0.borrow_mut();
+        assert!(!world.in_flight && world.pending.is_none());
+        world.trace.push("seek");
+        world.position = to[0].1;
+        Ok(())
+    }
+
+    fn membership(&self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn partitions(&self) -> usize {
+        usize::from(self.0.borrow().assigned)
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.1
+    }
+
+    fn read_before(&self) -> ReadBefore {
+        match self.0.borrow().read_before {
+            None => ReadBefore::none(),
+            Some(end) => ReadBefore::Below(Arc::new([(0, end)].into())),
+        }
+    }
+
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        done.iter().map(|(&partition, next)| (partition, RECORDS - next)).collect()
+    }
+}
+
+struct FakeSink(Shared, Option<Job<Batch, ()>>, bool);
+
+impl Sink<Batch, ()> for FakeSink {
+    fn submit(&mut self, job: Job<Batch, ()>) {
+        let mut world = self.0.borrow_mut();
+        assert!(self.2, "nothing is committed before the sink has recovered");
+        assert!(!world.in_flight, "one batch at a time");
+        assert!(world.assigned && world.pending.is_none(), "nothing is committed for partitions that are given up");
+        assert_eq!(job.outputs.len(), job.records.len());
+        world.in_flight = true;
+        self.1 = Some(job);
+    }
+
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        if self.1.is_some() && matches!(self.0.borrow().commits.front(), Some(Fate::Hangs)) {
+            self.0.borrow().stop.cancel();
+            SystemClock.sleep(wait.min(Duration::from_millis(10))).await;
+            return Settled::Busy;
+        }
+        let mut world = self.0.borrow_mut();
+        if self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits) {
+            world.waits += 1;
+            return Settled::Busy;
+        }
+        world.waits = 0;
+        let Some(job) = self.1.take() else { return Settled::Idle };
+        world.in_flight = false;
+        world.sizes.push(job.records.len());
+        let fate = world.commits.pop_front();
+        if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
+            let away = world.unavailable_after.is_some();
+            assert!(away || job.records.0[0].0 == world.committed, "batches follow each other without a gap");
+            let expires = world.expires_at.is_some();
+            assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::Approved));
+            world.ledger.write().unwrap().note(&job);
+            let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
+            world.visible.extend(done.map(|(_, (offset, _))| *offset));
+            world.committed = job.progress[0].next_offset;
+            world.metadata.clone_from(&job.progress[0].metadata);
+        }
+        match fate {
+            None => Settled::Committed(world.times),
+            Some(Fate::Refused | Fate::Unclear) => {
+                self.2 = false;
+                Settled::Failed(CommitError::Failed("by the test".to_owned()))
+            }
+            Some(Fate::Hangs) => unreachable!("seen above"),
+            Some(Fate::Fenced) => Settled::Failed(CommitError::Fenced("another took over".to_owned())),
+        }
+    }
+
+    async fn recover(&mut self) -> Result<(), CommitError> {
+        self.0.borrow_mut().trace.push("recover");
+        if self.0.borrow().recovery_hangs {
+            std::future::pending::<()>().await;
+        }
+        self.2 = true;
+        Ok(())
+    }
+}
+
+struct FakeStore(usize, usize);
+
+/// What a store has to have that is asked until it answers.
+macro_rules! never_given_up {
+    () => {
+        fn shards(&self) -> u16 {
+            1
+        }
+
+        fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+            assert!(away.is_empty(), "everything waits");
+            Vec::new()
+        }
+
+        async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+            unreachable!("nothing is owed")
+        }
+    };
+}
+use never_given_up;
+
+impl Store for FakeStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        if self.1 < self.0 {
+            self.1 += 1;
+            // Half of the answers come, the rest has to be asked for again.
+            fill(&mut answers[..batch.asks.len() / 2], batch.now);
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        self.1 = 0;
+        fill(answers, batch.now);
+        Ok(())
+    }
+
+    never_given_up!();
+}
+
+/// Answers at most so many asks of a batch before it has taken too long.
+struct SlowStore(usize);
+
+impl Store for SlowStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let most = answers.len().min(self.0);
+        fill(&mut answers[..most], batch.now);
+        if most < batch.asks.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
+    }
+
+    never_given_up!();
+}
+
+fn fill(answers: &mut [Option<Answer>], at: Time) {
+    answers.fill(Some(Answer { verdict: Verdict::Allowed, at, ahead: false }));
+}
+
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Time {
+        Time::from_rfc3339("2026-11-21T12:00:00Z").unwrap()
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
+    }
+}
+
+fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
+    let cap = Cap {
+        name: "daily".into(),
+        limit: 1,
+        window: CapWindow::Sliding { length_ms: 86_400_000, text: "24h".into() },
+        filter: Arc::new(Filter::default()),
+        scope: Scope::Every,
+    };
+    let policy = Policy {
+        version: "test".to_owned(),
+        timezone: Zone::utc(),
+        segments: std::collections::BTreeMap::new(),
+        default: Arc::new(Caps::Limited(vec![cap])),
+        bypass: Vec::new(),
+        on_unavailable,
+        quiet_hours: None,
+        max_age_ms: None,
+        mode: Mode::Enforce,
+    };
+    let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    Desk {
+        topic: "intents".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Current::new(Arc::new(set)),
+        policy: Current::new(Arc::new(policy)),
+        limits: Arc::default(),
+    }
+}
+
+/// Runs a lane in this world until all is committed, or it ends by itself.
+fn run(world: World) -> (Result<(), LaneError>, World) {
+    run_with(FakeStore(world.store_away, 0), world)
+}
+
+/// The same, on this store.
+fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+    run_by(Noon, store, world)
+}
+
+/// The same, by this clock.
+fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stop = world.stop.clone();
+    let desk = desk(world.on_unavailable.clone());
+    let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
+    let (commit_interval, owing) = (world.commit_interval, Arc::clone(&world.owing));
+    let world: Shared = Rc::new(RefCell::new(world));
+    let mut lane = Lane {
+        source: FakeSource(Rc::clone(&world), Vec::new()),
+        sink: FakeSink(Rc::clone(&world), None, false),
+        store,
+        clock,
+        desk,
+        settings: LaneSettings {
+            batch: BATCH,
+            commit_interval,
+            drain: Duration::from_secs(2),
+            unavailable_after,
+            owed_bytes,
+            owing,
+        },
+        stop,
+        metrics: Arc::new(Unobserved),
+        status: Arc::default(),
+    };
+    let end = runtime.block_on(lane.run());
+    drop(lane);
+    (end, Rc::into_inner(world).unwrap().into_inner())
+}
+
+fn each_once(world: &World) {
+    assert_eq!(world.visible, (0..RECORDS).collect::<Vec<_>>(), "each record's output is visible once, in order");
+}
+
+#[test]
+fn a_batch_that_the_store_needs_too_long_for_is_decided_in_smaller_ones() {
+    for most in [1, 2, 5] {
+        let (end, world) = run_with(SlowStore(most), World::default());
+        end.unwrap();
+        each_once(&world);
+        assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
+    }
+}
+
+#[test]
+fn each_record_is_committed_once_whatever_becomes_of_commits() {
+    let fates = [Fate::Refused, Fate::Unclear, Fate::Unclear, Fate::Refused, Fate::Refused, Fate::Unclear];
+    let (end, world) = run(World { commits: fates.into(), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    let recoveries = world.trace.iter().filter(|step| **step == "recover").count();
+    assert_eq!(recoveries, fates.len() + 1, "one at the start, one after each failure");
+    let rewinds = world.trace.windows(2).filter(|steps| steps == &["recover", "rewind"]).count();
+    assert_eq!(rewinds, fates.len(), "the sink recovers first, then the source goes back");
+}
+
+#[test]
+fn each_record_is_committed_once_whenever_partitions_are_given_up() {
+    // A batch takes two polls; what comes more often than every sixth could take every batch away.
+    for revoke_every in [6, 7, 8, 9, 11, 17, 23] {
+        let (end, world) = run(World { revoke_every: Some(revoke_every), ..World::default() });
+        end.unwrap();
+        each_once(&world);
+    }
+}
+
+#[test]
+fn failed_commits_and_given_up_partitions_together_lose_nothing() {
+    for revoke_every in [6, 7, 8, 11, 13] {
+        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
+        let (end, world) = run(World { revoke_every: Some(revoke_every), commits, ..World::default() });
+        end.unwrap();
+        each_once(&world);
+    }
+}
+
+#[test]
+fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
+    let (end, world) = run(World { trickle: Some(3), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    // Nothing is being committed before the first, and nothing is left for the last.
+    let [_, grown @ .., _] = world.sizes.as_slice() else { unreachable!("many batches") };
+    assert!(grown.iter().all(|size| *size > 1), "{grown:?}");
+}
+
+#[test]
+fn a_store_that_is_away_is_asked_again_until_it_answers() {
+    let (end, world) = run(World { store_away: 2, ..World::default() });
+    end.unwrap();
+    each_once(&world);
+}
+
+#[test]
+fn a_fenced_lane_ends_with_the_reason_and_commits_nothing_more() {
+    let (end, world) = run(World { commits: [Fate::Fenced].into(), ..World::default() });
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert_eq!(message, "another took over");
+    assert!(world.visible.is_empty());
+}
+
+#[test]
+fn a_lane_that_is_told_to_stop_lets_the_batch_in_flight_end() {
+    let world = World::default();
+    world.stop.cancel();
+    let (end, world) = run(world);
+    end.unwrap();
+    assert!(!world.in_flight);
+}
+
+#[test]
+fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
+    let hung_commit = World { commits: [Fate::Hangs].into(), ..World::default() };
+    let hung_recovery = World { recovery_hangs: true, ..World::default() };
+    for world in [hung_commit, hung_recovery] {
+        let began = std::time::Instant::now();
+        let (end, world) = run(world);
+        end.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "within the time to drain");
+        assert!(world.polls > 1, "the group was served meanwhile");
+        assert!(world.visible.is_empty());
+    }
+}

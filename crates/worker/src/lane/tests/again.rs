@@ -1,0 +1,140 @@
+//! A batch that had to wait is judged again, and what was admitted before is approved as it was.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+
+use super::*;
+
+/// Noon, and as many milliseconds as are in here.
+#[derive(Clone, Default)]
+struct Moving(Arc<AtomicI64>);
+
+impl Moving {
+    fn at(after_noon_ms: i64) -> Time {
+        Noon.now().plus(after_noon_ms)
+    }
+}
+
+impl Clock for Moving {
+    fn now(&self) -> Time {
+        Self::at(self.0.load(Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
+    }
+}
+
+/// When intents of these tests expire, and how long the store stalls.
+const EXPIRES_AT: &str = "2026-11-21T12:00:04Z";
+const STALL_MS: i64 = 12_000;
+
+/// What a store does when it is asked for the first time; afterwards it answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    Answers,
+    /// It stalls and has done nothing.
+    Stalls,
+    /// It stalls, and has recorded all that it was asked for.
+    StallsAndRecords,
+}
+
+struct Stalling {
+    first: First,
+    clock: Moving,
+    /// The ids that are recorded, and when.
+    recorded: BTreeMap<u64, Time>,
+    looked_up: Arc<AtomicUsize>,
+}
+
+impl Stalling {
+    fn new(first: First, clock: &Moving) -> Self {
+        Self { first, clock: clock.clone(), recorded: BTreeMap::new(), looked_up: Arc::default() }
+    }
+}
+
+impl Store for Stalling {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        assert_eq!(batch.now, self.clock.now(), "the batch is judged by a clock of before");
+        assert!(answers.iter().all(Option::is_none), "an answer of before is kept");
+        let first = std::mem::replace(&mut self.first, First::Answers);
+        if first != First::Answers {
+            self.clock.0.fetch_add(STALL_MS, Relaxed);
+            if first == First::StallsAndRecords {
+                self.recorded.extend(batch.asks.iter().map(|ask| (ask.id.0, batch.now)));
+            }
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        for (ask, answer) in batch.asks.iter().zip(answers) {
+            let allows_nothing = batch.cap_sets[ask.cap_set].iter().any(|cap| cap.limit == 0);
+            self.looked_up.fetch_add(usize::from(allows_nothing), Relaxed);
+            let (verdict, at) = match self.recorded.get(&ask.id.0) {
+                Some(at) => (Verdict::Replayed, *at),
+                None if allows_nothing => (Verdict::Denied { cap: 0, used: 0, blocking: None }, batch.now),
+                None => (Verdict::Allowed, batch.now),
+            };
+            *answer = Some(Answer { verdict, at, ahead: false });
+        }
+        Ok(())
+    }
+
+    never_given_up!();
+}
+
+fn world() -> World {
+    World { expires_at: Some(EXPIRES_AT), ..World::default() }
+}
+
+fn approved(world: &World) -> Vec<i64> {
+    let ledger = world.ledger.write().unwrap();
+    let approved = ledger.outputs.iter().filter(|(_, (to, _))| *to == Destination::Approved);
+    approved.map(|(offset, _)| *offset).collect()
+}
+
+#[test]
+fn intents_that_expire_while_the_store_stalls_are_not_approved() {
+    let clock = Moving::default();
+    let (end, world) = run_by(clock.clone(), Stalling::new(First::Stalls, &clock), world());
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(approved(&world), Vec::<i64>::new());
+}
+
+#[test]
+fn what_a_stalled_store_had_recorded_is_approved_as_of_then() {
+    let clock = Moving::default();
+    let (end, world) = run_by(clock.clone(), Stalling::new(First::StallsAndRecords, &clock), world());
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(approved(&world), (0..BATCH as i64).collect::<Vec<_>>(), "the first batch, and no other");
+    let noon = Noon.now();
+    let approved = approved(&world);
+    let ledger = world.ledger.write().unwrap();
+    for offset in approved {
+        let headers = &ledger.headers[&offset];
+        let rfc3339 = String::from_utf8(noon.rfc3339().to_vec()).unwrap();
+        let said = [noon.millis().to_string(), rfc3339].iter().any(|time| headers.contains(time));
+        assert!(said, "not decided at noon: {headers}");
+    }
+}
+
+#[test]
+fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_nothing_else_is_looked_up() {
+    const READ: i64 = 50;
+    let clock = Moving::default();
+    clock.0.store(STALL_MS, Relaxed);
+    let mut store = Stalling::new(First::Answers, &clock);
+    let admitted: Vec<i64> = (0..100).step_by(3).collect();
+    let id = |offset: &i64| weir_core::shard::IdHash::of(&format!("i-{offset}")).0;
+    store.recorded = admitted.iter().map(|offset| (id(offset), Moving::at(0))).collect();
+    let looked_up = Arc::clone(&store.looked_up);
+    let (end, world) = run_by(clock, store, World { read_before: Some(READ), ..world() });
+    end.unwrap();
+    each_once(&world);
+    let expected: Vec<i64> = admitted.into_iter().filter(|offset| *offset < READ).collect();
+    assert_eq!(approved(&world), expected);
+    assert_eq!(looked_up.load(Relaxed), READ as usize, "each once, and none that is read for the first time");
+}

@@ -1,0 +1,325 @@
+//! A shard that is away: its intents go by the policy in time, the others go on, and what is owed is recorded first.
+
+use std::{collections::BTreeMap, sync::RwLockWriteGuard, time::Instant};
+
+use weir_core::{
+    policy::Unavailable,
+    shard::{IdHash, UserHash},
+};
+
+use super::*;
+
+const AFTER: Duration = Duration::from_millis(200);
+const SHARDS: u16 = 4;
+const AWAY: u16 = 1;
+
+fn shard(offset: i64) -> u16 {
+    UserHash::of(&format!("u{offset}")).shard(SHARDS)
+}
+
+/// What was committed, and what came to the histories.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Each offset's output, as committed.
+    pub(super) outputs: BTreeMap<i64, (Destination, bool)>,
+    /// The headers of each approved one.
+    pub(super) headers: BTreeMap<i64, String>,
+    /// How often each send was recorded after the fact.
+    recorded: BTreeMap<u64, usize>,
+    /// The shard is away for so many more looks; `None` for ever.
+    looks: Option<usize>,
+    back: bool,
+    /// Each look finds the shard back, but it answers nothing.
+    seems_back: bool,
+    asked: usize,
+}
+
+impl Ledger {
+    pub(super) fn note(&mut self, job: &Job<Batch, ()>) {
+        for (index, output) in job.outputs.iter().enumerate().filter(|(_, output)| output.to != Destination::Nowhere) {
+            let later = output.headers.iter().any(|(_, value)| value.contains(r#""recorded":"later""#));
+            self.outputs.insert(job.records.0[index].0, (output.to, later));
+            self.headers.insert(job.records.0[index].0, format!("{:?}", output.headers));
+        }
+    }
+
+    fn later(&self) -> impl Iterator<Item = i64> {
+        self.outputs.iter().filter(|(_, (_, later))| *later).map(|(offset, _)| *offset)
+    }
+
+    fn is_recorded(&self, offset: i64) -> bool {
+        self.recorded.contains_key(&IdHash::of(&format!("i-{offset}")).0)
+    }
+}
+
+struct Sharded(Arc<RwLock<Ledger>>);
+
+impl Sharded {
+    fn ledger(&self) -> RwLockWriteGuard<'_, Ledger> {
+        self.0.write().unwrap()
+    }
+}
+
+impl Store for Sharded {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let mut ledger = self.ledger();
+        ledger.asked += 1;
+        let mut missing = false;
+        for (ask, answer) in batch.asks.iter().zip(answers) {
+            if ask.user.shard(SHARDS) == AWAY && !ledger.back {
+                missing = true;
+                continue;
+            }
+            let owed =
+                ledger.later().find(|&offset| shard(offset) == ask.user.shard(SHARDS) && !ledger.is_recorded(offset));
+            assert_eq!(owed, None, "a shard is asked before what it lacks was recorded");
+            *answer = Some(Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false });
+        }
+        if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
+    }
+
+    fn shards(&self) -> u16 {
+        SHARDS
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        let mut ledger = self.ledger();
+        if ledger.seems_back && !away.is_empty() {
+            return vec![AWAY];
+        }
+        let Some(looks) = ledger.looks.filter(|_| !away.is_empty()) else { return Vec::new() };
+        ledger.looks = Some(looks.saturating_sub(1));
+        ledger.back = looks == 0;
+        if ledger.back { vec![AWAY] } else { Vec::new() }
+    }
+
+    async fn record(&mut self, sends: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        let mut ledger = self.ledger();
+        assert!(ledger.back);
+        sends.iter().for_each(|send| *ledger.recorded.entry(send.id.0).or_default() += 1);
+        Ok(())
+    }
+}
+
+/// `c0` has the first action, `c1` the second and `c2` the third.
+fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
+    let rule = |(number, action): (usize, Unavailable)| OnUnavailable {
+        filter: Filter { channels: Some([format!("c{number}")].into()), categories: None },
+        action,
+    };
+    World {
+        on_unavailable: actions.into_iter().enumerate().map(rule).collect(),
+        unavailable_after: Some(AFTER),
+        owed_bytes: 1 << 20,
+        ledger: Arc::new(RwLock::new(Ledger { looks, ..Ledger::default() })),
+        ..World::default()
+    }
+}
+
+fn go(world: World) -> World {
+    let store = Sharded(Arc::clone(&world.ledger));
+    let (end, world) = run_with(store, world);
+    end.unwrap();
+    each_once_in_order(&world);
+    world
+}
+
+/// Each has one record, and those of one shard that wait are decided in the order of their offsets.
+fn each_once_in_order(world: &World) {
+    let waits = |offset: &&i64| world.on_unavailable[**offset as usize % 3].action == Wait;
+    for number in 0..SHARDS {
+        let of_shard = world.visible.iter().filter(waits).filter(|offset| shard(**offset) == number);
+        assert!(of_shard.is_sorted(), "{:?}", world.visible);
+    }
+    let mut all = world.visible.clone();
+    all.sort_unstable();
+    assert_eq!(all, (0..RECORDS).collect::<Vec<_>>());
+}
+
+/// What is said to be recorded later is recorded once, and nothing else is.
+fn settled(ledger: &Ledger) {
+    assert!(ledger.later().all(|offset| ledger.is_recorded(offset)), "an owed send is not recorded");
+    assert_eq!(ledger.later().count(), ledger.recorded.len());
+    assert!(ledger.recorded.values().all(|times| *times == 1), "recorded twice");
+}
+
+use Unavailable::{Approve, Suppress, Wait};
+
+#[test]
+fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided() {
+    let began = Instant::now();
+    let world = go(world([Approve, Suppress, Suppress], None));
+    let ledger = world.ledger.write().unwrap();
+    for (offset, found) in &ledger.outputs {
+        let expected = match (shard(*offset), offset % 3) {
+            (AWAY, 0) => (Destination::Approved, true),
+            (AWAY, _) => (Destination::Suppressed, false),
+            _ => (Destination::Approved, false),
+        };
+        assert_eq!(*found, expected, "offset {offset}");
+    }
+    // 29 batches, nearly all of them with intents of the shard; and the drain, which waits for it in vain.
+    assert!(began.elapsed() < AFTER * 29 / 2 + Duration::from_secs(2), "held up once a batch: {:?}", began.elapsed());
+}
+
+#[test]
+fn owed_sends_are_recorded_once_the_shard_is_back_and_before_it_is_asked_again() {
+    for looks in [1, 3, 20] {
+        let world = go(world([Approve, Suppress, Approve], Some(looks)));
+        let ledger = world.ledger.write().unwrap();
+        settled(&ledger);
+        let direct = ledger.outputs.iter().filter(|(offset, (_, later))| shard(**offset) == AWAY && !later).count();
+        assert!(looks == 20 || direct > 20, "once it was back the shard decided: {direct}");
+    }
+}
+
+#[test]
+fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
+    for fates in [[Fate::Refused, Fate::Unclear], [Fate::Unclear, Fate::Refused], [Fate::Unclear, Fate::Unclear]] {
+        let commits = fates.into_iter().cycle().take(4).collect();
+        let world = go(World { commits, ..world([Approve, Approve, Approve], Some(12)) });
+        let ledger = world.ledger.write().unwrap();
+        assert!(ledger.later().count() > 0);
+        settled(&ledger);
+    }
+}
+
+#[test]
+fn intents_of_a_class_that_waits_wait_for_the_shard_and_hold_up_no_other() {
+    let world = go(world([Wait, Wait, Wait], Some(60)));
+    let ledger = world.ledger.write().unwrap();
+    assert_eq!(ledger.later().count(), 0);
+    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+    let first = world.visible.iter().position(|offset| shard(*offset) == AWAY).unwrap();
+    let others = world.visible[..first].len();
+    assert!(others > RECORDS as usize / 2, "decided while the shard was away: {others}");
+    assert!(world.trace.contains(&"seek") && world.metadata.is_none());
+}
+
+#[test]
+fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
+    // Failures one after the other are longer and longer apart: all at the same time.
+    std::thread::scope(|scope| {
+        for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress], [Approve, Wait, Wait]] {
+            for looks in [1, 3, 10, 40] {
+                for revoke_every in [None, Some(7), Some(11)] {
+                    scope.spawn(move || {
+                        let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
+                        let world = go(World { commits, revoke_every, ..world(actions, Some(looks)) });
+                        settled(&world.ledger.write().unwrap());
+                    });
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
+    let world = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    world.ledger.write().unwrap().seems_back = true;
+    let (end, world) = run_with(Sharded(Arc::clone(&world.ledger)), world);
+    end.unwrap();
+    let others = (0..RECORDS).filter(|offset| shard(*offset) != AWAY).count();
+    assert_eq!(world.visible.len(), others);
+    let seeks = world.trace.iter().filter(|step| **step == "seek").count();
+    assert!((1..RECORDS as usize / BATCH).contains(&seeks), "{seeks} times back for nothing");
+}
+
+#[test]
+fn what_waits_takes_one_span_though_not_every_batch_has_some_of_it() {
+    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+    end.unwrap();
+    let parked = weir_core::parked::Parked::of_text(&first.metadata.unwrap(), FieldMap::default().digest());
+    assert_eq!(parked.unwrap().spans().len(), 1);
+}
+
+#[test]
+fn another_lane_goes_on_with_what_waits() {
+    for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress]] {
+        let first = World { stops_at_the_end: true, ..world(actions, None) };
+        let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+        end.unwrap();
+        let waits = |offset: &i64| shard(*offset) == AWAY && actions[*offset as usize % 3] == Wait;
+        assert_eq!(first.visible.len(), (0..RECORDS).filter(|offset| !waits(offset)).count());
+        let first_waiting = (0..RECORDS).find(waits).unwrap();
+        assert!(first.committed <= first_waiting, "{} is committed", first.committed);
+
+        // Its sends that were owed are lost with it; what matters here is who is decided, and when.
+        let (visible, metadata) = (first.visible, first.metadata);
+        let next = World { visible, metadata, committed: first.committed, ..world(actions, Some(2)) };
+        let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
+        end.unwrap();
+        each_once_in_order(&next);
+    }
+}
+
+#[test]
+fn what_waits_is_not_taken_up_under_another_mapping_of_fields() {
+    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
+    end.unwrap();
+    let fields = format!("{:016x}", FieldMap::default().digest());
+    let metadata = first.metadata.map(|text| text.replace(&fields, "0000000000000000"));
+    let next = World { metadata, committed: first.committed, ..world([Wait, Wait, Wait], Some(2)) };
+    let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert!(message.contains("[intent.fields]") && message.contains("partition 0"), "{message}");
+    assert!(next.visible.is_empty());
+}
+
+#[test]
+fn where_no_more_may_be_owed_intents_wait() {
+    let world = go(World { owed_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
+    let ledger = world.ledger.write().unwrap();
+    assert_eq!(ledger.later().count(), 0);
+    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+}
+
+/// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.
+struct OwedByAnother {
+    owing: Arc<Owing>,
+    looks: usize,
+}
+
+const OWED: u16 = 2;
+
+impl Store for OwedByAnother {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let asked = batch.asks.iter().any(|ask| ask.user.shard(SHARDS) == OWED);
+        assert!(!asked || !self.owing.has(OWED), "a shard is asked before another lane has recorded what it lacks");
+        fill(answers, batch.now);
+        Ok(())
+    }
+
+    fn shards(&self) -> u16 {
+        SHARDS
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        if away.contains(&OWED) && self.looks > 0 {
+            self.looks -= 1;
+            if self.looks == 0 {
+                self.owing.change(&[OWED].into(), &BTreeSet::new());
+                return vec![OWED];
+            }
+        }
+        Vec::new()
+    }
+
+    async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("this lane owes nothing")
+    }
+}
+
+#[test]
+fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
+    let world = world([Wait, Wait, Wait], None);
+    world.owing.change(&BTreeSet::new(), &[OWED].into());
+    let store = OwedByAnother { owing: Arc::clone(&world.owing), looks: 5 };
+    let (end, world) = run_with(store, world);
+    end.unwrap();
+    each_once_in_order(&world);
+    assert!(world.owing.is_empty());
+}

@@ -1,0 +1,388 @@
+//! Waiting for what is away, without losing the place in the group, and for no longer than the policy says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use weir_core::{
+    admit::AdmitBatch,
+    decide::Answer,
+    desk::GivenUp,
+    owed::OwedSend,
+    parked::{Condition, Terms},
+    policy::Policy,
+    ports::{Clock, Sink, Source, Store, StoreError},
+};
+
+use super::{Interruption, Lane, Turn, away::Why, rounds::Rounds, serving::Serving};
+use crate::{backoff::SERVE_EVERY, observer::Event};
+
+/// Owed sends that are recorded in one go, at most.
+const RECORD_AT_ONCE: usize = 4_096;
+
+/// What is asked of the store for one batch.
+pub(super) struct Question<'q, 'b> {
+    /// The asks.
+    pub(super) asks: &'q AdmitBatch<'b>,
+    /// What comes of giving each up.
+    pub(super) given_up: &'q [GivenUp],
+    /// The shard of each.
+    pub(super) shards: Vec<u16>,
+    /// Shards of which intents before the batch wait: they are not asked.
+    pub(super) awaited: BTreeSet<u16>,
+    /// The policy.
+    pub(super) policy: &'q Policy,
+    /// Of each partition of the batch, the first offset, and the one behind the last.
+    pub(super) reach: &'q dyn Fn() -> Reach,
+}
+
+/// First offset, and the one behind the last, by partition.
+pub(super) type Reach = BTreeMap<i32, (i64, i64)>;
+
+/// What came of asking.
+pub(super) enum Admitted {
+    /// All is answered or can be given up, but what these have in common that are left out, and wait; `None` where none does.
+    Settled(Option<Condition>),
+    /// Some of these shards have to be waited for.
+    Unanswered(BTreeSet<u16>),
+}
+
+/// How the asks without an answer stand.
+enum Rest {
+    /// None of them has to be waited for.
+    Settled,
+    /// Some have to.
+    Waits,
+    /// Those whose class waits can be left out.
+    LeftOut,
+    /// They could be given up, but no more may be owed: all of these shards can be left out.
+    Full,
+}
+
+impl<S, K, D, C> Lane<S, K, D, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    D: Store,
+    C: Clock,
+{
+    /// Asks the store once: is all answered but what the policy says not to wait for, and what is left out until its shard is
+    /// back? Serves the group meanwhile. A shard that is away is not asked: the store looks in the background whether it is
+    /// back.
+    pub(super) async fn admit(
+        &mut self,
+        turn: &mut Turn,
+        question: &Question<'_, '_>,
+        answers: &mut [Option<Answer>],
+        rounds: &mut Rounds,
+    ) -> Result<Admitted, Interruption> {
+        let trouble = self.ask(turn, question, answers).await?;
+        let now = self.clock.passed();
+        let terms = match self.rest(turn, question, answers, now) {
+            Rest::Settled => {
+                self.show_away(turn);
+                // What was left out before stays so, in words that join those before.
+                return Ok(Admitted::Settled(self.still_waits(turn, question)));
+            }
+            Rest::Waits => None,
+            Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
+            Rest::Full => {
+                self.note_owed_is_full(turn);
+                Some(Terms::of_all(question.policy, self.store.shards()))
+            }
+        };
+        if let Some(terms) = terms {
+            let condition = self.condition(turn, question, terms);
+            if turn.parking.has_room(&(question.reach)(), &condition) {
+                self.show_away(turn);
+                return Ok(Admitted::Settled(Some(condition)));
+            }
+            if turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
+                return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
+            }
+            if !std::mem::replace(&mut rounds.told, true) {
+                tracing::warn!(
+                    "what waits does not fit into the metadata of an offset any more: this lane waits until shards are back"
+                );
+            }
+        }
+        if let Some(error) = trouble {
+            self.note_failure(&error);
+        }
+        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| question.shards[at]);
+        Ok(Admitted::Unanswered(unanswered.collect()))
+    }
+
+    fn note_owed_is_full(&self, turn: &mut Turn) {
+        if turn.owed.is_full_for_the_first_time() {
+            self.metrics.happened(Event::DeferredFull);
+            tracing::warn!(
+                bytes = turn.owed.bytes(),
+                "as many approved sends as fit into worker.memory wait to be recorded: intents of unavailable shards wait \
+                 from now on, whatever on_unavailable says"
+            );
+        }
+    }
+
+    /// Waits until a batch without answers from these shards is worth another round: one of them may be asked, or has been
+    /// unavailable for long enough to go by the policy.
+    pub(super) async fn wait_for(
+        &mut self,
+        turn: &mut Turn,
+        shards: &BTreeSet<u16>,
+        pause: Duration,
+    ) -> Result<(), Interruption> {
+        let began = self.clock.passed();
+        let until = turn.away.next_due(began).map_or(began + pause, |due| due.min(began + pause));
+        loop {
+            self.wait_a_little(turn, pause).await?;
+            self.tend(turn).await?;
+            let now = self.clock.passed();
+            let news = |shard: &u16| !turn.away.is_watched(*shard) || turn.away.is_overdue(*shard, now);
+            if now >= until && shards.iter().any(news) {
+                turn.parking.waited(now.saturating_sub(began));
+                return Ok(());
+            }
+        }
+    }
+
+    /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
+    fn condition(&self, turn: &Turn, question: &Question<'_, '_>, terms: Terms) -> Condition {
+        let away = &turn.away.overdue(self.clock.passed()) | &question.awaited;
+        Condition { terms: Arc::new(terms), away: Arc::new(away) }
+    }
+
+    /// What waits of a batch that could be decided as it is, while something before it waits: `None` where nothing does.
+    pub(super) fn still_waits(&self, turn: &Turn, question: &Question<'_, '_>) -> Option<Condition> {
+        if question.awaited.is_empty() {
+            return None;
+        }
+        let condition = self.condition(turn, question, Terms::of(question.policy, self.store.shards()));
+        turn.parking.has_room(&(question.reach)(), &condition).then_some(condition)
+    }
+
+    fn note_failure(&self, error: &StoreError) {
+        tracing::warn!("the store did not answer everything: {error}; asking again");
+        self.metrics.happened(Event::StoreFailed);
+        if let StoreError::LostHistory { shards, .. } = error {
+            self.status.set_lost_shards(shards.len());
+        }
+        self.status.set_trouble(Some(error.to_string()));
+    }
+
+    /// A pause before the next attempt: until a shard is overdue at the longest, and short while others are watched. A stop
+    /// ends it.
+    pub(super) async fn wait_a_little(&mut self, turn: &Turn, pause: Duration) -> Result<(), Interruption> {
+        self.serving(&turn.committed).serve().await?;
+        let now = self.clock.passed();
+        let until_due = turn.away.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
+        let longest = if turn.away.is_empty() { pause } else { SERVE_EVERY };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            () = self.clock.sleep(pause.min(longest).min(until_due)) => {}
+        }
+        self.serving(&turn.committed).serve().await
+    }
+
+    /// Asks for what has no answer yet, but of shards that are away or lack something. Gives why not all that was asked
+    /// for was answered.
+    async fn ask(
+        &mut self,
+        turn: &mut Turn,
+        question: &Question<'_, '_>,
+        answers: &mut [Option<Answer>],
+    ) -> Result<Option<StoreError>, Interruption> {
+        let Question { asks, shards, awaited, .. } = question;
+        let owing = &self.settings.owing;
+        self.heed_others(turn, shards);
+        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !owing.has(shard) && !awaited.contains(&shard);
+        let known = turn.away.is_empty() && owing.is_empty() && awaited.is_empty();
+        let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
+        let places: Vec<usize> = open.collect();
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let began = self.clock.passed();
+        let outcome = if known {
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            serving.during(store.admit(asks, answers)).await?
+        } else {
+            // The others are left out, so that nothing waits for a node that is known not to answer.
+            let part = AdmitBatch {
+                now: asks.now,
+                cap_sets: asks.cap_sets.clone(),
+                asks: places.iter().map(|&at| asks.asks[at].clone()).collect(),
+            };
+            let mut of_part = vec![None; places.len()];
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            let outcome = serving.during(store.admit(&part, &mut of_part)).await?;
+            places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
+            outcome
+        };
+        if !matches!(outcome, Err(StoreError::TooSlow(_))) {
+            note_answers(turn, question, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
+        }
+        match outcome {
+            Ok(()) => Ok(None),
+            Err(StoreError::Fatal(message)) => Err(Interruption::Fatal(message)),
+            // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
+            Err(StoreError::TooSlow(message)) => {
+                let records = turn.limit.too_slow(places.len());
+                self.metrics.happened(Event::BatchHalved);
+                tracing::warn!(records, "{message}; at most so many records at a time from now on");
+                Err(Interruption::Rewind(message))
+            }
+            Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => Ok(Some(error)),
+        }
+    }
+
+    /// A shard that another lane owes sends to was unavailable to that one: it is watched here, too.
+    fn heed_others(&self, turn: &mut Turn, shards: &[u16]) {
+        let owing = &self.settings.owing;
+        if owing.is_empty() {
+            return;
+        }
+        let now = self.clock.passed();
+        for shard in shards.iter().filter(|shard| owing.has(**shard)) {
+            if !turn.owed.lacks(*shard) && !turn.away.is_known(*shard) {
+                turn.away.not_answered(*shard, now, Why::Silent);
+            }
+        }
+    }
+
+    /// Whether what has no answer can be given up.
+    fn rest(&self, turn: &Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], now: Duration) -> Rest {
+        let mut bytes = turn.owed.bytes();
+        let (mut sent, mut waits) = (false, false);
+        for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
+            let shard = question.shards[at];
+            if !turn.away.is_overdue(shard, now) && !question.awaited.contains(&shard) {
+                return Rest::Waits;
+            }
+            // It is back, and what it is owed is about to be recorded: then it decides.
+            if self.settings.owing.has(shard) && !turn.away.is_watched(shard) {
+                return Rest::Waits;
+            }
+            match question.given_up[at] {
+                GivenUp::Never => waits = true,
+                GivenUp::Held => {}
+                GivenUp::Sent => {
+                    sent = true;
+                    bytes += OwedSend::new(&question.asks.asks[at], question.asks.now).bytes();
+                }
+            }
+        }
+        match (sent && bytes > self.settings.owed_bytes, waits) {
+            (true, _) => Rest::Full,
+            (false, true) => Rest::LeftOut,
+            (false, false) => Rest::Settled,
+        }
+    }
+
+    /// Looks after shards that are away: whether they are back, and what is owed to them. Cheap where there are none.
+    pub(super) async fn tend(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+        if turn.away.is_empty() && turn.owed.is_empty() {
+            return Ok(());
+        }
+        if turn.owed.is_promised() {
+            self.collect(turn, Duration::ZERO).await?;
+        }
+        for shard in self.store.watch(&turn.away.watched()) {
+            turn.away.found_back(shard);
+        }
+        let owed = turn.owed.len();
+        for shard in turn.owed.shards() {
+            if !turn.away.is_watched(shard) {
+                self.record_owed(turn, shard).await?;
+            }
+        }
+        let (recorded, left) = (owed - turn.owed.len(), turn.owed.len());
+        if recorded > 0 {
+            tracing::info!(recorded, left, "recorded what was approved while its shards were away");
+        }
+        self.show_away(turn);
+        Ok(())
+    }
+
+    /// Records what is owed to a shard; one that does not take it is away.
+    async fn record_owed(&mut self, turn: &mut Turn, shard: u16) -> Result<(), Interruption> {
+        loop {
+            let sends = turn.owed.first(shard, RECORD_AT_ONCE);
+            if sends.is_empty() {
+                return Ok(());
+            }
+            // What is older than the history by this clock is trimmed: what is owed waits until the clock is right.
+            let Ok(now) = self.clock.time_to_decide(&[]) else { return Ok(()) };
+            let began = self.clock.passed();
+            let (store, serving) = self.store_and_serving(&turn.committed);
+            let outcome = serving.during(store.record(&sends, now)).await?;
+            let why = match outcome {
+                Ok(()) => {
+                    turn.owed.recorded(shard, sends.len(), &*self.metrics);
+                    continue;
+                }
+                Err(StoreError::LostHistory { .. }) => Why::Lost,
+                Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => Why::Silent,
+                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
+            };
+            turn.away.not_answered(shard, began, why);
+            return Ok(());
+        }
+    }
+
+    /// Tells the health endpoints which shards are away.
+    pub(super) fn show_away(&self, turn: &Turn) {
+        self.status.set_trouble(turn.away.trouble());
+        self.status.set_lost_shards(turn.away.lost());
+    }
+
+    fn serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> Serving<'l, S, C> {
+        self.store_and_serving(done).1
+    }
+
+    fn store_and_serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> (&'l mut D, Serving<'l, S, C>) {
+        let Self { source, store, clock, stop, metrics, status, .. } = self;
+        (store, Serving { source, clock, stop, metrics: &**metrics, status, done })
+    }
+}
+
+/// An asking that is over.
+struct Asked<'a> {
+    /// The places of the asks.
+    places: &'a [usize],
+    began: Duration,
+    error: Option<&'a StoreError>,
+}
+
+/// Takes from an asking which shards answer and which do not.
+fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], asked: &Asked<'_>) {
+    let Asked { places, began, error } = *asked;
+    if turn.away.is_empty() && error.is_none() {
+        return;
+    }
+    let why = |shard: u16| match error {
+        Some(StoreError::LostHistory { shards, .. }) if shards.contains(&shard) => Why::Lost,
+        Some(_) | None => Why::Silent,
+    };
+    let mut news = Vec::new();
+    let silent: BTreeSet<u16> =
+        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| question.shards[at]).collect();
+    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&question.shards[at])) {
+        turn.away.answered(question.shards[at]);
+    }
+    for &at in places.iter().filter(|&&at| answers[at].is_none()) {
+        let shard = question.shards[at];
+        if turn.away.not_answered(shard, began, why(shard)) {
+            news.push(shard);
+        }
+    }
+    if !news.is_empty() {
+        tracing::warn!(
+            shards = news.len(),
+            "shards do not answer: their intents wait, or go by on_unavailable in time"
+        );
+    }
+}

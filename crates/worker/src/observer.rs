@@ -1,0 +1,84 @@
+//! What the worker reports while it works.
+
+use std::time::Duration;
+
+use weir_core::{
+    ports::CommitTimes,
+    tally::{RefundTally, SegmentCounts, Tally},
+};
+
+/// A stage of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Waiting for and taking records.
+    Poll,
+    /// Decoding, segments, policy.
+    Decode,
+    /// Asking the store.
+    Admit,
+    /// Writing the outputs.
+    Encode,
+    /// Handing them to the Kafka client.
+    Produce,
+    /// Waiting for the brokers to have them.
+    Flush,
+    /// Offsets and commit.
+    Commit,
+}
+
+impl Stage {
+    /// The word for it in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Decode => "decode",
+            Self::Admit => "admit",
+            Self::Encode => "encode",
+            Self::Produce => "produce",
+            Self::Flush => "flush",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+/// Something that is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A commit failed, and the lane goes back to the committed offsets.
+    CommitFailed,
+    /// The brokers were too slow for a batch: the next ones are half as large.
+    BatchHalved,
+    /// A lane took up a change of its partitions.
+    Rebalanced,
+    /// The store did not answer a whole batch.
+    StoreFailed,
+    /// Intents wait because no more writes may be deferred.
+    DeferredFull,
+}
+
+/// Who is told what the worker does: the metrics.
+pub trait Observer: Send + Sync {
+    /// A batch spent this long in a stage.
+    fn stage(&self, stage: Stage, time: Duration);
+    /// The segments of a batch's users were looked up.
+    fn gated(&self, counts: SegmentCounts);
+    /// A batch is committed.
+    fn committed(&self, tally: &Tally, times: &CommitTimes);
+    /// A batch of refunds is committed.
+    fn refunded(&self, tally: &RefundTally);
+    /// This happened once more.
+    fn happened(&self, event: Event);
+    /// An approved send is not in its history yet.
+    fn deferred(&self);
+    /// So many of them are now.
+    fn deferred_recorded(&self, sends: u64);
+    /// How many records of a partition are not yet decided and committed.
+    fn set_lag(&self, partition: i32, records: i64);
+    /// How many offsets lie between the first pending intent of a partition and the next one to be read.
+    fn set_parked(&self, partition: i32, offsets: i64);
+    /// A partition is read elsewhere from now on.
+    fn forget_lag(&self, partition: i32);
+    /// How many refunds are not yet taken and committed.
+    fn set_refunds_lag(&self, refunds: i64);
+}

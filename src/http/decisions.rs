@@ -1,0 +1,121 @@
+//! Deciding an intent by request: `POST /v1/decisions`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Query, Request, State, rejection::QueryRejection},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use tokio::time::timeout;
+use utoipa::IntoParams;
+use weir_core::dead_letter::{DeadLetter, DeadLetterReason};
+
+use super::{
+    Api,
+    body::read_body,
+    inquiries::Mode,
+    openapi::{CloudEvent, Intent},
+    problem::{Always, Guarded, Problem, ProblemDocument},
+};
+use crate::inquiry::{Decision, InquiryError, Posted};
+
+/// Options of a decision.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct How {
+    /// `true`: report the decision without recording it.
+    #[serde(default)]
+    #[param(required = false, default = false)]
+    dry_run: bool,
+}
+
+/// Decides an intent
+///
+/// By the same script, caps and history as the worker. An approved intent is recorded and counts; it is not published.
+/// Sent again with the same id, it gets the answer that it had.
+///
+/// Fields are looked for where `[intent.fields]` says. `application/cloudevents+json` is an event in structured mode.
+#[utoipa::path(post, path = "/v1/decisions", tag = "decisions", operation_id = "decide",
+    params(How),
+    request_body(description = "An intent, 1 MiB at most", content((Intent = "application/json"), (CloudEvent = "application/cloudevents+json"))),
+    security(("token" = []), ()),
+    responses(
+        (status = 200, description = "What became of it", body = Decision),
+        (status = 408, description = "The body did not come within `http.read_timeout`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 413, description = "The body is larger than `http.body_bytes` or 1 MiB", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 415, description = "The body is of another media type, or compressed", body = ProblemDocument, content_type = "application/problem+json"),
+        Guarded,
+        Always,
+    ),
+)]
+pub(super) async fn decide(
+    State(api): State<Arc<Api>>,
+    query: Result<Query<How>, QueryRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Query(How { dry_run }) = query?;
+    let (head, body) = request.into_parts();
+    let content_type = content_type(&head.headers)?;
+    uncompressed(&head.headers)?;
+    let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
+    let posted = Posted { value: &value, content_type: Some(content_type) };
+    let mode = if dry_run { Mode::DryRun } else { Mode::Record };
+    // The time that the body took is the client's, and not counted.
+    let decided = timeout(api.timeout, api.inquiries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
+    // Who looks the user up after this answer must not get what a lookup found before it.
+    match (&decided, mode) {
+        (_, Mode::DryRun) => {}
+        (Ok(decision), Mode::Record) => api.lookups.forget(&decision.user_id),
+        (Err(_), Mode::Record) => api.lookups.forget_all(),
+    }
+    Ok(Json(decided.map_err(refused)?).into_response())
+}
+
+fn refused(error: InquiryError) -> Problem {
+    match error {
+        InquiryError::NotAnIntent(letter) => not_an_intent(&letter),
+        InquiryError::Store(error) => Problem::of_store(&error),
+        InquiryError::Clock(wrong) => Problem::of_clock(&wrong),
+    }
+}
+
+/// The body's media type, if it is one that is read. A form's is not: any page in a browser could send one here.
+fn content_type(headers: &HeaderMap) -> Result<&[u8], Problem> {
+    let value = headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let known = ["application/json", "application/cloudevents+json"];
+    if known.iter().any(|known| media_type.eq_ignore_ascii_case(known.as_bytes())) {
+        return Ok(value);
+    }
+    let detail = format!("the header Content-Type must be {}", known.join(" or "));
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail))
+}
+
+/// A body that is compressed would be read as no JSON, and with a bound on the wrong size.
+fn uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|coding| coding.as_bytes().trim_ascii());
+    if codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "the body must not be compressed: send it without Content-Encoding";
+    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", detail);
+    Err(problem.with(header::ACCEPT_ENCODING, HeaderValue::from_static("identity")))
+}
+
+fn not_an_intent(letter: &DeadLetter) -> Problem {
+    let status = match letter.reason {
+        DeadLetterReason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        DeadLetterReason::Empty
+        | DeadLetterReason::NotUtf8
+        | DeadLetterReason::TooDeep
+        | DeadLetterReason::NotJson
+        | DeadLetterReason::WrongType
+        | DeadLetterReason::MissingField
+        | DeadLetterReason::BadTime => StatusCode::BAD_REQUEST,
+    };
+    Problem::new(status, letter.reason.as_str(), letter.message.as_str())
+}

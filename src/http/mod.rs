@@ -1,0 +1,117 @@
+//! HTTP: health and metrics, segments, users and decisions. docs/http.md is for those who ask.
+
+mod auth;
+mod body;
+mod connections;
+mod decisions;
+mod health;
+mod inquiries;
+mod limits;
+mod measure;
+mod openapi;
+mod page;
+mod patient;
+mod problem;
+mod router;
+mod segments;
+mod server;
+mod single_flight;
+mod status;
+mod users;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use axum::body::Bytes;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use weir_core::segment::SegmentSet;
+use weir_worker::refresh::Refreshed;
+
+use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleFlight};
+pub use self::{
+    health::Health,
+    inquiries::{Answer, Inquiries, InquiryPool, Mode},
+    server::Server,
+    status::{Degradation, Degraded, Status},
+};
+use crate::{config::HttpSettings, inquiry::UserView, metrics::Metrics, vitals::Vitals};
+
+/// What the endpoints are made of.
+pub struct Sources {
+    /// How the worker is.
+    pub health: Arc<dyn Health>,
+    /// The segments in force.
+    pub segments: Arc<Refreshed<SegmentSet>>,
+    /// Who answers questions about users.
+    pub inquiries: Arc<dyn Inquiries>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// What the page shows.
+    pub vitals: Vitals,
+}
+
+/// What the handlers share.
+struct Api {
+    health: Arc<dyn Health>,
+    segments: Arc<Refreshed<SegmentSet>>,
+    inquiries: Arc<dyn Inquiries>,
+    /// Users that are being looked up.
+    lookups: SingleFlight<String, Result<UserView, Problem>>,
+    access: Access,
+    viewers: Viewers,
+    body_bytes: usize,
+    timeout: Duration,
+    read_timeout: Duration,
+    /// The OpenAPI document, once the routes are there.
+    document: OnceLock<Bytes>,
+}
+
+/// Listens.
+///
+/// # Errors
+/// The address is taken, or is none of this machine.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("cannot listen on {address} (http.listen): {error}. Choose a free address"))
+}
+
+/// Serves on threads of its own until `stop`, and a little longer for what is open.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(
+    listener: TcpListener,
+    options: &HttpSettings,
+    sources: Sources,
+    stop: CancellationToken,
+) -> std::io::Result<Server> {
+    let address = listener.local_addr()?;
+    let access = Access::new(options, address.ip());
+    if matches!(access, Access::Nobody) {
+        tracing::warn!(
+            %address,
+            "http.token is not set and http.listen is no loopback address: users, members and decisions are not answered \
+             (403). Set http.token_file"
+        );
+    }
+    let metrics = Arc::clone(&sources.metrics);
+    let api = Arc::new(Api {
+        health: sources.health,
+        segments: sources.segments,
+        inquiries: sources.inquiries,
+        lookups: SingleFlight::default(),
+        access,
+        viewers: Viewers::new(sources.vitals, stop.clone()),
+        body_bytes: options.body_bytes,
+        timeout: options.timeout,
+        read_timeout: options.read_timeout,
+        document: OnceLock::new(),
+    });
+    let router = router::router(api, options, Arc::clone(&metrics));
+    server::start(listener, router, options, metrics, stop)
+}

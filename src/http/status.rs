@@ -1,0 +1,117 @@
+//! What is degraded: `GET /v1/status`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+use weir_core::time::Time;
+
+use super::{
+    Api,
+    problem::{Always, Problem},
+    users::NoParameters,
+};
+
+/// How this instance is, and what it finds degraded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Status {
+    /// Whether `/readyz` is 200.
+    pub ready: bool,
+    /// What `/readyz` waits for.
+    pub waiting: Vec<String>,
+    /// What does not work as it should; most of it is shared by all instances, and does not make them unready.
+    pub degraded: Vec<Degradation>,
+}
+
+/// One thing that does not work as it should.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(example = json!({
+    "what": "shards_lost", "since": "2026-11-20T09:00:00.000Z", "shards": [41, 42],
+    "message": "shards [41, 42] have lost their history; run weir rebuild"
+}))]
+pub struct Degradation {
+    /// What.
+    pub what: Degraded,
+    /// Since when, as this instance knows.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Time,
+    /// What happens, why, and what to do.
+    pub message: String,
+    /// The shards, for `shards_unavailable` and `shards_lost`; absent for others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<u16>>)]
+    pub shards: Vec<u16>,
+    /// The lane, for `lane`; absent for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<usize>,
+}
+
+/// What can be degraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Degraded {
+    /// Shards of Redis do not answer.
+    ShardsUnavailable,
+    /// Shards of Redis have lost their history.
+    ShardsLost,
+    /// The segments could not be refreshed: the last good set is in force.
+    Segments,
+    /// The policy could not be refreshed: the last good one is in force.
+    Policy,
+    /// A lane waits, or decides without some shards.
+    Lane,
+    /// The reader of refunds waits.
+    Refunds,
+}
+
+impl Degraded {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::ShardsUnavailable, Self::ShardsLost, Self::Segments, Self::Policy, Self::Lane, Self::Refunds];
+
+    /// The label of the metric.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ShardsUnavailable => "shards_unavailable",
+            Self::ShardsLost => "shards_lost",
+            Self::Segments => "segments",
+            Self::Policy => "policy",
+            Self::Lane => "lane",
+            Self::Refunds => "refunds",
+        }
+    }
+}
+
+/// What is degraded
+///
+/// Always 200, with an empty `degraded` where everything works. Readiness (`/readyz`) is about this instance alone; an
+/// unavailable shard, say, is degraded for all of them.
+#[utoipa::path(get, path = "/v1/status", tag = "health", operation_id = "status", responses(
+    (status = 200, description = "What is degraded, if anything", body = Status),
+    Always,
+))]
+pub(super) async fn status(
+    State(api): State<Arc<Api>>,
+    query: Result<Query<NoParameters>, QueryRejection>,
+) -> Result<Json<Status>, Problem> {
+    let Query(NoParameters {}) = query?;
+    let waiting = api.health.waiting().err().unwrap_or_default();
+    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.degraded() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metric_has_the_words_of_the_document() {
+        for what in Degraded::ALL {
+            assert_eq!(serde_json::to_value(what).unwrap(), what.as_str());
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Questions from outside the stream: what a user stands at, and what becomes of one intent. The command line and HTTP
+//! ask them; they are answered by the desk that decides for the lanes.
+
+mod view;
+
+use std::sync::Arc;
+
+use weir_core::{
+    admit::AdmitBatch,
+    clocks::WrongClock,
+    dead_letter::DeadLetter,
+    decide::Answer,
+    desk::{Decoded, Desk, Draft, Sitting},
+    explain::{Moment, would},
+    intent::Intent,
+    named_history::NamedHistory,
+    policy::{Caps, Mode},
+    ports::{Clock, Histories, Store, StoreError},
+    record::{Headers, ReadBefore, RecordView, Records},
+    shard::UserHash,
+    time::Time,
+    zone::Zone,
+};
+use weir_worker::{observer::Observer, owing::Owing};
+
+use crate::metrics::Metrics;
+pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
+
+/// By which way an intent comes that is in no topic. It stands for the topic in the intent's origin, and is none that
+/// Kafka would take, so that it is never taken for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// `POST /v1/decisions`. The same id again is a replay.
+    Http,
+    /// `weir explain`: an id that was approved before is a duplicate, as it would be in a new record.
+    CommandLine,
+}
+
+impl Door {
+    /// What stands for the topic; partition and offset are 0.
+    #[must_use]
+    pub const fn topic(self) -> &'static str {
+        match self {
+            Self::Http => "/v1/decisions",
+            Self::CommandLine => "weir explain",
+        }
+    }
+}
+
+/// Why an inquiry has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InquiryError {
+    /// What was asked about is no intent.
+    #[error("{}: {}", .0.reason.as_str(), .0.message)]
+    NotAnIntent(DeadLetter),
+    /// The store cannot answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// This machine's clock is wrong, or may be.
+    #[error(transparent)]
+    Clock(#[from] WrongClock),
+}
+
+/// Answers questions, one at a time.
+pub struct Inquiry<S, C> {
+    desk: Desk,
+    store: S,
+    clock: C,
+    metrics: Arc<Metrics>,
+    owing: Arc<Owing>,
+}
+
+impl<S, C: Clock> Inquiry<S, C> {
+    /// With the segments, policy and fields of this desk. What comes in by one door has one origin.
+    #[must_use]
+    pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
+        // Nothing is published, so no topic limits it.
+        let desk = Desk { topic: door.topic().into(), limits: Arc::default(), ..desk.clone() };
+        Self { desk, store, clock, metrics, owing: Arc::default() }
+    }
+
+    /// The same beside lanes: nothing is decided on a shard that one of them still owes sends to.
+    #[must_use]
+    pub fn beside(self, owing: Arc<Owing>) -> Self {
+        Self { owing, ..self }
+    }
+
+    /// The store.
+    pub fn store(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    fn with_clock(&self, user: UserView) -> UserView {
+        let clock_trouble = self.clock.time_to_decide(&[]).err().map(|wrong| wrong.to_string());
+        UserView { clock_trouble, ..user }
+    }
+}
+
+impl<S: Histories, C: Clock> Inquiry<S, C> {
+    /// What a user stands at; the id in canonical text (`42`). One round trip. Where the clock is wrong, the answer says so.
+    ///
+    /// # Errors
+    /// The history cannot be read, or is lost.
+    pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
+        let sitting = self.desk.sit(self.clock.now());
+        let history = self.store.history_of(UserHash::of(user_id)).await?;
+        Ok(self.with_clock(user_view(user_id, &sitting, &history, None)))
+    }
+
+    /// Deletes what the store knows of a user. One round trip; safe to repeat.
+    ///
+    /// # Errors
+    /// It may still be there, or its shard has lost its history: a rebuild would bring it back.
+    pub async fn forget(&mut self, user_id: &str) -> Result<Forgotten, StoreError> {
+        Ok(Forgotten::new(user_id, self.store.forget(UserHash::of(user_id)).await?))
+    }
+
+    /// What would become of an intent if it came now; nothing is written. One round trip.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn would(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
+        self.clock.time_to_decide(&[])?;
+        Ok(self.user_and_would(intent).await?.1)
+    }
+
+    /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
+    /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn user_and_would(
+        &mut self,
+        intent: impl Into<Posted<'_>>,
+    ) -> Result<(UserView, Decision), InquiryError> {
+        let posted: Posted<'_> = intent.into();
+        let mut sitting = self.desk.sit(self.clock.now());
+        let decoded = sitting.decode(&posted);
+        let intent = as_intent(&decoded)?;
+        // The same id again is a replay here, too, whatever the gate says of it now.
+        sitting.look_up(ReadBefore::All);
+        let (drafts, batch, counts) = sitting.gate(&posted, &decoded);
+        self.metrics.gated(counts);
+        let history = self.store.history_of(intent.user).await?;
+        let answers: Vec<Option<Answer>> =
+            batch.asks.iter().map(|ask| Some(would(&history, ask, &batch.cap_sets[ask.cap_set], batch.now))).collect();
+        let user = self.with_clock(user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref()));
+        Ok((user, decision(&sitting, &posted, intent, &drafts, &answers)))
+    }
+}
+
+impl<S: Store, C: Clock> Inquiry<S, C> {
+    /// Decides an intent and records it, as a lane does; it is not published. The same id again gets the verdict and
+    /// the time it had if that was approved. One round trip once the intent's channel, category and campaign have been
+    /// met; safe to repeat after an error.
+    ///
+    /// # Errors
+    /// [`InquiryError`]
+    pub async fn decide(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
+        let posted: Posted<'_> = intent.into();
+        let mut sitting = self.desk.sit(self.clock.time_to_decide(&[])?);
+        let decoded = sitting.decode(&posted);
+        let intent = as_intent(&decoded)?;
+        sitting.look_up(ReadBefore::All);
+        let (drafts, batch, counts) = sitting.gate(&posted, &decoded);
+        self.metrics.gated(counts);
+        let answers = self.admit(&batch).await?;
+        Ok(decision(&sitting, &posted, intent, &drafts, &answers))
+    }
+
+    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
+        let shards = self.store.shards();
+        if batch.asks.iter().any(|ask| self.owing.has(ask.user.shard(shards))) {
+            let why = "sends that were approved while Redis was unavailable are being recorded";
+            return Err(StoreError::Temporary(why.to_owned()));
+        }
+        let mut answers = vec![None; batch.asks.len()];
+        if !answers.is_empty() {
+            self.store.admit(batch, &mut answers).await?;
+        }
+        Ok(answers)
+    }
+}
+
+fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, InquiryError> {
+    let one = decoded.first().expect("one record was decoded");
+    one.as_ref().map_err(|letter| InquiryError::NotAnIntent(letter.clone()))
+}
+
+fn decision(
+    sitting: &Sitting,
+    posted: &Posted<'_>,
+    intent: &Intent<'_>,
+    drafts: &[Draft],
+    answers: &[Option<Answer>],
+) -> Decision {
+    let draft = drafts.first().expect("one record was gated");
+    Decision::new(&sitting.decision(&posted.get(0), draft, answers), intent, sitting.policy())
+}
+
+/// What a user stands at. `zone` is that of an intent, if one was asked about that names it.
+fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Option<&Zone>) -> UserView {
+    let (policy, set, now): (_, _, Time) = (sitting.policy(), sitting.segments(), sitting.now());
+    let name = |place: usize| set.segments()[place].name.as_str();
+    let segment = set.lookup(user_id).segment().map(name);
+    let segments = (0..set.segments().len()).filter(|&place| set.contains(place, user_id));
+    let zone = zone.unwrap_or(&policy.timezone);
+    let moment = Moment { history, zone, now };
+    let caps = policy.caps_of(segment);
+    let standing = moment.standing(caps);
+    let named = segment.filter(|name| policy.segments.contains_key(*name));
+    UserView {
+        user_id: user_id.to_owned(),
+        segment: segment.map(str::to_owned),
+        segments: segments.map(|place| name(place).to_owned()).collect(),
+        held_to: named.map_or_else(|| "default".to_owned(), |name| format!("segments.{name}")),
+        unlimited: **caps == Caps::Unlimited,
+        sends: moment.alive().0.iter().map(|entry| SendView::new(entry, history)).collect(),
+        caps: standing.caps.iter().map(|cap_use| CapView::new(cap_use, history, now)).collect(),
+        eligible_at: standing.next.time(now),
+        soonest_at: standing.soonest.time(now),
+        quiet_until: policy.quiet_hours.as_ref().and_then(|quiet| quiet.end(zone, now)),
+        asked_at: now,
+        judged_at: standing.judged_at,
+        ahead: standing.ahead,
+        clock_trouble: None,
+        timezone: zone.name().to_owned(),
+        shadow: policy.mode == Mode::Shadow,
+        policy_version: policy.version.clone(),
+        segments_version: set.version().to_owned(),
+    }
+}
+
+/// One intent that is in no topic, as a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Posted<'a> {
+    /// What would be the record's value.
+    pub value: &'a [u8],
+    /// What would be its header `content-type`: `application/cloudevents+json` for an event in structured mode.
+    pub content_type: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a [u8]> for Posted<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self { value, content_type: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Posted<'a> {
+    fn from(value: &'a Vec<u8>) -> Self {
+        value.as_slice().into()
+    }
+}
+
+impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Posted<'a> {
+    fn from(value: &'a [u8; BYTES]) -> Self {
+        value.as_slice().into()
+    }
+}
+
+impl Headers for Posted<'_> {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        let content_type = self.content_type.filter(|_| index == 0)?;
+        Some((b"content-type", Some(content_type)))
+    }
+}
+
+impl Records for Posted<'_> {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn get(&self, _: usize) -> RecordView<'_> {
+        RecordView { key: None, value: Some(self.value), partition: 0, offset: 0, timestamp: None, headers: self }
+    }
+}

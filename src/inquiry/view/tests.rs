@@ -1,0 +1,59 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use weir_core::{
+    decode::decode,
+    envelope::envelope,
+    fields::FieldMap,
+    origin::Origin,
+    policy::{Caps, Mode},
+    verdict::{Counts, Verdict},
+    zone::Zone,
+};
+
+use super::*;
+
+#[test]
+fn a_decision_is_the_envelope_byte_for_byte() {
+    let policy = Policy {
+        version: "p".to_owned(),
+        timezone: Zone::utc(),
+        segments: BTreeMap::new(),
+        default: Arc::new(Caps::Unlimited),
+        bypass: Vec::new(),
+        on_unavailable: Vec::new(),
+        quiet_hours: None,
+        max_age_ms: None,
+        mode: Mode::Enforce,
+    };
+    let value =
+        "{ \"id\": \"i\\u0000\", \"user_id\": 18446744073709551615,\n\"payload\": [1e400, {\"a\": 1, \"a\": 2}]}";
+    let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+    let cap = |span| Cause::Cap(DenyingCap { name: "daily", limit: 2, span, used: 3 });
+    let causes = [
+        cap(CapSpan::Window("24h")),
+        cap(CapSpan::Per("day")),
+        Cause::Duplicate,
+        Cause::Expired,
+        Cause::TooEarly,
+        Cause::QuietHours,
+        Cause::Unavailable,
+    ];
+    let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+    let suppressed = causes.map(|cause| Suppressed { cause, eligible_at });
+    let verdicts = suppressed
+        .into_iter()
+        .flat_map(|why| [Verdict::Suppressed(why), Verdict::ShadowSuppressed(why, Counts::Yes)])
+        .chain([Verdict::Approved(Counts::Yes)]);
+    for (verdict, segment) in verdicts.zip([None, Some("new")].into_iter().cycle()) {
+        let decision = verdict::Decision {
+            verdict,
+            segment,
+            decided_at: Time::default(),
+            policy_version: &policy.version,
+            segments_version: "s",
+            origin: Origin { topic: "/v1/decisions", partition: 0, offset: 0 },
+        };
+        let ours = serde_json::to_string(&Decision::new(&decision, &intent, &policy)).unwrap();
+        assert_eq!(ours, String::from_utf8(envelope(&decision, &intent)).unwrap());
+    }
+}

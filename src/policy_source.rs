@@ -1,0 +1,82 @@
+//! A policy as a source that is read again and again.
+
+use std::sync::Arc;
+
+use weir_core::{
+    document::{Format, MAX_DOCUMENT_BYTES, Problems},
+    history::HistoryBounds,
+    policy::Policy,
+    policy_file::parse_policy,
+};
+use weir_worker::refresh::Source;
+
+use crate::object_store::{Fetched, ObjectError, StoredObject, Version};
+
+/// Why there is no new policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicySourceError {
+    /// Its name does not say how it is read.
+    #[error("the policy {0} is neither a .toml nor a .json file: its ending says how it is read")]
+    Ending(String),
+    /// It could not be read.
+    #[error("the policy cannot be read: {0}")]
+    Object(#[from] ObjectError),
+    /// It is not UTF-8.
+    #[error("the policy {0} is not UTF-8: save it as UTF-8")]
+    NotUtf8(String),
+    /// What it says is wrong.
+    #[error("{0}")]
+    Invalid(#[from] Problems),
+}
+
+/// Where a policy comes from.
+pub struct PolicySource {
+    object: StoredObject,
+    name: String,
+    format: Format,
+    bounds: HistoryBounds,
+    last: Option<Version>,
+}
+
+impl PolicySource {
+    /// The policy in this object. `bounds` is how much of a user is remembered: no window may be longer, and no limit
+    /// higher.
+    ///
+    /// # Errors
+    /// Its name ends neither in `.toml` nor in `.json`.
+    pub fn new(object: StoredObject, bounds: impl Into<HistoryBounds>) -> Result<Self, PolicySourceError> {
+        let name = object.location().to_string();
+        let format = Format::of_name(&name).ok_or_else(|| PolicySourceError::Ending(name.clone()))?;
+        Ok(Self { object, name, format, bounds: bounds.into(), last: None })
+    }
+}
+
+impl Source for PolicySource {
+    type Value = Policy;
+    type Error = PolicySourceError;
+
+    const NAME: &'static str = "policy";
+
+    fn version(value: &Policy) -> &str {
+        &value.version
+    }
+
+    fn is_temporary(error: &PolicySourceError) -> bool {
+        match error {
+            PolicySourceError::Object(error) => error.problem.is_temporary(),
+            PolicySourceError::Ending(_) | PolicySourceError::NotUtf8(_) | PolicySourceError::Invalid(_) => false,
+        }
+    }
+
+    async fn load(&mut self) -> Result<Option<Arc<Policy>>, PolicySourceError> {
+        let limit_bytes = MAX_DOCUMENT_BYTES as u64;
+        let (bytes, version) = match self.object.get_if_changed(self.last.as_ref(), limit_bytes).await? {
+            Fetched::Unchanged => return Ok(None),
+            Fetched::Object { bytes, version } => (bytes, version),
+        };
+        let text = std::str::from_utf8(&bytes).map_err(|_| PolicySourceError::NotUtf8(self.name.clone()))?;
+        let policy = parse_policy(&self.name, text, self.format, self.bounds)?;
+        self.last = version;
+        Ok(Some(Arc::new(policy)))
+    }
+}
