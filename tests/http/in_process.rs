@@ -2,10 +2,21 @@
 
 use std::sync::Arc;
 
-use weir::{config::HttpSettings, http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources}, metrics::Metrics, inquiry::{Decision, Forgotten, InquiryError, Posted, UserView}, vitals::{Nodes, Vitals}};
-use weir_core::{document::Format, segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds}, policy_file::parse_policy, ports::StoreError};
-use weir_worker::refresh::Refreshed;
 use tokio_util::sync::CancellationToken;
+use weir::{
+    config::HttpSettings,
+    http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources},
+    inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
+    metrics::Metrics,
+    vitals::{Nodes, Vitals},
+};
+use weir_core::{
+    document::Format,
+    policy_file::parse_policy,
+    ports::StoreError,
+    segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+};
+use weir_worker::refresh::Refreshed;
 
 use crate::client::Client;
 

@@ -2,11 +2,14 @@
 
 use std::{num::NonZeroU32, thread, time::Duration};
 
+use testkit::wait_until;
 use weir::config::HttpSettings;
 use weir_core::segment::{Members, UserIdKind};
-use testkit::wait_until;
 
-use crate::{in_process::{Server, set}, support::DEADLINE};
+use crate::{
+    in_process::{Server, set},
+    support::DEADLINE,
+};
 
 fn empty() -> weir_core::segment::SegmentSet {
     set(UserIdKind::U32, Members::U32([1].into_iter().collect()))

@@ -2,8 +2,14 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
-use weir::{object_store::Location, config::{self, Delivery, LogFormat, Secret, Settings, keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting}}};
 use serde_json::Value;
+use weir::{
+    config::{
+        self, Delivery, LogFormat, Secret, Settings,
+        keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
+    },
+    object_store::Location,
+};
 
 const SMALLEST: &str = r#"
 [kafka]

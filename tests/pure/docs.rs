@@ -1,6 +1,10 @@
 //! The docs say what the code does: every header and reason is in them, and every path, module and link leads somewhere.
 
-use std::{collections::BTreeSet, fs, path::{Path, PathBuf}};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use weir_core::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
 

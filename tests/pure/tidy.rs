@@ -1,4 +1,5 @@
-//! What reviewers would repeat: who may import whom, how long a file may be, where `unsafe` is.
+//! What reviewers would repeat: how long a file may be, where `unsafe` is, what the pages name. The compiler checks who may import
+//! whom: see the crates.
 
 use std::{
     collections::BTreeSet,
@@ -36,169 +37,10 @@ fn is_test(path: &Path) -> bool {
     path.file_stem().is_some_and(|name| name == "tests") || path.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// What each room may import of this crate, by the beginning of the path.
-const ROOMS: [(&str, &[&str]); 6] = [
-    ("src/domain", &["domain"]),
-    ("src/edge", &["domain", "edge", "document", "authorities", "worker::ports"]),
-    ("src/worker", &["domain", "worker"]),
-    ("src/config", &["config", "document", "domain", "authorities"]),
-    ("src/document", &["document"]),
-    ("src/metrics", &["metrics", "domain"]),
-];
-
-/// Imports that a room should not have and has today: crates with these borders will not allow them. None is to be added.
-const EXCEPTIONS: [(&str, &[&str]); 26] = [
-    ("src/edge/http/connections.rs", &["metrics"]),
-    ("src/edge/http/decisions.rs", &["worker::inquiry"]),
-    ("src/edge/http/inquiries.rs", &["worker::inquiry"]),
-    ("src/edge/http/measure.rs", &["metrics"]),
-    ("src/edge/http/mod.rs", &["metrics", "worker::inquiry", "worker::refresh", "worker::vitals"]),
-    ("src/edge/http/openapi.rs", &["worker::inquiry"]),
-    ("src/edge/http/page/events.rs", &["worker::clock", "worker::vitals"]),
-    ("src/edge/http/router.rs", &["metrics"]),
-    ("src/edge/http/server.rs", &["metrics"]),
-    ("src/edge/http/users.rs", &["worker::inquiry"]),
-    ("src/edge/kafka/client.rs", &["worker::limits", "worker::record"]),
-    ("src/edge/kafka/limits.rs", &["worker::record"]),
-    ("src/edge/kafka/native.rs", &["worker::record"]),
-    ("src/edge/kafka/native/produce.rs", &["worker::record"]),
-    ("src/edge/kafka/outbox.rs", &["worker::record"]),
-    ("src/edge/kafka/range.rs", &["worker::record"]),
-    ("src/edge/kafka/sink.rs", &["worker::record"]),
-    ("src/edge/kafka/read_before.rs", &["worker::record"]),
-    ("src/edge/kafka/source.rs", &["worker::record"]),
-    ("src/edge/kafka/span.rs", &["worker::record"]),
-    ("src/edge/kafka/waves.rs", &["worker::record"]),
-    ("src/edge/policy_file/source.rs", &["worker::refresh"]),
-    ("src/edge/redis/health.rs", &["worker::vitals"]),
-    ("src/edge/redis/refunds.rs", &["worker::refunds"]),
-    ("src/edge/segments.rs", &["worker::refresh"]),
-    ("src/metrics.rs", &["worker::ports"]),
-];
-/// Files of the worker that count by themselves, or describe themselves to OpenAPI: the same.
-const WORKER_EXCEPTIONS: [(&str, &[&str]); 9] = [
-    ("src/worker/desk.rs", &["metrics"]),
-    ("src/worker/inquiry.rs", &["metrics"]),
-    ("src/worker/inquiry/view.rs", &["utoipa"]),
-    ("src/worker/lane.rs", &["metrics"]),
-    ("src/worker/lane/owed.rs", &["metrics"]),
-    ("src/worker/lane/serving.rs", &["metrics"]),
-    ("src/worker/output.rs", &["metrics"]),
-    ("src/worker/refunds.rs", &["metrics"]),
-    ("src/worker/vitals.rs", &["metrics"]),
-];
-
-/// Words of other crates, and of the standard library, that a room must not have.
-const WORDS: [(&str, &[&str]); 3] = [
-    (
-        "src/domain",
-        &[
-            "tokio",
-            "std::fs",
-            "std::net",
-            "std::io",
-            "std::thread",
-            "std::env",
-            "SystemTime",
-            "Instant",
-            "tracing",
-            "rdkafka",
-            "redis::",
-            "rand::",
-            "async fn",
-            ".await",
-        ],
-    ),
-    ("src/worker", &["rdkafka", "redis::", "aws_sdk_s3", "utoipa"]),
-    ("src/config", &["rdkafka::", "use redis"]),
-];
-
-/// A file without comments and its test module.
-fn bare(text: &str) -> String {
-    code(text).lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
-}
-
-/// The paths that a tree of imports stands for: `a::{b, c::{d, e}}` is `a::b`, `a::c::d` and `a::c::e`.
-fn paths(tree: &str) -> Vec<String> {
-    let tree = tree.trim();
-    let Some((before, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
-    let inside = rest.rsplit_once('}').map_or(rest, |(inside, _)| inside);
-    let (mut all, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
-    for (at, sign) in inside.char_indices().chain([(inside.len(), ',')]) {
-        match sign {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                let part = inside[begin..at].trim();
-                all.extend(paths(part).iter().filter(|_| !part.is_empty()).map(|path| format!("{before}{path}")));
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    all
-}
-
-/// What a file uses of this crate: `worker::ports::Store`.
-fn uses(text: &str) -> Vec<String> {
-    let text = bare(text);
-    let mut all = Vec::new();
-    for part in text.split("crate::").skip(1) {
-        let end = part.find([';', '(', ')', '<', '>', ' ', ',']).unwrap_or(part.len());
-        // A tree goes on to its end; a path within code ends where a path ends.
-        let tree = if part[..end].contains('{') { part.split(';').next().unwrap_or(part) } else { &part[..end] };
-        all.extend(paths(tree));
-    }
-    all
-}
-
-#[test]
-fn trees_of_imports_are_seen_through() {
-    let text = "use crate::{\n    domain::{a::B, c::{self, D}},\n    metrics::Metrics, // crate::cli\n};\nimpl crate::worker::X for Y {}";
-    assert_eq!(uses(text), ["domain::a::B", "domain::c::self", "domain::c::D", "metrics::Metrics", "worker::X"]);
-}
-
-#[test]
-fn rooms_import_only_what_they_may() {
-    let is_in = |path: &str, of: &str| path == of || path.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"));
-    let mut unused: BTreeSet<(&str, &str)> = EXCEPTIONS
-        .iter()
-        .chain(&WORKER_EXCEPTIONS)
-        .flat_map(|(file, words)| words.iter().map(move |word| (*file, *word)))
-        .collect();
-    let excepted: BTreeSet<(&str, &str)> = unused.clone();
-    let mut wrong = Vec::new();
-    for (folder, allowed) in ROOMS {
-        let file = sources("src").into_iter().filter(|(path, _)| *path == Path::new(&format!("{folder}.rs")));
-        for (path, text) in sources(folder).into_iter().chain(file).filter(|(path, _)| !is_test(path)) {
-            let path = path.display().to_string();
-            for found in uses(&text).iter().filter(|found| !allowed.iter().any(|allowed| is_in(found, allowed))) {
-                match excepted.iter().find(|(file, word)| *file == path && is_in(found, word)) {
-                    Some(exception) => _ = unused.remove(exception),
-                    None => wrong.push(format!("{path}: {folder} must not use crate::{found}")),
-                }
-            }
-        }
-    }
-    for (folder, words) in WORDS {
-        for (path, text) in sources(folder).into_iter().filter(|(path, _)| !is_test(path)) {
-            let (path, text) = (path.display().to_string(), bare(&text));
-            for word in words.iter().filter(|word| text.contains(**word)) {
-                match excepted.iter().find(|(file, excepted)| *file == path && excepted == word) {
-                    Some(exception) => _ = unused.remove(exception),
-                    None => wrong.push(format!("{path}: {folder} must not use {word}")),
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(unused.is_empty(), "take these exceptions off the list, they are none any more: {unused:?}");
-}
-
 #[test]
 fn no_file_is_longer_than_one_can_read() {
     let mut wrong = Vec::new();
-    for folder in ["src", "lua", "testkit", "xtask"] {
+    for folder in ["src", "crates", "lua", "testkit", "xtask"] {
         for (path, text) in sources(folder) {
             let lines = code(&text).lines().count();
             if lines > LONGEST_FILE && !is_test(&path) {
@@ -210,22 +52,30 @@ fn no_file_is_longer_than_one_can_read() {
 }
 
 #[test]
-fn unsafe_code_is_in_one_place() {
+fn unsafe_code_is_in_the_kafka_edge_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates =
+        ["src/lib.rs", "src/main.rs", "crates/core/src/lib.rs", "crates/redis/src/lib.rs", "crates/worker/src/lib.rs"];
+    for path in crates {
+        let text = fs::read_to_string(root.join(path)).unwrap();
+        assert!(text.contains("\n#![forbid(unsafe_code)]\n"), "{path} does not forbid unsafe code");
+    }
     let mut wrong = Vec::new();
-    for (path, text) in sources("src") {
+    for (path, text) in sources("crates/kafka/src") {
         let has = code(&text).lines().any(|line| line.split("//").next().unwrap_or("").contains("unsafe "));
-        if has && path != Path::new("src/edge/kafka/native.rs") && !path.starts_with("src/edge/kafka/native") {
+        if has && path != Path::new("crates/kafka/src/native.rs") && !path.starts_with("crates/kafka/src/native") {
             wrong.push(path.display().to_string());
         }
     }
-    assert!(wrong.is_empty(), "unsafe outside of src/edge/kafka/native: {}", wrong.join(", "));
+    assert!(wrong.is_empty(), "unsafe outside of crates/kafka/src/native: {}", wrong.join(", "));
 }
 
 #[test]
 fn nothing_names_a_machine() {
     let root = env!("CARGO_MANIFEST_DIR");
     let mut wrong = Vec::new();
-    for (path, text) in ["src", "lua", "testkit", "xtask", "tests"].iter().flat_map(|folder| sources(folder)) {
+    for (path, text) in ["src", "crates", "lua", "testkit", "xtask", "tests"].iter().flat_map(|folder| sources(folder))
+    {
         if text.contains(root) || text.contains(concat!("/ro", "ot/")) {
             wrong.push(path.display().to_string());
         }
@@ -242,7 +92,7 @@ fn rules_are_cited_where_readers_find_them() {
     let docs = docs.chain([root.join("README.md"), root.join("ARCHITECTURE.md")]).filter(|path| path.is_file());
     let docs = docs.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
     let docs = docs.map(|path| (path.strip_prefix(root).unwrap().to_owned(), fs::read_to_string(&path).unwrap()));
-    let code = ["src", "tests", "testkit", "xtask"].iter().flat_map(|folder| sources(folder));
+    let code = ["src", "crates", "tests", "testkit", "xtask"].iter().flat_map(|folder| sources(folder));
     let mut wrong = Vec::new();
     for (path, text) in docs.chain(code).filter(|(path, _)| *path != Path::new("tests/pure/tidy.rs")) {
         let lines =
@@ -295,9 +145,10 @@ fn the_architecture_names_what_is_there_and_nothing_else() {
             wrong.push(format!("omits the folder {folder}/"));
         }
     }
-    for room in ["src", "src/domain", "src/edge", "src/worker", "src/cli"] {
+    for room in ["src", "src/cli", "crates/core/src", "crates/kafka/src", "crates/redis/src", "crates/worker/src"] {
         let modules = everything.iter().filter_map(|path| path.strip_prefix(&format!("{room}/")));
-        let modules = modules.filter(|rest| !rest.contains('/') && rest.ends_with(".rs") && *rest != "mod.rs");
+        let modules = modules
+            .filter(|rest| !rest.contains('/') && rest.ends_with(".rs") && *rest != "mod.rs" && *rest != "lib.rs");
         let modules: BTreeSet<&str> = modules.map(|rest| rest.trim_end_matches(".rs")).collect();
         let named = |module: &str| {
             words.iter().any(|word| {

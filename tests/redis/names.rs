@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
-use weir_core::{admit::{Ask, CapQuery}, class::{Campaign, ClassNames, Filter, Kind}, decide::{Answer, Verdict}, ports::{Store as _, StoreError}};
-use weir_redis::{RedisStore, WhenMissing, open};
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores,
+};
 use testkit::redis::{RedisCluster, RedisServer};
-
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores};
+use weir_core::{
+    admit::{Ask, CapQuery},
+    class::{Campaign, ClassNames, Filter, Kind},
+    decide::{Answer, Verdict},
+    ports::{Store as _, StoreError},
+};
+use weir_redis::{RedisOptions, RedisStore, WhenMissing, open};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {

@@ -2,11 +2,23 @@
 
 use std::sync::Arc;
 
-use weir_core::{class::ClassNames, decide::Verdict, refund::{Refund, RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits}}, shard::{IdHash, OriginMark, UserHash}, time::Time, ports::{StoreError, TakeBack}};
-use weir_redis::{Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats, rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin}};
-use testkit::{stack::Stack, unique};
-
 use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
+use testkit::{stack::Stack, unique};
+use weir_core::{
+    class::ClassNames,
+    decide::Verdict,
+    ports::{StoreError, TakeBack},
+    refund::{
+        Refund,
+        RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
+    },
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+};
+use weir_redis::{
+    Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
+};
 
 const CAP_MS: i64 = DAY_MS;
 

@@ -4,9 +4,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use weir_core::{admit::{AdmitBatch, Ask, CapQuery}, class::{ClassNames, Filter}, decide::{Answer, Record, Scope, Verdict}, shard::{IdHash, OriginMark, UserHash}, time::Time, window::Window, ports::{Store, StoreError}};
-use weir_redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 use testkit::{redis::RedisServer, unique};
+use weir_core::{
+    admit::{AdmitBatch, Ask, CapQuery},
+    class::{ClassNames, Filter},
+    decide::{Answer, Record, Scope, Verdict},
+    ports::{Store, StoreError},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
+    window::Window,
+};
+use weir_redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;

@@ -36,8 +36,6 @@ pub struct Told {
     /// It was approved while its history was unavailable.
     pub later: bool,
     pub shadow: bool,
-    /// The numbers of its kind and campaign.
-    pub numbers: [Option<u64>; 2],
 }
 
 /// Reads the decision from the headers.
@@ -49,7 +47,6 @@ pub fn told(out: &Out) -> Told {
         counts: decision["counts"] != false,
         later: decision["recorded"] == "later",
         shadow: decision["verdict"] == "shadow-suppressed",
-        numbers: [0, 1].map(|n| decision["numbers"][n].as_u64()),
     }
 }
 

@@ -29,7 +29,6 @@ struct Sent<'a> {
     decided: Option<Decided>,
     visible: Duration,
     id: IdHash,
-    numbers: [Option<u64>; 2],
     /// It was approved while its history was unavailable.
     later: bool,
     /// Caps were evaluated and allowed it: not while the history was unavailable, nor in shadow mode.
@@ -57,7 +56,7 @@ impl<'w> Judge<'w> {
         let asks = self.asks;
         for out in outs.iter().filter(|out| out.to == Destination::Approved) {
             let Some(ask) = asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
-            let Told { decided_at: Some(at), counts, later, numbers, .. } = told(out) else {
+            let Told { decided_at: Some(at), counts, later, .. } = told(out) else {
                 self.broken.push(format!("{ask:?} does not say when it was decided"));
                 continue;
             };
@@ -77,16 +76,7 @@ impl<'w> Judge<'w> {
             let put_in = lock(&self.world.keyspace.put_in).contains(&(field_of(&ask.user), at, id));
             let judged = !later && !put_in && self.world.setting.mode == Mode::Enforce;
             let visible = broker.visible_at(out).unwrap_or_default();
-            approved.entry(ask.user.clone()).or_default().push(Sent {
-                ask,
-                at,
-                decided,
-                visible,
-                id,
-                numbers,
-                later,
-                judged,
-            });
+            approved.entry(ask.user.clone()).or_default().push(Sent { ask, at, decided, visible, id, later, judged });
         }
         approved
     }

@@ -1,11 +1,32 @@
 //! The lanes' store: the Redis edge as it is, on the fake cluster; and around it the planted bug that needs a place there.
 
-use std::{cell::RefCell, collections::{BTreeMap, BTreeSet}, sync::{Arc, Mutex}, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use weir_core::{admit::AdmitBatch, class::{ClassNames, ClassNumbers}, decide::{Answer, Verdict}, owed::OwedSend, shard::{IdHash, UserHash}, time::Time, ports::{Store, StoreError}};
+use weir_core::{
+    admit::AdmitBatch,
+    class::{ClassNames, ClassNumbers},
+    decide::{Answer, Verdict},
+    owed::OwedSend,
+    ports::{Store, StoreError},
+    shard::{IdHash, UserHash},
+    time::Time,
+};
 use weir_redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open};
 
-use super::{cluster::Cluster, env::{Env, Tracing, lock}, link::{SharedCluster, SimNetwork}, rules::Setting, sabotage::Sabotage, script::{Data, Item}, time::{Virtual, WorkerClock}};
+use super::{
+    cluster::Cluster,
+    env::{Env, Tracing, lock},
+    link::{SharedCluster, SimNetwork},
+    rules::Setting,
+    sabotage::Sabotage,
+    script::{Data, Item},
+    time::{Virtual, WorkerClock},
+};
 
 const GROUPS: usize = 3;
 pub const SHARDS: u16 = 6;
@@ -39,8 +60,7 @@ async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
     let layout = weir_core::shard::Layout::for_users(SHARDS, 1);
-    let mut slots: Vec<u16> =
-        (0..layout.shards).map(|shard| weir_core::shard::slot_of_shard(shard, SHARDS)).collect();
+    let mut slots: Vec<u16> = (0..layout.shards).map(|shard| weir_core::shard::slot_of_shard(shard, SHARDS)).collect();
     slots.push(super::cluster::NAMES);
     assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));

@@ -1,12 +1,19 @@
 //! `weir segments` and S3: what is written in which order, what a failure half way leaves, and how S3 is reached.
 
-use std::{collections::BTreeMap, process::{Command, Output}, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    process::{Command, Output},
+    sync::Arc,
+};
 
+use testkit::s3::{Bucket, Fault, S3};
 use weir::object_store::{Fetched, MULTIPART_ABOVE_BYTES, Upload};
 use weir_worker::refresh::{Refreshed, refresh};
-use testkit::s3::{Bucket, Fault, S3};
 
-use super::{from_s3::{in_bucket, source, start}, support::{load, names}};
+use super::{
+    from_s3::{in_bucket, source, start},
+    support::{load, names},
+};
 
 /// Runs the program with the bucket's settings, given by the environment or in another way.
 fn weir(bucket: &Bucket, settings: &[(&str, &str)], args: &[String]) -> Output {

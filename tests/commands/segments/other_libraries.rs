@@ -1,12 +1,18 @@
 //! Bitmaps go both ways between weir and the libraries that others make them with: CRoaring (by pyroaring) and the
 //! Java library, 32 and 64 bits. `cargo xtask setup` fetches both.
 
-use std::{path::{Path, PathBuf}, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use weir_core::segment::{UserIdKind, UserIds};
 use serde_json::Value;
+use weir_core::segment::{UserIdKind, UserIds};
 
-use super::{commands::weir, support::{entry, load, manifest, put, source}};
+use super::{
+    commands::weir,
+    support::{entry, load, manifest, put, source},
+};
 
 /// What is exchanged: numbers in runs, thick, thin, and at both ends of the range.
 fn numbers(kind: UserIdKind) -> Vec<u64> {

@@ -1,10 +1,13 @@
 //! A set that is refused is not downloaded again until what was wrong with it has changed.
 
 use testkit::s3::{Counts, S3};
-use weir_core::segment::UserIdKind;
 use weir::segments::SegmentSource;
+use weir_core::segment::UserIdKind;
 
-use super::{from_s3::{in_bucket, put, source, start}, support::{entry, load, manifest, members, names, object, set}};
+use super::{
+    from_s3::{in_bucket, put, source, start},
+    support::{entry, load, manifest, members, names, object, set},
+};
 
 /// The error of a read, how many GETs it took, and how many of those without a download.
 async fn refused(s3: &S3, source: &mut SegmentSource) -> (String, u64, u64) {

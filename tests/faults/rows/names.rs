@@ -2,12 +2,16 @@
 
 use std::{collections::HashMap, ops::Range, time::Duration};
 
-use weir_core::shard::{Layout, UserHash, slot_of_shard};
 use anyhow::{Context, Result, ensure};
 use testkit::redis::RedisCluster;
+use weir_core::shard::{Layout, UserHash, slot_of_shard};
 
 use super::{lost::table_node, plain};
-use crate::{ground::Ground, support::{Decision, SEGMENTS, approval, http::metric, model::Sent}, trial::{Findings, Order, Trial}};
+use crate::{
+    ground::Ground,
+    support::{Decision, SEGMENTS, approval, http::metric, model::Sent},
+    trial::{Findings, Order, Trial},
+};
 
 /// The scene's number of shards.
 const SHARDS: u16 = 64;
