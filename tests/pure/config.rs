@@ -256,7 +256,7 @@ fn a_secret_may_be_in_a_file() {
             .map_err(|error| error.to_string())
     };
     assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file, [Secret::new("abc")]);
-    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password, Some(Secret::new("abc")));
+    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file, Some(Secret::new("abc")));
     for (file, reason) in
         [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
     {

@@ -12,7 +12,7 @@ use weir_core::{
     decide::{Answer, Verdict},
     ports::{Store as _, StoreError},
 };
-use weir_redis::{RedisOptions, RedisStore, WhenMissing, open};
+use weir_redis::{RedisStore, WhenMissing, open};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {

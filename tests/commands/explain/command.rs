@@ -107,7 +107,7 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     for (id, category, part) in [
         ("i-1", "promo", "duplicate: an intent with this id was approved for this user before"),
         ("i-9", "promo", "reason cap: 2 of the 2 that cap daily allows in any 24h are used. "),
-        ("i-9", "transactional", "Intent i-9 would be approved now: the policy has a bypass for it"),
+        ("i-9", "transactional", "Intent i-9 would be approved now: a bypass of the policy matches it"),
     ] {
         std::fs::write(scene.path("intent.json"), json!({"id": id, "user_id": "42", "category": category}).to_string())
             .unwrap();
