@@ -21,25 +21,25 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show the whole thing on this machine, with nothing installed
+    /// Run everything on this machine with nothing installed: traffic, decisions, a summary
     Demo(cli::demo::DemoArgs),
     /// Run the worker
     Run(cli::run::RunArgs),
-    /// Read everything, connect to everything, change nothing; say what is wrong and what to do
+    /// Read everything, connect to everything, change nothing; report what is wrong and what to do
     Check(cli::check::CheckArgs),
-    /// Restore lost histories from the approved and refunds topics
+    /// Rebuild lost histories from the approved and refunds topics
     Rebuild(cli::rebuild::RebuildArgs),
-    /// Make, show and ask sets of segments
+    /// Build, inspect and query sets of segments
     #[command(subcommand)]
     Segments(Box<cli::segments::SegmentsCommand>),
-    /// Look at policies
+    /// Validate policies, and replay past intents against them
     #[command(subcommand)]
     Policy(cli::policy::PolicyCommand),
-    /// Say why a user was not sent something, and when they may be
+    /// Explain why a user's intents were suppressed, and when the next one is allowed
     Explain(cli::explain::ExplainArgs),
-    /// Delete what Redis knows of a user, and say what stays in Kafka
+    /// Delete what Redis holds about a user, and report what stays in Kafka
     Forget(cli::forget::ForgetArgs),
-    /// Capacity arithmetic: what a number of users and a rate take of Redis, Kafka and workers
+    /// Estimate capacity for a number of users and a rate: Redis, workers, Kafka, queue wait
     Plan(Box<cli::plan::PlanArgs>),
 }
 

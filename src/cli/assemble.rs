@@ -7,30 +7,29 @@ use weir_core::{
     fields::{Field, FieldMap},
     history::HistoryBounds,
     memory::{self, LaneMemory, ReadsRefunds},
+    ports::Clock as _,
 };
 use weir_kafka::{
-    client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL},
+    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL},
     topics::NewTopics,
 };
-use weir_redis::{Eviction, Password, RedisOptions, TlsFiles, Tuning};
+use weir_redis::{
+    self, Birth, Eviction, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
+};
+use weir_worker::clock::SystemClock;
 
+use super::exit::UsageError;
 use crate::{
-    config::{self, HttpSettings, KafkaSettings, RedisSettings, S3Settings, Settings, Source},
-    http::{HttpOptions, Token},
+    config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     object_store::{Location, S3Credentials, S3Options, StoredObject},
 };
-
-/// Something that the user has to correct before weir can work: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Misconfigured(pub String);
 
 /// Reads the settings of this file and the environment over it.
 ///
 /// # Errors
-/// [`Misconfigured`], with all that is wrong.
+/// [`UsageError`], with all that is wrong.
 pub fn settings(path: &Path) -> anyhow::Result<Settings> {
-    config::load(path, std::env::vars_os()).map_err(|error| Misconfigured(error.to_string()).into())
+    config::load(path, std::env::vars_os()).map_err(|error| UsageError(error.to_string()).into())
 }
 
 /// What the Kafka edge wants to know.
@@ -46,10 +45,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
         refunds: settings.refunds.clone(),
-        delivery: match settings.delivery {
-            config::Delivery::ExactlyOnce => Delivery::ExactlyOnce,
-            config::Delivery::AtLeastOnce => Delivery::AtLeastOnce,
-        },
+        delivery: settings.delivery,
         instance: settings.instance.clone(),
         properties,
         memory: LaneMemory::default(),
@@ -57,6 +53,18 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         commit_interval: COMMIT_INTERVAL,
         limits: Arc::default(),
     }
+}
+
+/// Asks Kafka something that blocks.
+///
+/// # Errors
+/// What Kafka answers.
+pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
+    kafka: &Arc<KafkaOptions>,
+    ask: impl FnOnce(&KafkaOptions) -> Result<T, E> + Send + 'static,
+) -> anyhow::Result<T> {
+    let kafka = Arc::clone(kafka);
+    Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??)
 }
 
 /// How topics are made.
@@ -69,16 +77,16 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 /// `worker.memory` has room for.
 ///
 /// # Errors
-/// [`Misconfigured`] where there is too little memory for the lanes that are asked for.
+/// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
     let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
-    let bytes = settings.worker.memory_bytes;
+    let bytes = settings.worker.memory;
     let wanted = lanes(settings)?;
     let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, refunds).max(1)) } else { wanted };
     if lanes < wanted {
         tracing::warn!(lanes, cores = wanted, "worker.memory has no room for a lane a core: raise it for more");
     }
-    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| Misconfigured(error.to_string()))?;
+    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| UsageError(error.to_string()))?;
     Ok((lanes, memory))
 }
 
@@ -88,11 +96,11 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
 /// A URL is none, or a TLS file cannot be read.
 pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let urls: Vec<&str> = settings.nodes.iter().map(config::Secret::expose).collect();
-    let mut options = RedisOptions::for_urls(&urls).map_err(|error| Misconfigured(error.to_string()))?;
+    let mut options = RedisOptions::for_urls(&urls).map_err(|error| UsageError(error.to_string()))?;
     if let Some(username) = &settings.username {
         options.username = Some(username.clone());
     }
-    if let Some(password) = &settings.password {
+    if let Some(password) = settings.password() {
         options.password = Some(Password(password.expose().to_owned()));
     }
     if let Some(tls) = &mut options.tls {
@@ -114,31 +122,14 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
 fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     let read = |key: &str, path: &Path| {
         std::fs::read(path)
-            .map_err(|error| Misconfigured(format!("redis.{key}: {} cannot be read: {error}", path.display())))
+            .map_err(|error| UsageError(format!("redis.{key}: {} cannot be read: {error}", path.display())))
     };
-    let ca = settings.tls.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
-    let client = match &settings.tls.client {
-        None => None,
-        Some((cert, key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
+    let ca = settings.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
+    let client = match (&settings.cert_file, &settings.key_file) {
+        (Some(cert), Some(key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
+        (None, _) | (_, None) => None,
     };
     Ok(TlsFiles { ca, client })
-}
-
-/// What the HTTP edge wants to know.
-#[must_use]
-pub fn http(settings: &HttpSettings) -> HttpOptions {
-    let token = |secret: &config::Secret| Token(secret.expose().to_owned());
-    HttpOptions {
-        tokens: settings.tokens.iter().map(token).collect(),
-        threads: settings.threads,
-        connections: settings.connections,
-        concurrency: settings.concurrency,
-        rate: settings.rate,
-        burst: settings.burst,
-        body_bytes: settings.body_bytes,
-        timeout: settings.timeout,
-        read_timeout: settings.read_timeout,
-    }
 }
 
 /// How much of a user is remembered.
@@ -149,19 +140,15 @@ pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
 }
 
 /// The object that a source names.
-pub async fn object(source: &Source, s3: &S3Settings) -> StoredObject {
-    let location = match source {
-        Source::File(path) => Location::File(path.clone()),
-        Source::S3 { bucket, key } => Location::S3 { bucket: bucket.clone(), key: key.clone() },
-    };
+pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
     let options = S3Options {
         endpoint: s3.endpoint.clone(),
         region: s3.region.clone(),
         force_path_style: s3.force_path_style,
-        authorities: s3.authorities.clone(),
+        authorities: s3.ca_file.clone(),
         credentials: S3Credentials::DefaultChain,
     };
-    StoredObject::connect(&location, &options).await
+    StoredObject::connect(source, &options).await
 }
 
 /// Where an intent's fields are.
@@ -183,7 +170,7 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
         (Field::Timezone, &fields.timezone),
     ];
     let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
-    Ok(Arc::new(map.map_err(|error| Misconfigured(format!("[intent.fields]: {error}")))?))
+    Ok(Arc::new(map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?))
 }
 
 /// How many lanes: 0 means one a core.
@@ -195,6 +182,18 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
         0 => Ok(std::thread::available_parallelism().context("the number of cores; set worker.lanes")?.get()),
         lanes => Ok(lanes),
     }
+}
+
+/// A store for a command that leaves the keyspace and the servers' settings as they are.
+///
+/// # Errors
+/// The keyspace is missing, or Redis cannot be reached.
+pub async fn existing_store(settings: &RedisSettings) -> anyhow::Result<(RedisStore, Arc<RedisOptions>)> {
+    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
+    let stats = Arc::new(RedisStats::default());
+    let birth = Birth { epoch: new_epoch(), now: SystemClock.now() };
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    Ok((RedisStore::new(&options, &stats, &opened), options))
 }
 
 /// A text that no other keyspace has: 128 random bits.

@@ -2,7 +2,10 @@
 
 use std::io::{self, Write as _};
 
-use super::{assemble::Misconfigured, plan::InvalidPlan, policy::InvalidPolicy, segments::InvalidInput};
+/// Wrong usage or configuration: the user has to correct something. Exit code 2, where everything else that fails is 1.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
 
 /// Done.
 pub const DONE: u8 = 0;
@@ -23,9 +26,5 @@ pub fn report(error: &anyhow::Error) -> u8 {
     }
     // Where stderr is closed, the exit code has to do.
     let _ = writeln!(io::stderr(), "weir: {error:#}");
-    let wrong = error.is::<Misconfigured>()
-        || error.is::<InvalidPolicy>()
-        || error.is::<InvalidInput>()
-        || error.is::<InvalidPlan>();
-    if wrong { WRONG } else { FAILED }
+    if error.is::<UsageError>() { WRONG } else { FAILED }
 }

@@ -1,4 +1,4 @@
-//! `weir explain`: why a user was not sent something, and when they may be.
+//! `weir explain`: why a user's intents were suppressed, and when the next one is allowed.
 
 mod text;
 
@@ -15,19 +15,18 @@ use weir_core::{
     current::Current,
     desk::Desk,
     intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
-    ports::{Clock as _, StoreError},
+    ports::StoreError,
 };
-use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
+use weir_redis::RedisStore;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     refresh::Source,
 };
 
 use super::{
-    assemble::{self, Misconfigured},
-    clocks,
-    output::OutputForm,
-    segments::InvalidInput,
+    assemble, clocks,
+    exit::UsageError,
+    output::{OutputForm, print_json},
 };
 use crate::{
     config::Settings,
@@ -40,16 +39,16 @@ use crate::{
 /// Arguments of `weir explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
-    /// The user's id, as intents have it
+    /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
-    /// Also say what would become of this intent if it came now: a JSON file, - for stdin
+    /// Also report how this intent would be decided now: a JSON file, - for stdin
     #[arg(long, value_name = "FILE")]
     intent: Option<PathBuf>,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
@@ -66,10 +65,10 @@ struct Report<'a> {
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
 ///
 /// # Errors
-/// [`Misconfigured`] and [`InvalidInput`] for what the user has to correct; else what could not be read.
+/// [`UsageError`] for what the user has to correct; else what could not be read.
 pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
-        return Err(InvalidInput(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
+        return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
@@ -84,21 +83,17 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     let user = user.map_err(|error| failed(error, args))?;
     if user.user_id != args.user {
         let message = format!("--intent: the intent is for user {}, not for {}", user.user_id, args.user);
-        return Err(InvalidInput(message).into());
+        return Err(UsageError(message).into());
     }
     match args.output {
-        OutputForm::Json => {
-            serde_json::to_writer_pretty(&mut *out, &Report { user: &user, decision: decision.as_ref() })?;
-            writeln!(out)?;
-        }
-        OutputForm::Text => write!(out, "{}", text::page(&user, decision.as_ref()))?,
+        OutputForm::Json => print_json(&Report { user: &user, decision: decision.as_ref() }, out),
+        OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref()))?),
     }
-    Ok(())
 }
 
 fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
-        InquiryError::NotAnIntent(_) => InvalidInput(format!("--intent: what it holds is no intent: {error}")).into(),
+        InquiryError::NotAnIntent(_) => UsageError(format!("--intent: not a valid intent: {error}")).into(),
         InquiryError::Clock(error) => error.into(),
         InquiryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
@@ -115,7 +110,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map_err(|error| InvalidInput(format!("--intent: {} cannot be read: {error}", path.display())))?;
+    read.map_err(|error| UsageError(format!("--intent: {} cannot be read: {error}", path.display())))?;
     Ok(bytes)
 }
 
@@ -127,16 +122,11 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let desk = Desk {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
-        policy: once(policy.map_err(|error| Misconfigured(error.to_string()))?).await?,
+        policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
         limits: Arc::default(),
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
-    // What only looks leaves the servers' settings as they are.
-    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
-    let stats = Arc::new(RedisStats::default());
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
-    let store = RedisStore::new(&options, &stats, &opened);
+    let (store, options) = assemble::existing_store(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
     let clock = match clocks::compared(&options).await {
         Ok(clock) => clock,
@@ -150,6 +140,6 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
 
 /// Reads a source that is not read again.
 async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
-    let value = source.load().await.map_err(|error| Misconfigured(error.to_string()))?;
+    let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
     Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

@@ -1,30 +1,28 @@
 //! `weir forget`: deletes what Redis knows of a user.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use weir_core::{
-    intent::MAX_ID_BYTES,
-    ports::{Clock as _, Histories as _},
-    shard::UserHash,
-};
-use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing};
-use weir_worker::clock::SystemClock;
+use weir_core::{intent::MAX_ID_BYTES, ports::Histories as _, shard::UserHash};
 
-use super::{assemble, output::OutputForm, segments::InvalidInput};
+use super::{
+    assemble,
+    exit::UsageError,
+    output::{OutputForm, print_json},
+};
 use crate::inquiry::Forgotten;
 
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]
 pub struct ForgetArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
-    /// The user's id, as intents have it
+    /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
@@ -35,25 +33,18 @@ pub struct ForgetArgs {
 /// What the user has to correct; or the history cannot be deleted now.
 pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
-        return Err(InvalidInput(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
+        return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
-    let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..assemble::redis(&settings.redis)? });
-    let stats = Arc::new(RedisStats::default());
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
-    let mut store = RedisStore::new(&options, &stats, &opened);
+    let (mut store, _) = assemble::existing_store(&settings.redis).await?;
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;
     let kafka = &settings.kafka;
     let topics: Vec<String> =
         [&kafka.intents, &kafka.approved, &kafka.suppressed, &kafka.dead_letters].into_iter().cloned().collect();
     match args.output {
-        OutputForm::Json => {
-            serde_json::to_writer_pretty(&mut *out, &Forgotten::new(&args.user, deleted))?;
-            writeln!(out)?;
-        }
-        OutputForm::Text => writeln!(
+        OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted), out),
+        OutputForm::Text => Ok(writeln!(
             out,
             "Deleted {deleted} sends of user {} from Redis; it holds nothing else about them.\n\nKafka keeps the user's records \
              until retention deletes them, in {} and the refunds topic. Until then weir rebuild brings the sends of {} \
@@ -61,7 +52,6 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
             args.user,
             topics.join(", "),
             kafka.approved
-        )?,
+        )?),
     }
-    Ok(())
 }

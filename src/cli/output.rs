@@ -1,8 +1,12 @@
 //! In which form a command prints.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io::Write, ops::Range};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 /// In which form to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -23,6 +27,42 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     let shown =
         |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
     Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Prints a report for programs.
+///
+/// # Errors
+/// `out` cannot be written to.
+pub fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report).context("cannot print")?;
+    Ok(writeln!(out)?)
+}
+
+/// Rows below one another without lines between them; the `numbers` columns are aligned to the right.
+#[must_use]
+pub fn aligned<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>, numbers: Range<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The lines of a table, without white space at their ends.
+#[must_use]
+pub fn lines(table: &Table) -> String {
+    table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
+}
+
+/// A progress bar; nothing is drawn where stderr is not a terminal. Without a length, the end is not known.
+#[must_use]
+pub fn progress(length: Option<u64>, template: &str) -> ProgressBar {
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]

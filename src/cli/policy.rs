@@ -1,11 +1,15 @@
-//! `weir policy`: says what a policy means, or all that is wrong with it; replays past intents against one.
+//! `weir policy`: validates a policy and shows what it means; replays past intents against one.
 
 mod simulate;
 
-use std::{collections::BTreeSet, io::Write, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
-use comfy_table::{Table, presets::NOTHING};
 use serde_json::{Value, json};
 use weir_core::{
     class::Filter,
@@ -16,23 +20,26 @@ use weir_core::{
     policy_file::parse_policy,
 };
 
-use super::output::OutputForm;
+use super::{
+    exit::UsageError,
+    output::{OutputForm, aligned, lines, print_json},
+};
 use crate::files::read_file;
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Say what a policy means, or all that is wrong with it
+    /// Validate a policy: show what it means, or everything that is wrong with it
     Check(PolicyCheckArgs),
-    /// Replay past intents against one policy or two, and tell what would become of them
+    /// Replay past intents against one policy or two, and report what would change
     Simulate(Box<SimulateArgs>),
 }
 
 /// Runs the command and prints to `out`.
 ///
 /// # Errors
-/// [`InvalidPolicy`] and other things to correct; else what could not be read or written.
+/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &PolicyCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         PolicyCommand::Check(args) => check(args, out),
@@ -48,49 +55,54 @@ pub struct PolicyCheckArgs {
     /// How far back the history reaches (redis.history): no window may be longer
     #[arg(long, value_name = "TIME", default_value = "8d", value_parser = humantime::parse_duration)]
     history: Duration,
-    /// The most sends of a user that the history holds (redis.max_entries): no limit may be higher
+    /// Most sends in one user's history (redis.max_entries): no limit may be higher
     #[arg(long, value_name = "N", default_value_t = MAX_ENTRIES)]
     max_entries: u32,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
 
-/// Why a policy is not accepted: exit code 2.
+/// Why a policy is not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidPolicy {
-    /// There is no such file, or it is none that weir reads.
+pub(super) enum InvalidPolicy {
+    /// There is no such file, or its name does not end in `.toml` or `.json`.
     #[error("{0}")]
     Unreadable(String),
-    /// What is in it is wrong.
     #[error(transparent)]
     Problems(#[from] Problems),
+}
+
+impl From<InvalidPolicy> for UsageError {
+    fn from(invalid: InvalidPolicy) -> Self {
+        Self(invalid.to_string())
+    }
 }
 
 /// Checks a policy and prints what it means. With `--output json`, problems are printed to `out` as well.
 ///
 /// # Errors
-/// [`InvalidPolicy`], or that `out` could not be written to.
+/// [`UsageError`], or `out` cannot be written to.
 pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let policy = read(args);
+    let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
+    let policy = read(&args.file, HistoryBounds { retention_ms, max_entries: args.max_entries });
     match (args.output, &policy) {
         (OutputForm::Text, Ok(policy)) => write!(out, "{}", in_text(&args.file.display().to_string(), policy))?,
         (OutputForm::Text, Err(_)) => {}
-        (OutputForm::Json, Ok(policy)) => writeln!(out, "{:#}", in_json(policy))?,
-        (OutputForm::Json, Err(error)) => writeln!(out, "{:#}", json!({"valid": false, "problems": problems(error)}))?,
+        (OutputForm::Json, Ok(policy)) => print_json(&in_json(policy), out)?,
+        (OutputForm::Json, Err(error)) => print_json(&json!({"valid": false, "problems": problems(error)}), out)?,
     }
-    policy?;
+    policy.map_err(UsageError::from)?;
     Ok(())
 }
 
-fn read(args: &PolicyCheckArgs) -> Result<Policy, InvalidPolicy> {
-    let name = args.file.display().to_string();
+/// Reads a policy from a file.
+pub(super) fn read(file: &Path, bounds: impl Into<HistoryBounds>) -> Result<Policy, InvalidPolicy> {
+    let name = file.display().to_string();
     let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));
     let format = Format::of_name(&name)
         .ok_or_else(|| unreadable("is neither a .toml nor a .json file: its ending says how it is read".into()))?;
-    let text = read_file(&args.file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
-    let bounds = HistoryBounds { retention_ms, max_entries: args.max_entries };
+    let text = read_file(file).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
     Ok(parse_policy(&name, &text, format, bounds)?)
 }
 
@@ -106,37 +118,29 @@ fn problems(error: &InvalidPolicy) -> Vec<Value> {
 }
 
 fn in_text(name: &str, policy: &Policy) -> String {
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
-    for (segment, caps) in &policy.segments {
-        rows(&mut table, segment, caps);
-    }
-    rows(&mut table, "(everybody else)", &policy.default);
-    let mut lines = vec![format!("{name} is valid: version {}.", policy.version)];
+    let segments = policy.segments.iter().map(|(name, caps)| (name.as_str(), caps));
+    let all = segments.chain([("(everybody else)", &policy.default)]);
+    let table = aligned(all.flat_map(|(name, caps)| rows(name, caps)), 0..0);
+    let mut sentences = vec![format!("{name} is valid: version {}.", policy.version)];
     match policy.mode {
         Mode::Enforce => {}
-        Mode::Shadow => {
-            lines.push("Shadow: decisions are taken and reported, and everything is sent all the same.".into())
-        }
+        Mode::Shadow => sentences.push("Shadow: weir decides and reports, and approves every intent.".into()),
     }
-    lines.push(format!("Time zone {} where an intent names none.", policy.timezone.name()));
-    lines.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
-    lines.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
-    lines.extend(policy.bypass.iter().map(bypass_in_words));
-    lines.extend(policy.on_unavailable.iter().map(unavailable_in_words));
-    let table: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    format!("{}\n\n{}\n", lines.join("\n"), table.join("\n"))
+    sentences.push(format!("Time zone {} where an intent names none.", policy.timezone.name()));
+    sentences.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
+    sentences.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
+    sentences.extend(policy.bypass.iter().map(bypass_in_words));
+    sentences.extend(policy.on_unavailable.iter().map(unavailable_in_words));
+    format!("{}\n\n{}", sentences.join("\n"), lines(&table))
 }
 
-fn rows(table: &mut Table, segment: &str, caps: &Caps) {
+fn rows(segment: &str, caps: &Caps) -> Vec<[String; 3]> {
+    let first = |index: usize| if index == 0 { segment.to_owned() } else { String::new() };
     match caps {
-        Caps::Unlimited => {
-            table.add_row([segment, "", "unlimited"]);
-        }
+        Caps::Unlimited => vec![[first(0), String::new(), "unlimited".to_owned()]],
         Caps::Limited(caps) => {
-            for (index, cap) in caps.iter().enumerate() {
-                table.add_row([if index == 0 { segment } else { "" }, &cap.name, &cap_in_words(cap)]);
-            }
+            let row = |(index, cap): (usize, &Cap)| [first(index), cap.name.to_string(), cap_in_words(cap)];
+            caps.iter().enumerate().map(row).collect()
         }
     }
 }
@@ -191,7 +195,7 @@ fn unavailable_in_words(rule: &OnUnavailable) -> String {
         Unavailable::Approve => "is approved, and recorded later",
         Unavailable::Suppress => "is suppressed",
     };
-    format!("While Redis is away (for longer than redis.unavailable_after): {what} {action}.")
+    format!("While Redis is unavailable for longer than redis.unavailable_after: {what} {action}.")
 }
 
 fn in_json(policy: &Policy) -> Value {

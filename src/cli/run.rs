@@ -42,8 +42,10 @@ use weir_worker::{
 };
 
 use super::{
-    assemble::{self, Misconfigured, START_PATIENCE},
-    clocks, logging, time_zones,
+    assemble::{self, START_PATIENCE},
+    clocks,
+    exit::UsageError,
+    logging, time_zones,
     worker::{HttpSetup, Worker},
 };
 use crate::{
@@ -71,7 +73,7 @@ const TRIES_WITHOUT_PATIENCE: usize = 2;
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     pub config: PathBuf,
 }
@@ -79,7 +81,7 @@ pub struct RunArgs {
 /// Works until SIGTERM or Ctrl-C.
 ///
 /// # Errors
-/// [`Misconfigured`] for what the user has to correct; else what failed.
+/// [`UsageError`] for what the user has to correct; else what failed.
 pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     logging::start(&settings.log)?;
@@ -101,7 +103,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy_object, bounds).map_err(|error| Misconfigured(error.to_string()))?;
+    let policy = PolicySource::new(policy_object, bounds).map_err(|error| UsageError(error.to_string()))?;
     let policy = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
@@ -154,7 +156,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let owing = Arc::default();
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
-        options: assemble::http(&settings.http),
+        options: settings.http.clone(),
         inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics, &owing))),
     };
     let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
@@ -282,7 +284,7 @@ async fn first<S: Source>(source: S, patience_for: Duration) -> anyhow::Result<(
         .await;
     let first = first.map_err(|error| match S::is_temporary(&error) {
         true => anyhow::anyhow!("{error}"),
-        false => Misconfigured(error.to_string()).into(),
+        false => UsageError(error.to_string()).into(),
     })?;
     let first = first.with_context(|| format!("no {} at the first read", S::NAME))?;
     Ok((source, first))
@@ -317,11 +319,8 @@ async fn ask_kafka<T: Send + 'static>(
     kafka: &Arc<KafkaOptions>,
     ask: fn(&KafkaOptions) -> Result<T, TopicError>,
 ) -> anyhow::Result<T> {
-    let once = || {
-        let kafka = Arc::clone(kafka);
-        async move { Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??) }
-    };
-    once.retry(patience())
+    (|| assemble::ask_kafka(kafka, ask))
+        .retry(patience())
         .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
         .await
@@ -335,7 +334,7 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
             tracing::info!(?topics, "creating missing topics");
             Ok(topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
         }
-        Ok(error @ TopicError::Missing { .. }) => Err(Misconfigured(error.to_string()).into()),
+        Ok(error @ TopicError::Missing { .. }) => Err(UsageError(error.to_string()).into()),
         Ok(error) => Err(error.into()),
         Err(error) => Err(error),
     }

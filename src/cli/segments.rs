@@ -1,4 +1,4 @@
-//! `weir segments`: makes a set, shows it, asks it.
+//! `weir segments`: builds, inspects and queries sets.
 
 mod build;
 mod ids;
@@ -14,10 +14,9 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use weir_core::segment::{Members, SegmentSet};
 
-use super::assemble::Misconfigured;
+use super::exit::UsageError;
 use crate::{
     authorities::Authorities,
     config::{self, S3Settings},
@@ -29,21 +28,16 @@ pub use inspect::InspectArgs;
 pub use lookup::LookupArgs;
 pub use members::MembersArgs;
 
-/// The arguments or the input are wrong: exit code 2, where everything else that fails is 1.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidInput(pub String);
-
 /// `weir segments ...`
 #[derive(Debug, Subcommand)]
 pub enum SegmentsCommand {
-    /// Make a set from files of user ids, and put it into a folder or bucket
+    /// Build a set from files of user ids, and store it in a folder or bucket
     // Its --version is the set's.
     #[command(disable_version_flag = true)]
     Build(BuildArgs),
-    /// Show what a set consists of
+    /// Show the segments of a set, and what changed
     Inspect(InspectArgs),
-    /// Show which segment users are in
+    /// Look up the segments of users
     Lookup(LookupArgs),
     /// List the members of a segment, in ascending order
     Members(MembersArgs),
@@ -53,10 +47,10 @@ pub enum SegmentsCommand {
 /// AWS default chain.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AccessArgs {
-    /// Configuration to take [s3] and segments.user_id_prefix from; the rest of it need not be there
+    /// Configuration to read [s3] and segments.user_id_prefix from; the rest of it is optional
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What to take off user ids before they are read as numbers
+    /// Prefix to remove from user ids before they are read as numbers
     #[arg(long, env = "WEIR__SEGMENTS__USER_ID_PREFIX", value_name = "PREFIX")]
     user_id_prefix: Option<String>,
     #[command(flatten)]
@@ -93,7 +87,7 @@ impl S3Args {
             endpoint: self.s3_endpoint.clone().or_else(|| settings?.endpoint.clone()),
             region: self.s3_region.clone().or_else(|| settings?.region.clone()),
             force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
-            authorities: self.s3_ca_file.clone().or_else(|| settings?.authorities.clone()),
+            authorities: self.s3_ca_file.clone().or_else(|| settings?.ca_file.clone()),
             credentials: S3Credentials::DefaultChain,
         }
     }
@@ -109,7 +103,7 @@ impl AccessArgs {
     fn resolve(&self) -> anyhow::Result<Access> {
         let read = |path: &PathBuf| {
             let read = config::load_segment_access(path, std::env::vars_os());
-            read.map_err(|error| Misconfigured(error.to_string()))
+            read.map_err(|error| UsageError(error.to_string()))
         };
         let configured = self.config.as_ref().map(read).transpose()?;
         let prefix = configured.as_ref().and_then(|access| access.user_id_prefix.clone());
@@ -132,7 +126,7 @@ pub struct SetArgs {
 /// Runs the command and prints to `out`.
 ///
 /// # Errors
-/// [`InvalidInput`] for what the user has to correct; else what could not be read or written.
+/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &SegmentsCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         SegmentsCommand::Build(args) => build::run(args, out).await,
@@ -147,11 +141,11 @@ async fn load(args: &SetArgs) -> anyhow::Result<Arc<SegmentSet>> {
 }
 
 async fn load_from(manifest: &str, access: &Access) -> anyhow::Result<Arc<SegmentSet>> {
-    let location = Location::parse(manifest).map_err(|error| InvalidInput(format!("manifest: {error}")))?;
+    let location = Location::parse(manifest).map_err(|error| UsageError(format!("manifest: {error}")))?;
     let manifest = StoredObject::connect(&location, &access.s3).await;
     let set = match SegmentSource::new(manifest, access.user_id_prefix.as_str()).load().await {
         Ok(set) => set,
-        Err(error) if is_missing(&error, &location) => return Err(InvalidInput(error.to_string()).into()),
+        Err(error) if is_missing(&error, &location) => return Err(UsageError(error.to_string()).into()),
         Err(error) => return Err(error.into()),
     };
     set.with_context(|| format!("segments: {location} gave no set at the first read"))
@@ -164,15 +158,9 @@ fn is_missing(error: &SegmentsError, manifest: &Location) -> bool {
 }
 
 /// The members of a segment, or an error that names those there are.
-fn members_of<'s>(set: &'s SegmentSet, name: &str) -> Result<&'s Arc<Members>, InvalidInput> {
+fn members_of<'s>(set: &'s SegmentSet, name: &str) -> Result<&'s Arc<Members>, UsageError> {
     set.position(name).map(|at| &set.segments()[at].members).ok_or_else(|| {
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
-        InvalidInput(format!("there is no segment `{name}`; the set has {}", names.join(", ")))
+        UsageError(format!("there is no segment `{name}`; the set has {}", names.join(", ")))
     })
-}
-
-fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, report).context("cannot print")?;
-    writeln!(out)?;
-    Ok(())
 }

@@ -25,7 +25,8 @@ use weir_worker::{
 
 use self::health::WorkerHealth;
 use crate::{
-    http::{self, HttpOptions, Inquiries, Server, Sources},
+    config::HttpSettings,
+    http::{self, Inquiries, Server, Sources},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
 };
@@ -71,7 +72,7 @@ pub struct HttpSetup {
     /// Where it listens; bound already.
     pub listener: TcpListener,
     /// Its limits.
-    pub options: HttpOptions,
+    pub options: HttpSettings,
     /// Who answers questions about users.
     pub inquiries: Arc<dyn Inquiries>,
 }

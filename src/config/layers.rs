@@ -1,6 +1,6 @@
 //! The file and, over it, the environment: one value a setting, each with the place it comes from.
 
-use std::{cell::RefCell, collections::BTreeMap, ffi::OsString};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use weir_core::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
 
@@ -9,11 +9,12 @@ use super::keys::{Form, NOT_YET, Otherwise, PREFIX, SETTINGS, Setting};
 /// Values by setting.
 #[derive(Debug)]
 pub(super) struct Layers<'d> {
-    document: &'d Document<'d>,
+    /// For problems with parts of a value.
+    pub(super) document: &'d Document<'d>,
+    /// What relative paths are relative to.
+    pub(super) folder: &'d Path,
     root: Origin,
     values: BTreeMap<&'static str, Node>,
-    properties: BTreeMap<&'static str, Vec<Entry>>,
-    read: RefCell<Vec<&'static str>>,
 }
 
 fn known(key: &str) -> Option<&'static Setting> {
@@ -25,10 +26,10 @@ impl<'d> Layers<'d> {
     pub(super) fn new(
         document: &'d Document<'d>,
         root: &Node,
+        folder: &'d Path,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
-        let (values, properties, read) = <(_, _, RefCell<_>)>::default();
-        let mut layers = Self { document, root: root.origin.clone(), values, properties, read };
+        let mut layers = Self { document, folder, root: root.origin.clone(), values: BTreeMap::new() };
         layers.take_table(root, "");
         for (name, value) in env {
             layers.take_variable(&name, &value);
@@ -45,7 +46,6 @@ impl<'d> Layers<'d> {
             let key = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
             let section = format!("{key}.");
             match known(&key) {
-                Some(setting) if setting.form == Form::Properties => self.take_properties(setting.key, &entry.node),
                 Some(setting) => {
                     self.values.insert(setting.key, entry.node.clone());
                 }
@@ -54,15 +54,6 @@ impl<'d> Layers<'d> {
                 }
                 None => self.document.note(&entry.origin, unknown(&key, path)),
             }
-        }
-    }
-
-    fn take_properties(&mut self, key: &'static str, node: &Node) {
-        if let Value::Table(entries) = &node.value {
-            self.properties.entry(key).or_default().extend_from_slice(entries);
-        } else {
-            self.document
-                .note(&node.origin, format!("{key} must be a table: write [{key}] and \"name\" = value below it"));
         }
     }
 
@@ -78,10 +69,13 @@ impl<'d> Layers<'d> {
         });
         if let Some(setting) = holder {
             let property = key[setting.key.len() + 1..].replace('_', ".");
-            let entries = self.properties.entry(setting.key).or_default();
-            entries.retain(|entry| entry.key != property);
-            let node = Node { origin: origin.clone(), value: Value::Text(value.to_owned()) };
-            return entries.push(Entry { key: property, origin, node });
+            let empty = || Node { origin: origin.clone(), value: Value::Table(Vec::new()) };
+            if let Value::Table(entries) = &mut self.values.entry(setting.key).or_insert_with(empty).value {
+                entries.retain(|entry| entry.key != property);
+                let node = Node { origin: origin.clone(), value: Value::Text(value.to_owned()) };
+                entries.push(Entry { key: property, origin, node });
+            }
+            return;
         }
         match known(&key).filter(|setting| setting.form != Form::Properties) {
             Some(setting) => {
@@ -99,8 +93,8 @@ impl<'d> Layers<'d> {
     }
 
     /// The value of a setting that must be given or has a default; `None` where it is not or is wrong, which is noted.
-    pub(super) fn get<T>(&self, key: &'static str, parse: impl FnOnce(&Node) -> Parsed<T>) -> Option<T> {
-        let setting = self.setting(key);
+    pub(super) fn get<T>(&self, key: &'static str, parse: impl Fn(&Node, &Self) -> Parsed<T>) -> Option<T> {
+        let setting = known(key)?;
         let given = self.values.get(key).cloned();
         let default = || match setting.default {
             Otherwise::Is(text) => Some(from_text(setting.form, text, self.root.clone())),
@@ -114,35 +108,22 @@ impl<'d> Layers<'d> {
             );
             return None;
         };
-        parse(&node).map_err(|reason| self.note(key, &reason)).ok()
+        parse(&node, self).map_err(|reason| self.note(key, &reason)).ok()
     }
 
     /// The value of a setting that may be left out; also `None` where it is wrong, which is noted.
-    pub(super) fn optional<T>(&self, key: &'static str, parse: impl FnOnce(&Node) -> Parsed<T>) -> Option<T> {
-        self.setting(key);
-        parse(self.values.get(key)?).map_err(|reason| self.note(key, &reason)).ok()
+    pub(super) fn optional<T>(&self, key: &'static str, parse: impl Fn(&Node, &Self) -> Parsed<T>) -> Option<T> {
+        parse(self.values.get(key)?, self).map_err(|reason| self.note(key, &reason)).ok()
     }
 
-    /// The properties of a setting, the environment's last.
-    pub(super) fn properties(&self, key: &'static str) -> &[Entry] {
-        self.setting(key);
-        self.properties.get(key).map_or(&[], Vec::as_slice)
+    /// The value of a setting if it is given and valid.
+    pub(super) fn given<T>(&self, key: &'static str, parse: impl Fn(&Node, &Self) -> Parsed<T>) -> Option<T> {
+        parse(self.values.get(key)?, self).ok()
     }
 
-    /// The document, for problems with properties.
-    pub(super) fn document(&self) -> &'d Document<'d> {
-        self.document
-    }
-
-    /// The settings that were asked for.
-    #[cfg(test)]
-    pub(super) fn read(&self) -> Vec<&'static str> {
-        self.read.borrow().clone()
-    }
-
-    fn setting(&self, key: &'static str) -> &'static Setting {
-        self.read.borrow_mut().push(key);
-        known(key).expect("the check asks for settings of the table, which a test reads whole")
+    /// Whether a setting is given.
+    pub(super) fn is_given(&self, key: &'static str) -> bool {
+        self.values.contains_key(key)
     }
 }
 

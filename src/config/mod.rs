@@ -1,7 +1,6 @@
 //! Configuration: a TOML file and environment variables over it, to checked [`Settings`].
 //!
-//! The only place that knows the names of settings: [`keys::SETTINGS`] lists each with its default and meaning;
-//! the check reads defaults from it, and docs/configuration.md and schemas/config.schema.json are written from it.
+//! settings.rs declares each setting once; docs/configuration.md and schemas/config.schema.json are written from it.
 
 use std::{
     ffi::OsString,
@@ -12,16 +11,20 @@ use weir_core::document::{Document, Format, Problems};
 
 use crate::files::read_file;
 
-mod check;
 pub mod keys;
 mod layers;
+mod render;
 mod secret;
 mod settings;
+mod values;
 
-pub use secret::Secret;
-pub use settings::{
-    Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
-    RedisSettings, RedisTls, S3Settings, SegmentAccess, SegmentsSettings, Settings, Source, WorkerSettings,
+use self::layers::Layers;
+pub use self::{
+    secret::Secret,
+    settings::{
+        Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
+        RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings, WorkerSettings,
+    },
 };
 
 /// Why there are no settings: exit code 2.
@@ -60,13 +63,12 @@ pub fn load_segment_access(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<SegmentAccess, ConfigError> {
     let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-    let name = path.display().to_string();
-    let document = Document::new(&name, &text);
-    let root = document.parse(Format::Toml);
     let folder = path.parent().unwrap_or(Path::new(""));
-    let access =
-        root.as_ref().and_then(|root| check::segment_access(&layers::Layers::new(&document, root, env), folder));
-    Ok(document.finish(access)?)
+    let read = |layers: &Layers<'_>| {
+        let user_id_prefix = layers.optional("segments.user_id_prefix", values::name);
+        Some(SegmentAccess { s3: S3Settings::read(layers)?, user_id_prefix })
+    };
+    Ok(check(&path.display().to_string(), &text, folder, env, read)?)
 }
 
 /// As [`load`], from the text of a file: `name` is what problems are reported under, `folder` is what relative
@@ -80,11 +82,23 @@ pub fn parse(
     folder: &Path,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Settings, Problems> {
+    check(name, text, folder, env, Settings::read)
+}
+
+/// A section of which nothing is set.
+fn defaults<T>(read: impl FnOnce(&Layers<'_>) -> Option<T>) -> Result<T, Problems> {
+    check("the defaults", "", Path::new(""), [], read)
+}
+
+fn check<T>(
+    name: &str,
+    text: &str,
+    folder: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+    read: impl FnOnce(&Layers<'_>) -> Option<T>,
+) -> Result<T, Problems> {
     let document = Document::new(name, text);
     let root = document.parse(Format::Toml);
-    let settings = root.as_ref().and_then(|root| {
-        let layers = layers::Layers::new(&document, root, env);
-        check::settings(&layers, folder)
-    });
-    document.finish(settings)
+    let checked = root.as_ref().and_then(|root| read(&Layers::new(&document, root, folder, env)));
+    document.finish(checked)
 }

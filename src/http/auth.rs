@@ -11,7 +11,8 @@ use axum::{
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{Api, options::Token, problem::Problem};
+use super::{Api, problem::Problem};
+use crate::config::HttpSettings;
 
 /// What is asked of a request for a user's data.
 #[derive(Clone)]
@@ -26,9 +27,10 @@ pub(super) enum Access {
 
 impl Access {
     /// The rule for a server on this address.
-    pub(super) fn new(tokens: &[Token], listens_on: IpAddr) -> Self {
+    pub(super) fn new(settings: &HttpSettings, listens_on: IpAddr) -> Self {
+        let tokens: Vec<_> = settings.tokens().map(|token| digest(token.expose().as_bytes())).collect();
         if !tokens.is_empty() {
-            return Self::Tokens(tokens.iter().map(|Token(token)| digest(token.as_bytes())).collect());
+            return Self::Tokens(tokens);
         }
         if listens_on.to_canonical().is_loopback() { Self::ThisMachine } else { Self::Nobody }
     }
@@ -98,6 +100,7 @@ pub(super) async fn guard(State(api): State<Arc<Api>>, request: Request, next: N
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Secret;
 
     fn status(access: &Access, headers: &[(header::HeaderName, &'static str)]) -> u16 {
         let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
@@ -106,8 +109,8 @@ mod tests {
 
     #[test]
     fn only_a_token_that_is_set_opens_what_is_guarded() {
-        let tokens = [Token("first".to_owned()), Token("second".to_owned())];
-        let access = Access::new(&tokens, [127, 0, 0, 1].into());
+        let token = vec![Secret::new("first"), Secret::new("second")];
+        let access = Access::new(&HttpSettings { token, ..HttpSettings::default() }, [127, 0, 0, 1].into());
         let cases = [
             ("Bearer first", 200),
             ("Bearer second", 200),
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn without_a_token_only_this_machine_is_answered_by_its_own_name() {
-        let here = Access::new(&[], [127, 0, 0, 1].into());
+        let here = Access::new(&HttpSettings::default(), [127, 0, 0, 1].into());
         let hosts = [
             ("localhost:8080", 200),
             ("LOCALHOST", 200),
@@ -144,7 +147,7 @@ mod tests {
         }
         assert_eq!(status(&here, &[]), 200);
         for reachable in ["0.0.0.0", "::", "10.0.0.1"] {
-            let access = Access::new(&[], reachable.parse().unwrap());
+            let access = Access::new(&HttpSettings::default(), reachable.parse().unwrap());
             assert_eq!(status(&access, &[(header::HOST, "localhost")]), 403, "{reachable}");
         }
     }

@@ -22,12 +22,12 @@ use super::{
 };
 use crate::inquiry::{Decision, InquiryError, Posted};
 
-/// How to decide.
+/// Options of a decision.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
-    /// `true`: say what would be decided, and record nothing.
+    /// `true`: report the decision without recording it.
     #[serde(default)]
     #[param(required = false, default = false)]
     dry_run: bool,

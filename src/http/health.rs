@@ -1,4 +1,4 @@
-//! For those who watch the process: `/livez`, `/readyz`, `/metrics`.
+//! Health and metrics: `/livez`, `/readyz`, `/metrics`.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// For a liveness probe: where it is not 200, start the process again.
 #[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez", responses(
     (status = 200, description = "It can", body = String, content_type = "text/plain", example = "ok\n"),
-    (status = 503, description = "It cannot; the detail says why", body = ProblemDocument, content_type = "application/problem+json"),
+    (status = 503, description = "It cannot; the detail has the reason", body = ProblemDocument, content_type = "application/problem+json"),
     Always,
 ))]
 pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
@@ -51,7 +51,7 @@ pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
 /// shard, does not make them unready: `/v1/status` lists it.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz", responses(
     (status = 200, description = "Ready", body = String, content_type = "text/plain", example = "ready\n"),
-    (status = 503, description = "Not ready; the detail says what is waited for", body = ProblemDocument, content_type = "application/problem+json"),
+    (status = 503, description = "Not ready; the detail lists what is missing", body = ProblemDocument, content_type = "application/problem+json"),
     Always,
 ))]
 pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Response {

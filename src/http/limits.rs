@@ -19,7 +19,8 @@ use governor::{
     state::keyed::HashMapStateStore,
 };
 
-use super::{options::HttpOptions, problem::Problem};
+use super::problem::Problem;
+use crate::config::HttpSettings;
 
 /// Addresses that are told apart, at most: some 100 bytes each. Those beyond share one allowance.
 const MAX_ADDRESSES: usize = 65_536;
@@ -42,7 +43,7 @@ pub(super) struct Rate {
 
 impl Rate {
     /// `None` where there is no limit.
-    pub(super) fn new(options: &HttpOptions) -> Option<Arc<Self>> {
+    pub(super) fn new(options: &HttpSettings) -> Option<Arc<Self>> {
         let quota = Quota::per_second(options.rate?).allow_burst(options.burst);
         Some(Arc::new(Self { limiter: RateLimiter::hashmap(quota), clock: DefaultClock::default() }))
     }
@@ -128,10 +129,10 @@ mod tests {
     use super::*;
 
     fn rate(a_second: u32, burst: u32) -> Arc<Rate> {
-        let options = HttpOptions {
+        let options = HttpSettings {
             rate: NonZeroU32::new(a_second),
             burst: NonZeroU32::new(burst).unwrap(),
-            ..HttpOptions::default()
+            ..HttpSettings::default()
         };
         Rate::new(&options).unwrap()
     }

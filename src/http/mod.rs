@@ -9,7 +9,6 @@ mod inquiries;
 mod limits;
 mod measure;
 mod openapi;
-mod options;
 mod page;
 mod patient;
 mod problem;
@@ -36,11 +35,10 @@ use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleF
 pub use self::{
     health::Health,
     inquiries::{Answer, Inquiries, InquiryPool, Mode},
-    options::{HttpOptions, Token},
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use crate::{inquiry::UserView, metrics::Metrics, vitals::Vitals};
+use crate::{config::HttpSettings, inquiry::UserView, metrics::Metrics, vitals::Vitals};
 
 /// What the endpoints are made of.
 pub struct Sources {
@@ -88,12 +86,12 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 /// The system gives no thread.
 pub fn start(
     listener: TcpListener,
-    options: &HttpOptions,
+    options: &HttpSettings,
     sources: Sources,
     stop: CancellationToken,
 ) -> std::io::Result<Server> {
     let address = listener.local_addr()?;
-    let access = Access::new(&options.tokens, address.ip());
+    let access = Access::new(options, address.ip());
     if matches!(access, Access::Nobody) {
         tracing::warn!(
             %address,

@@ -27,15 +27,15 @@ use crate::inquiry::Door;
 #[openapi(
     info(
         title = "weir",
-        description = "Frequency caps for marketing messages: who is in a segment, what a user was sent and may be sent, \
+        description = "Frequency caps for marketing messages: membership of segments, users' histories and caps, \
                        and decisions on single intents.\n\nErrors are problem documents (RFC 9457).",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     tags(
-        (name = "users", description = "What a user was sent and may be sent"),
-        (name = "segments", description = "Who is in a segment"),
-        (name = "decisions", description = "Deciding single intents"),
-        (name = "health", description = "For those who watch the process"),
+        (name = "users", description = "A user's history and caps"),
+        (name = "segments", description = "Membership of segments"),
+        (name = "decisions", description = "Decisions on single intents"),
+        (name = "health", description = "Health and metrics"),
     ),
     modifiers(&BearerToken),
 )]

@@ -10,11 +10,11 @@ use weir_core::{clocks::WrongClock, ports::StoreError};
 
 /// The media type of a problem document.
 const MEDIA_TYPE: &str = "application/problem+json";
-/// When to ask again where Redis is away, in seconds.
+/// Seconds to wait where Redis is unavailable.
 const AWAY_RETRY_S: u64 = 1;
-/// When to ask again where a person has to act first, in seconds.
+/// Seconds to wait where a person has to act first.
 const LOST_RETRY_S: u64 = 30;
-/// When to ask again where this machine's clock is wrong, in seconds.
+/// Seconds to wait where this machine's clock is wrong.
 const CLOCK_RETRY_S: u64 = 5;
 
 /// An error as it is answered.
@@ -156,7 +156,7 @@ pub(super) enum Always<'a> {
     /// A bug in weir.
     #[response(status = 500, content_type = "application/problem+json")]
     Bug(ProblemDocument<'a>),
-    /// Busy (`http.concurrency`), or Redis is away, or the user's shard has lost its history, or this machine's clock is
+    /// Busy (`http.concurrency`), or Redis is unavailable, or the user's shard has lost its history, or this machine's clock is
     /// wrong.
     #[response(status = 503, content_type = "application/problem+json",
         headers(("Retry-After" = u64, description = "When to ask again, in seconds")))]

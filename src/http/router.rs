@@ -18,16 +18,15 @@ use super::{
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
-    options::HttpOptions,
     page,
     problem::Problem,
     segments, status, users,
 };
-use crate::metrics::Metrics;
+use crate::{config::HttpSettings, metrics::Metrics};
 
 /// All routes. A request passes, from the outside: measuring, panics, the size of its head, and, but for the probes (which have to be answered
 /// under any load), rate, concurrency and time; then, for users' data, the token.
-pub(super) fn router(api: Arc<Api>, options: &HttpOptions, metrics: Arc<Metrics>) -> Router {
+pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics>) -> Router {
     let probes = OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz));
     let open = OpenApiRouter::new()
         .routes(routes!(health::metrics))

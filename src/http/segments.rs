@@ -1,4 +1,4 @@
-//! Who is in a segment: `/v1/segments`.
+//! Membership of segments: `/v1/segments`.
 
 use std::sync::Arc;
 

@@ -16,10 +16,9 @@ use tower::ServiceExt as _;
 
 use super::{
     connections::{Connection, Connections},
-    options::HttpOptions,
     patient::Patient,
 };
-use crate::metrics::Metrics;
+use crate::{config::HttpSettings, metrics::Metrics};
 
 /// How long open requests may go on once the server is told to stop.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ struct Shared {
 pub(super) fn start(
     listener: TcpListener,
     router: Router,
-    options: &HttpOptions,
+    options: &HttpSettings,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> io::Result<Server> {

@@ -1,4 +1,4 @@
-//! What a user was sent and may be sent: `/v1/users/{id}`.
+//! A user's history and caps: `/v1/users/{id}`.
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
-    http::{self, Answer, Degradation, Health, HttpOptions, Inquiries, Mode, Sources},
+    config::HttpSettings,
+    http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources},
     inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
@@ -72,7 +73,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(options: &HttpOptions, set: SegmentSet) -> Self {
+    pub fn start(options: &HttpSettings, set: SegmentSet) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
         let (address, running) = runtime.block_on(async {

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, thread, time::Duration};
 
 use testkit::wait_until;
-use weir::http::HttpOptions;
+use weir::config::HttpSettings;
 use weir_core::segment::{Members, UserIdKind};
 
 use crate::{
@@ -17,7 +17,7 @@ fn empty() -> weir_core::segment::SegmentSet {
 
 #[test]
 fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
-    let options = HttpOptions { timeout: Duration::from_millis(100), ..HttpOptions::default() };
+    let options = HttpSettings { timeout: Duration::from_millis(100), ..HttpSettings::default() };
     let server = Server::start(&options, empty());
     server.client.get("/v1/users/7").problem(504, "timeout");
     server.client.decide("", &serde_json::json!({"id": "i", "user_id": 1})).problem(504, "timeout");
@@ -27,7 +27,7 @@ fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
 
 #[test]
 fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_same() {
-    let options = HttpOptions { concurrency: 2, timeout: Duration::from_secs(300), ..HttpOptions::default() };
+    let options = HttpSettings { concurrency: 2, timeout: Duration::from_secs(300), ..HttpSettings::default() };
     let server = Server::start(&options, empty());
     let client = &server.client;
     let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", client.address);
@@ -50,7 +50,7 @@ fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_s
 #[test]
 fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
     let options =
-        HttpOptions { rate: NonZeroU32::new(1), burst: NonZeroU32::new(3).unwrap(), ..HttpOptions::default() };
+        HttpSettings { rate: NonZeroU32::new(1), burst: NonZeroU32::new(3).unwrap(), ..HttpSettings::default() };
     let server = Server::start(&options, empty());
     let statuses: Vec<u16> = (0..4).map(|_| server.client.get("/v1/segments").status).collect();
     assert_eq!(statuses[..3], [200, 200, 200]);
@@ -63,7 +63,7 @@ fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
 
 #[test]
 fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a_status() {
-    let server = Server::start(&HttpOptions::default(), empty());
+    let server = Server::start(&HttpSettings::default(), empty());
     let client = &server.client;
     let long = format!("/v1/segments?x={}", "x".repeat(8 * 1024));
     client.get(&long).problem(414, "uri_too_long");
@@ -83,7 +83,7 @@ fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a
 
 #[test]
 fn a_body_over_the_limit_is_413_whether_its_length_is_said_or_not() {
-    let options = HttpOptions { body_bytes: 1024, ..HttpOptions::default() };
+    let options = HttpSettings { body_bytes: 1024, ..HttpSettings::default() };
     let server = Server::start(&options, empty());
     let json = ("content-type", "application/json");
     let client = &server.client;
@@ -115,7 +115,7 @@ fn members_of_every_kind_of_set_are_walked_once_in_order() {
     thread::scope(|scope| {
         for (kind, members, expected) in kinds {
             scope.spawn(move || {
-                let server = Server::start(&HttpOptions::default(), set(kind, members));
+                let server = Server::start(&HttpSettings::default(), set(kind, members));
                 let (mut seen, mut after) = (Vec::new(), String::new());
                 loop {
                     let page = server.client.get(&format!("/v1/segments/only/members?limit=999{after}")).json();

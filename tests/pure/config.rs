@@ -3,9 +3,12 @@
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
 use serde_json::Value;
-use weir::config::{
-    self, Delivery, LogFormat, Secret, Settings, Source,
-    keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
+use weir::{
+    config::{
+        self, Delivery, LogFormat, Secret, Settings,
+        keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
+    },
+    object_store::Location,
 };
 
 const SMALLEST: &str = r#"
@@ -35,7 +38,7 @@ fn repository(path: &str) -> String {
 #[test]
 fn the_smallest_configuration_gets_the_documented_defaults() {
     let settings = parse(SMALLEST, &[]).unwrap();
-    let file = |path: &str| Source::File(Path::new("/etc/weir").join(path));
+    let file = |path: &str| Location::File(Path::new("/etc/weir").join(path));
     assert_eq!(settings.kafka.group, "weir");
     assert_eq!(settings.kafka.delivery, Delivery::ExactlyOnce);
     assert!(!settings.kafka.instance.is_empty(), "the host name");
@@ -51,7 +54,7 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
     assert_eq!(settings.worker.commit_interval, Duration::from_millis(50));
     assert_eq!(settings.worker.drain, Duration::from_secs(20));
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.http.tokens, []);
+    assert_eq!(settings.http.tokens().next(), None);
     assert_eq!(settings.intent.fields.user_id, "/user_id");
     assert_eq!((settings.log.format, &*settings.log.level), (LogFormat::Auto, "info"));
 }
@@ -252,8 +255,8 @@ fn a_secret_may_be_in_a_file() {
         config::load(&folder.path().join("weir.toml"), [(OsString::from(name), OsString::from(value))])
             .map_err(|error| error.to_string())
     };
-    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.tokens, [Secret::new("abc")]);
-    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password, Some(Secret::new("abc")));
+    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file, [Secret::new("abc")]);
+    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file, Some(Secret::new("abc")));
     for (file, reason) in
         [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
     {
@@ -317,8 +320,8 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("[segments]", "cert_file = \"c\"\n[segments]"), "redis.cert_file needs redis.key_file"),
         (with("[segments]", "key_file = \"c\"\n[segments]"), "redis.key_file needs redis.cert_file"),
         (with("[segments]", "password = \"p\"\npassword_file = \"f\"\n[segments]"), "and redis.password are both set"),
-        (with("set/manifest.json", "http://x/y"), "weir cannot read http://"),
-        (with("set/manifest.json", "s3://bucket"), "must name a bucket and a key"),
+        (with("set/manifest.json", "http://x/y"), "has a scheme that is not supported"),
+        (with("set/manifest.json", "s3://bucket"), "names no object"),
         (with("policy.toml", "policy.yaml"), "must end in .toml or .json"),
         (and("[s3]\nendpoint = \"localhost:9000\""), "begins with http:// or https://"),
         (and("[intent.fields]\nid = \"id\""), "must be a JSON pointer such as"),

@@ -38,7 +38,6 @@ pub mod origin;
 pub mod output;
 pub mod owed;
 pub mod parked;
-pub mod plan;
 pub mod policy;
 pub mod policy_file;
 pub mod ports;

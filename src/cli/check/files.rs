@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::{policy::Policy, segment::SegmentSet};
-use weir_worker::refresh::Source as _;
+use weir_worker::refresh::Source;
 
 use super::{
     Reach,
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     cli::{assemble, time_zones},
-    config::{Settings, Source},
+    config::Settings,
+    object_store::Location,
     policy_source::PolicySource,
     segments::SegmentSource,
 };
@@ -29,71 +30,69 @@ pub(super) fn time_zones(report: &mut Report) {
 
 /// Settings that contradict each other.
 pub(super) fn settings(settings: &Settings, report: &mut Report) {
-    if let Err(error) = assemble::fields(settings) {
-        report.add(Finding::Invalid, "configuration", error.to_string());
-    }
-    if let Err(error) = assemble::lanes_and_memory(settings) {
-        report.add(Finding::Invalid, "configuration", error.to_string());
-    }
-    if let Err(error) = assemble::redis(&settings.redis) {
+    let checks = [
+        assemble::fields(settings).err(),
+        assemble::lanes_and_memory(settings).err(),
+        assemble::redis(&settings.redis).err(),
+    ];
+    for error in checks.into_iter().flatten() {
         report.add(Finding::Invalid, "configuration", error.to_string());
     }
 }
 
 /// Whether a source is not to be read, which is reported.
-fn is_skipped(source: &Source, what: &'static str, reach: Reach, report: &mut Report) -> bool {
+fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut Report) -> bool {
     match (source, reach) {
-        (Source::File(_), _) | (Source::S3 { .. }, Reach::Everything) => false,
-        (Source::S3 { .. }, Reach::Files) => {
+        (Location::File(_), _) | (Location::S3 { .. }, Reach::Everything) => false,
+        (Location::S3 { .. }, Reach::Files) => {
             report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
             true
         }
     }
 }
 
-/// How an error of a source counts: one that may be gone in a moment is the store's, any other is in what it holds.
-fn finding<S: weir_worker::refresh::Source>(error: &S::Error) -> Finding {
-    if S::is_temporary(error) { Finding::Error } else { Finding::Invalid }
-}
-
 pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<Policy>> {
-    if is_skipped(&settings.policy.source, "policy", reach, report) {
+    let place = &settings.policy.source;
+    if is_skipped(place, "policy", reach, report) {
         return None;
     }
-    let object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let read = match PolicySource::new(object, assemble::bounds(&settings.redis)) {
+    let object = assemble::object(place, &settings.s3).await;
+    let source = PolicySource::new(object, assemble::bounds(&settings.redis));
+    read(source, place, |_| String::new(), report).await
+}
+
+pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<SegmentSet>> {
+    let place = &settings.segments.source;
+    if is_skipped(place, "segments", reach, report) {
+        return None;
+    }
+    let object = assemble::object(place, &settings.s3).await;
+    let source = SegmentSource::new(object, settings.segments.user_id_prefix.as_deref().unwrap_or_default());
+    let users = |set: &SegmentSet| set.segments().iter().map(|segment| segment.members.len()).sum::<u64>();
+    read(Ok(source), place, |set| format!(", {} users", users(set)), report).await
+}
+
+/// Reads a source and reports its version and size, or the error. An error that may pass by itself is the store's; any other
+/// is in what the source holds.
+async fn read<S: Source>(
+    source: Result<S, S::Error>,
+    place: &Location,
+    size: impl FnOnce(&S::Value) -> String,
+    report: &mut Report,
+) -> Option<Arc<S::Value>> {
+    let read = match source {
         Ok(mut source) => source.load().await,
         Err(error) => Err(error),
     };
     match read {
-        Ok(policy) => {
-            let version = policy.as_ref().map_or("", |policy| policy.version.as_str());
-            report.add(Finding::Ok, "policy", format!("{}: version {version}", settings.policy.source));
-            policy
+        Ok(found) => {
+            let described = found.as_ref().map(|value| format!(": version {}{}", S::version(value), size(value)));
+            report.add(Finding::Ok, S::NAME, format!("{place}{}", described.unwrap_or_default()));
+            found
         }
         Err(error) => {
-            report.add(finding::<PolicySource>(&error), "policy", error.to_string());
-            None
-        }
-    }
-}
-
-pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<SegmentSet>> {
-    if is_skipped(&settings.segments.source, "segments", reach, report) {
-        return None;
-    }
-    let object = assemble::object(&settings.segments.source, &settings.s3).await;
-    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    match SegmentSource::new(object, prefix).load().await {
-        Ok(set) => {
-            let users: u64 = set.iter().flat_map(|set| set.segments()).map(|segment| segment.members.len()).sum();
-            let version = set.as_ref().map_or("", |set| set.version());
-            let message = format!("{}: version {version}, {users} users", settings.segments.source);
-            report.add(Finding::Ok, "segments", message);
-            set
-        }
-        Err(error) => {
-            report.add(finding::<SegmentSource>(&error), "segments", error.to_string());
+            let finding = if S::is_temporary(&error) { Finding::Error } else { Finding::Invalid };
+            report.add(finding, S::NAME, error.to_string());
             None
         }
     }
@@ -114,8 +113,10 @@ pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
     }
     for overlap in set.overlaps() {
         let (first, second) = (names[overlap.first], names[overlap.second]);
-        let message =
-            format!("{} users are in both {first} and {second}: build the set anew, each user in one", overlap.users);
+        let message = format!(
+            "{} users are in both {first} and {second}: rebuild the set with each user in one segment",
+            overlap.users
+        );
         report.add(Finding::Invalid, "segments", message);
     }
 }

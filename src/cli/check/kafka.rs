@@ -15,7 +15,10 @@ use super::{
     Missing,
     report::{Finding, Repair, Report},
 };
-use crate::{cli::assemble, config::Settings};
+use crate::{
+    cli::assemble::{self, ask_kafka},
+    config::Settings,
+};
 
 /// What the envelope and weir's headers may add to an intent, in bytes: ids of 256 bytes each in JSON escapes (six bytes
 /// a character at the worst), names and versions, with room to spare.
@@ -37,7 +40,7 @@ pub(super) enum HasDecided {
 /// Looks at Kafka, and creates the topics that are missing where that is asked for.
 pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Report) -> HasDecided {
     let options = Arc::new(assemble::kafka(&settings.kafka));
-    let inventory = match blocking(&options, topics::look).await {
+    let inventory = match ask_kafka(&options, topics::look).await {
         Ok(inventory) => inventory,
         Err(error) => {
             report.add(finding(&error), "kafka", error.to_string());
@@ -52,15 +55,6 @@ pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Rep
     } else {
         HasDecided::No
     }
-}
-
-/// Asks Kafka something that blocks.
-async fn blocking<T: Send + 'static>(
-    options: &Arc<KafkaOptions>,
-    ask: fn(&KafkaOptions) -> Result<T, TopicError>,
-) -> anyhow::Result<T> {
-    let options = Arc::clone(options);
-    Ok(tokio::task::spawn_blocking(move || ask(&options)).await??)
 }
 
 /// A client that cannot be made has properties that librdkafka refuses: that is written incorrectly. The rest is Kafka's answer.
@@ -126,7 +120,7 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
         Delivery::ExactlyOnce => {}
     }
     for options in [Some(Arc::clone(options)), options.for_refunds().map(Arc::new)].into_iter().flatten() {
-        match blocking(&options, transaction::try_one).await {
+        match ask_kafka(&options, transaction::try_one).await {
             Ok(id) => {
                 report.add(Finding::Ok, "kafka", format!("a transaction can be opened (as {id}, and was aborted)"))
             }
@@ -201,7 +195,7 @@ fn retention(
 
 async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
     // The brokers answer; but the coordinator of a group may have to be elected first.
-    let asked = (|| blocking(options, topics::has_progress))
+    let asked = (|| ask_kafka(options, topics::has_progress))
         .retry(ExponentialBuilder::default().with_min_delay(COORDINATOR_WAIT).with_max_times(COORDINATOR_TRIES))
         .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })));
     match asked.await {

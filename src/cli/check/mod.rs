@@ -17,7 +17,7 @@ use super::{assemble, output::OutputForm};
 #[command(after_help = "Exit code: 0 if nothing is wrong (warnings are allowed), 2 if a file is written incorrectly \
                         (configuration, policy, segments), 1 if a server is unreachable or not as required.")]
 pub struct CheckArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
     /// Create what is missing: the keyspace in Redis, and the topics that weir owns (approved, suppressed, dead letters,
@@ -27,7 +27,7 @@ pub struct CheckArgs {
     /// Read files only and connect to nothing, for CI: configuration, and policy and segments that are files
     #[arg(long, conflicts_with = "create")]
     offline: bool,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
@@ -53,7 +53,7 @@ enum Reach {
 /// Checks and prints what was found.
 ///
 /// # Errors
-/// [`assemble::Misconfigured`] where a file is written incorrectly, another error where a server is not as required; all of
+/// [`super::exit::UsageError`] where a file is written incorrectly, another error where a server is not as required; all of
 /// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut report = Report::default();

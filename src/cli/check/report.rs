@@ -4,7 +4,10 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::cli::{assemble::Misconfigured, output::OutputForm};
+use crate::cli::{
+    exit::UsageError,
+    output::{OutputForm, print_json},
+};
 
 /// How a thing was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,7 +62,7 @@ impl Report {
     /// What decides over the exit code.
     ///
     /// # Errors
-    /// [`Misconfigured`] where a file is written incorrectly, another error where a server is not as it has to be.
+    /// [`UsageError`] where a file is written incorrectly, another error where a server is not as it has to be.
     pub(super) fn outcome(&self) -> anyhow::Result<()> {
         let wrong: Vec<&Line> =
             self.0.iter().filter(|line| matches!(line.finding, Finding::Error | Finding::Invalid)).collect();
@@ -71,14 +74,14 @@ impl Report {
         let all = self.0.len();
         let message = format!("{} of {all} checks failed ({}); see above", wrong.len(), subjects.join(", "));
         if wrong.iter().any(|line| line.finding == Finding::Invalid) {
-            return Err(Misconfigured(message).into());
+            return Err(UsageError(message).into());
         }
         Err(anyhow::Error::msg(message))
     }
 
     pub(super) fn print(&self, form: OutputForm, out: &mut impl Write) -> anyhow::Result<()> {
         match form {
-            OutputForm::Json => writeln!(out, "{}", serde_json::to_string_pretty(&self.0)?)?,
+            OutputForm::Json => print_json(&self.0, out)?,
             OutputForm::Text => {
                 for Line { finding, what, message, .. } in &self.0 {
                     let sign = match finding {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Du
 
 use anyhow::Context as _;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rdkafka::{
     ClientConfig,
     error::RDKafkaErrorCode,
@@ -31,9 +31,13 @@ use weir_worker::{
 };
 
 use self::{summary::Summary, watcher::Watcher};
-use super::worker::{HttpSetup, Worker};
+use super::{
+    output::progress,
+    worker::{HttpSetup, Worker},
+};
 use crate::{
-    http::{self, HttpOptions, InquiryPool},
+    config::HttpSettings,
+    http::{self, InquiryPool},
     inquiry::{Door, Inquiry},
     metrics::Metrics,
     vitals::Nodes,
@@ -111,7 +115,8 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let http = listener.local_addr().context("the HTTP address")?;
     let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, listener, stop.clone()));
 
-    let bar = progress(args.intents);
+    let template = "deciding [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left";
+    let bar = progress(Some(u64::from(args.intents)), template);
     let options = Arc::clone(&broker.options);
     let (count, watch_bar) = (args.intents, bar.clone());
     let publisher = tokio::task::spawn_blocking(move || publish(&options, count));
@@ -172,7 +177,7 @@ async fn worker(
         segments,
         policy,
         lane,
-        http: Some(HttpSetup { listener, options: HttpOptions::default(), inquiries }),
+        http: Some(HttpSetup { listener, options: HttpSettings::default(), inquiries }),
         drain: DRAIN,
         metrics,
         // The broker and the store are on this machine.
@@ -183,14 +188,6 @@ async fn worker(
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await
-}
-
-fn progress(intents: u32) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left");
-    let bar = ProgressBar::new(u64::from(intents));
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-    bar.set_message("deciding");
-    bar
 }
 
 /// Publishes the traffic, waiting where the client's queue is full.

@@ -6,7 +6,7 @@ use comfy_table::{Table, presets::NOTHING};
 use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone};
 
 use crate::{
-    cli::output::plain,
+    cli::output::{lines, plain},
     inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
 };
 
@@ -38,15 +38,13 @@ impl Page<'_> {
             let _ = writeln!(head, "Also in {}: the set's first one counts.", user.segments[1..].join(", "));
         }
         let unnamed = if user.segment.is_some() && user.held_to == "default" {
-            ", which the policy has for segments that it does not name"
+            ", because the policy does not name this segment"
         } else {
             ""
         };
         let _ = writeln!(head, "Held to [{}] of policy {}{unnamed}.", user.held_to, user.policy_version);
         if user.shadow {
-            head.push_str(
-                "The policy only reports (shadow = true): everything is sent, and what is shown here counts.\n",
-            );
+            head.push_str("The policy is in shadow mode (shadow = true): weir approves every intent, and it counts.\n");
         }
         let now = self.now.timestamp().to_zoned(self.zone.time_zone().clone());
         let _ =
@@ -56,7 +54,7 @@ impl Page<'_> {
         }
         if user.ahead {
             head.push_str(
-                "A send lies more than 5 minutes in the future: the clock of a worker was wrong when it was made.\n",
+                "A send is more than 5 minutes in the future: a worker's clock was wrong when it was recorded.\n",
             );
         }
         head
@@ -64,7 +62,7 @@ impl Page<'_> {
 
     fn sends(&self) -> String {
         if self.user.sends.is_empty() {
-            return "Nothing was sent within the history.\n".to_owned();
+            return "No sends within the history.\n".to_owned();
         }
         let mut table = table(["WHEN", "", "CHANNEL", "CATEGORY", "CAMPAIGN", "COST", "ID HASH"]);
         for send in &self.user.sends {
@@ -89,7 +87,7 @@ impl Page<'_> {
     fn caps(&self) -> String {
         let user = self.user;
         if user.unlimited {
-            return "Unlimited: nothing is counted against this user, and the next send is allowed now.\n".to_owned();
+            return "Unlimited: no cap applies to this user, and the next send is allowed now.\n".to_owned();
         }
         let mut table = table(["CAP", "USED", "LIMIT", "WINDOW", "OF", "NEXT SEND", ""]);
         for cap in &user.caps {
@@ -103,11 +101,7 @@ impl Page<'_> {
                 table.add_row([String::new(), used.to_string(), String::new(), String::new(), campaign, next, beside]);
             }
         }
-        format!(
-            "The caps, and when each lets the next send of cost 1 through:\n\n{}\n{}",
-            lines(&table),
-            self.eligible()
-        )
+        format!("The caps, and when each allows the next send of cost 1:\n\n{}\n{}", lines(&table), self.eligible())
     }
 
     /// When what is allowed, in a sentence or two.
@@ -120,7 +114,7 @@ impl Page<'_> {
             format!("The caps allow some sends {some}; of any channel, category and campaign {any}.\n")
         };
         if let Some(end) = quiet_until {
-            let _ = writeln!(text, "What quiet hours apply to waits for their end besides, {}.", self.when(Some(*end)));
+            let _ = writeln!(text, "Sends that quiet hours apply to are allowed {}.", self.when(Some(*end)));
         }
         text
     }
@@ -136,16 +130,16 @@ impl Page<'_> {
     fn decision(&self, decision: &Decision) -> String {
         let intent_id = plain(&decision.intent_id);
         let Some(reason) = decision.reason else {
-            let why = if decision.bypassed { ": the policy has a bypass for it, so no cap is asked" } else { "" };
+            let why = if decision.bypassed { ": a bypass of the policy matches it, so no cap applies" } else { "" };
             return format!("Intent {intent_id} would be approved now{why}.\n");
         };
         let why = self.why(decision, reason);
         let until = match decision.eligible_at {
-            Some(at) => format!(" For this reason it is held back until {} ({}).", self.shown_up(at), self.beside(at)),
+            Some(at) => format!(" This reason holds until {} ({}).", self.shown_up(at), self.beside(at)),
             None => String::new(),
         };
         let would = if self.user.shadow {
-            "would be sent, because the policy only reports; else it would be suppressed"
+            "would be approved, because the policy is in shadow mode; otherwise suppressed"
         } else {
             "would be suppressed now"
         };
@@ -170,8 +164,8 @@ impl Page<'_> {
                 "its expires_at has come, or it is older than the policy's max_age".to_owned()
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
-            (SuppressReason::QuietHours, _) => "it is quiet where the user is".to_owned(),
-            (SuppressReason::Unavailable, _) => "its history is away, and the policy says not to wait".to_owned(),
+            (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
+            (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
         }
     }
 
@@ -234,10 +228,6 @@ fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(header);
     table
-}
-
-fn lines(table: &Table) -> String {
-    table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
 }
 
 #[cfg(test)]

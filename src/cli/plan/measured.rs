@@ -1,142 +1,98 @@
-//! The constants: what `cargo xtask bench --output json` wrote to benches/measured.json.
+//! The measured constants of `weir plan`: what `cargo xtask bench --output json` and `cargo bench --bench rebuild` wrote.
 
-use serde::Deserialize;
-use weir_core::plan::{BadCurve, Curve, Measured};
+use anyhow::Context as _;
+use serde_json::Value;
 
-/// The file, as it is in the repository.
-pub const FILE: &str = "benches/measured.json";
-const TEXT: &str = include_str!("../../../benches/measured.json");
-/// What `cargo bench --bench rebuild` printed, in the same form.
+const BENCH: &str = include_str!("../../../benches/measured.json");
 const REBUILD: &str = include_str!("../../../benches/measured-rebuild.json");
 
-/// What the plan reads of the file; the bench writes more.
-#[derive(Debug, Deserialize)]
-struct Report {
-    /// What a reader of the figures should know besides.
-    note: Option<String>,
-    machine: Machine,
-    figures: Vec<Figure>,
-    sizes: Sizes,
-    store: Store,
+/// A measured dependency: ascending points, and straight lines between them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    /// The curve through at least two points `(at, value)`. A point below the one before it, which only noise can
+    /// explain, is raised to it.
+    ///
+    /// # Errors
+    /// There are fewer points, or they do not ascend.
+    pub fn new(mut points: Vec<(f64, f64)>) -> anyhow::Result<Self> {
+        let ascending = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        anyhow::ensure!(points.len() > 1 && ascending, "a curve needs two points or more, at ascending places");
+        for index in 1..points.len() {
+            points[index].1 = points[index].1.max(points[index - 1].1);
+        }
+        Ok(Self(points))
+    }
+
+    /// The value there: between two points on the line through them, before the first point the first value, after the
+    /// last point on the line through the last two.
+    #[must_use]
+    pub fn at(&self, place: f64) -> f64 {
+        let above = self.0.iter().position(|(at, _)| *at >= place).unwrap_or(self.0.len());
+        let high = above.clamp(1, self.0.len() - 1);
+        let (low, high) = (self.0[high - 1], self.0[high]);
+        if place <= low.0 { low.1 } else { low.1 + (high.1 - low.1) * (place - low.0) / (high.0 - low.0) }
+    }
 }
 
-/// What the constants were measured on.
-#[derive(Debug, Clone, Deserialize)]
-#[expect(missing_docs, reason = "the bench says what each is")]
-pub struct Machine {
-    pub cpu: String,
-    pub cores: u32,
-    pub load: String,
-    pub weir: String,
-    pub kafka: String,
-    pub redis: String,
-    #[serde(skip)]
-    pub note: Option<String>,
+/// The constants. All are above 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Bytes of Redis memory per user, by sends in the user's history.
+    pub user_bytes: Curve,
+    /// CPU of Redis per decision in microseconds, by sends in the user's history, with two caps.
+    pub redis_us_by_sends: Curve,
+    /// The same for eight sends, by the number of caps.
+    pub redis_us_by_caps: Curve,
+    /// Resident memory of Redis divided by allocated memory.
+    pub resident_ratio: f64,
+    /// Memory of a Redis server without keys, in bytes.
+    pub empty_node_bytes: f64,
+    /// Intents per second of one lane.
+    pub lane_per_s: f64,
+    /// CPU of the worker per intent, in microseconds.
+    pub worker_us: f64,
+    /// CPU of `weir rebuild` per send, in microseconds.
+    pub rebuild_us: f64,
+    /// Bytes that an approved record has more than its intent.
+    pub headers_bytes: f64,
+    /// Bytes that a suppressed record has more than its intent.
+    pub envelope_bytes: f64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Figure {
-    name: String,
-    weir: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Restored {
-    rebuild: Rebuild,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rebuild {
-    cpu_us: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Sizes {
-    approved_headers_bytes: f64,
-    envelope_bytes: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Store {
-    users: u32,
-    by_sends: Vec<BySends>,
-    by_caps: Vec<ByCaps>,
-    resident_ratio: f64,
-    empty_node_bytes: f64,
-    net_in_bytes: f64,
-    net_out_bytes: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct BySends {
-    sends: u32,
-    user_bytes: f64,
-    cpu_us: f64,
-}
-
-#[derive(Debug, Deserialize)]
-struct ByCaps {
-    caps: u32,
-    cpu_us: f64,
-}
-
-/// Why the file gives no constants.
-#[derive(Debug, thiserror::Error)]
-pub enum BadMeasured {
-    /// It is not what the bench writes.
-    #[error("{FILE} is not what `cargo xtask bench --output json` writes: {0}")]
-    Shape(#[from] serde_json::Error),
-    /// A figure is not there.
-    #[error("{FILE} has no figure {0:?}")]
-    Missing(&'static str),
-    /// A number cannot be.
-    #[error("{FILE}: {name} is {value}, and should be above 0")]
-    Number {
-        /// Where it stands.
-        name: &'static str,
-        /// What stands there.
-        value: f64,
-    },
-    /// A table has no use.
-    #[error("{FILE}: {0}")]
-    Curve(#[from] BadCurve),
-}
-
-/// The constants of this build, and what they were measured on.
+/// The constants of this build.
 ///
 /// # Errors
-/// The file is wrong; a test keeps it right.
-pub fn measured() -> Result<(Measured, Machine), BadMeasured> {
-    read(TEXT)
-}
-
-pub(super) fn read(text: &str) -> Result<(Measured, Machine), BadMeasured> {
-    let Report { note, mut machine, figures, sizes, store } = serde_json::from_str(text)?;
-    machine.note = note;
-    let figure = |name| figures.iter().find(|figure| figure.name == name).ok_or(BadMeasured::Missing(name));
-    let cpu = figure("worker CPU, us an intent")?;
-    let Restored { rebuild } = serde_json::from_str(REBUILD)?;
-    let by_sends = store.by_sends.iter().map(|at| (f64::from(at.sends), at));
-    let measured = Measured {
-        user_bytes: Curve::new(by_sends.clone().map(|(sends, at)| (sends, at.user_bytes)))?,
-        redis_us_by_sends: Curve::new(by_sends.map(|(sends, at)| (sends, at.cpu_us)))?,
-        redis_us_by_caps: Curve::new(store.by_caps.iter().map(|at| (f64::from(at.caps), at.cpu_us)))?,
-        resident_ratio: positive("store.resident_ratio", store.resident_ratio)?,
-        empty_node_bytes: positive("store.empty_node_bytes", store.empty_node_bytes)?,
-        redis_in_bytes: positive("store.net_in_bytes", store.net_in_bytes)?,
-        redis_out_bytes: positive("store.net_out_bytes", store.net_out_bytes)?,
-        lane_per_s: positive("intents/s", figure("intents/s")?.weir)?,
-        worker_us: positive("worker CPU", cpu.weir)?,
-        worker_bytes: positive("resident memory", figure("resident memory at most, MiB")?.weir)? * 1_048_576.0,
-        rebuild_us: positive("rebuild.cpu_us", rebuild.cpu_us)?,
-        headers_bytes: positive("sizes.approved_headers_bytes", sizes.approved_headers_bytes)?,
-        envelope_bytes: positive("sizes.envelope_bytes", sizes.envelope_bytes)?,
+/// A constant is missing or not above 0.
+pub fn measured() -> anyhow::Result<Measured> {
+    let (bench, rebuild): (Value, Value) = (serde_json::from_str(BENCH)?, serde_json::from_str(REBUILD)?);
+    let scalar = |pointer| positive(bench.pointer(pointer), pointer);
+    let figure = |name: &str| {
+        let figures = bench["figures"].as_array();
+        let found = figures.and_then(|figures| figures.iter().find(|figure| figure["name"] == name));
+        positive(found.map(|figure| &figure["weir"]), name)
     };
-    // Below some thousand users, what a server needs by itself would count as theirs.
-    positive("store.users", f64::from(store.users) - 999.0)?;
-    Ok((measured, machine))
+    let curve = |table: &str, at: &str, value: &str| {
+        let points = bench["store"][table].as_array().with_context(|| format!("no table {table}"))?;
+        let point = |point: &Value| Ok((positive(point.get(at), at)?, positive(point.get(value), value)?));
+        Curve::new(points.iter().map(point).collect::<anyhow::Result<_>>()?).context(table.to_owned())
+    };
+    Ok(Measured {
+        user_bytes: curve("by_sends", "sends", "user_bytes")?,
+        redis_us_by_sends: curve("by_sends", "sends", "cpu_us")?,
+        redis_us_by_caps: curve("by_caps", "caps", "cpu_us")?,
+        resident_ratio: scalar("/store/resident_ratio")?,
+        empty_node_bytes: scalar("/store/empty_node_bytes")?,
+        lane_per_s: figure("intents/s")?,
+        worker_us: figure("worker CPU, us an intent")?,
+        rebuild_us: positive(rebuild.pointer("/rebuild/cpu_us"), "/rebuild/cpu_us")?,
+        headers_bytes: scalar("/sizes/approved_headers_bytes")?,
+        envelope_bytes: scalar("/sizes/envelope_bytes")?,
+    })
 }
 
-fn positive(name: &'static str, value: f64) -> Result<f64, BadMeasured> {
-    (value.is_finite() && value > 0.0).then_some(value).ok_or(BadMeasured::Number { name, value })
+fn positive(value: Option<&Value>, name: &str) -> anyhow::Result<f64> {
+    let number = value.and_then(Value::as_f64).filter(|number| *number > 0.0);
+    number.with_context(|| format!("{name} must be a number above 0"))
 }

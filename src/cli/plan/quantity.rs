@@ -1,146 +1,91 @@
-//! Numbers as people write them: `270M`, `5GiB`, `75%`, `8d`.
+//! Numbers as people write and read them: `270M`, `16GiB`, `75%`, `8d`.
 
-use std::str::FromStr;
+use std::time::Duration;
 
-use serde::Deserialize;
+use humantime::{format_duration, parse_duration};
+use indicatif::{BinaryBytes, DecimalBytes, HumanCount};
+use serde::Serialize;
 
-/// How a number stands in a file.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum Written {
-    /// `"270M"`
-    Text(String),
-    /// `270_000_000`
-    Whole(u64),
-    /// `0.75`
-    Fraction(f64),
-}
+use super::MIB;
 
-/// A number that is none of these.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not {wanted}")]
-pub struct BadQuantity {
-    text: String,
-    wanted: &'static str,
-}
+const COUNTS: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
+const BYTES: &[(&str, f64)] =
+    &[("", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("KiB", 1024.0), ("MiB", MIB), ("GiB", 1024.0 * MIB)];
 
-/// A number and its suffix; the number is a plain decimal one: no sign, exponent, `inf` or `nan`.
-fn split(text: &str) -> Option<(f64, &str)> {
+/// A plain decimal number and one of these suffixes: no sign, exponent, `inf` or `nan`.
+fn scaled(text: &str, suffixes: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let end = text.find(|sign: char| !(sign.is_ascii_digit() || sign == '.' || sign == '_')).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
-    let number = digits.replace('_', "").parse::<f64>().ok().filter(|number| number.is_finite())?;
-    Some((number, suffix.trim()))
+    let number: f64 = digits.replace('_', "").parse().ok()?;
+    suffixes.iter().find(|(known, _)| *known == suffix.trim()).map(|(_, factor)| number * factor)
 }
 
-const COUNTS: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("B", 1e9)];
-const BYTES: &[(&str, f64)] = &[
-    ("", 1.0),
-    ("B", 1.0),
-    ("k", 1e3),
-    ("kB", 1e3),
-    ("KB", 1e3),
-    ("KiB", 1024.0),
-    ("M", 1e6),
-    ("MB", 1e6),
-    ("MiB", 1_048_576.0),
-    ("G", 1e9),
-    ("GB", 1e9),
-    ("GiB", 1_073_741_824.0),
-    ("T", 1e12),
-    ("TB", 1e12),
-    ("TiB", 1_099_511_627_776.0),
-];
-const SHARES: &[(&str, f64)] = &[("", 1.0), ("%", 0.01)];
-
-fn scaled(text: &str, suffixes: &[(&str, f64)]) -> Option<f64> {
-    let (number, suffix) = split(text)?;
-    suffixes.iter().find(|(known, _)| *known == suffix).map(|(_, factor)| number * factor)
+fn within(found: Option<f64>, wanted: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = found.ok_or_else(|| format!("give {wanted}"))?;
+    if (least..=most).contains(&number) { Ok(number) } else { Err(format!("give {wanted}, from {least} to {most}")) }
 }
 
-fn seconds(text: &str) -> Option<f64> {
-    humantime::parse_duration(text.trim()).ok().map(|duration| duration.as_secs_f64())
+/// Parses a count within bounds.
+pub(super) fn count(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| within(scaled(text, COUNTS), "a number such as 270M, 10k or 2.5", least, most)
 }
 
-/// Makes a type of a meaning: from a text, and from what stands in a file.
-macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $wanted:literal, $parse:expr) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-        #[serde(try_from = "Written")]
-        pub struct $name(pub f64);
+/// Parses a size in bytes within bounds.
+pub(super) fn bytes(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| within(scaled(text, BYTES), "a size such as 16GiB, 500MB or 300", least, most)
+}
 
-        impl FromStr for $name {
-            type Err = BadQuantity;
+/// Parses a share above 0.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    within(scaled(text, &[("", 1.0), ("%", 0.01)]), "a share such as 75% or 0.75", 0.001, 1.0)
+}
 
-            fn from_str(text: &str) -> Result<Self, BadQuantity> {
-                let parse: fn(&str) -> Option<f64> = $parse;
-                parse(text).map(Self).ok_or_else(|| BadQuantity { text: text.to_owned(), wanted: $wanted })
-            }
+/// Parses a length of time within bounds, all in seconds.
+pub(super) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    let seconds = |text: &str| parse_duration(text.trim()).ok().map(|length| length.as_secs_f64());
+    move |text| within(seconds(text), "a length of time such as 8d, 10s or 50ms", least, most)
+}
+
+/// The unit of a result, by the name that programs see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum Unit {
+    #[serde(rename = "count")]
+    Count,
+    #[serde(rename = "bytes")]
+    Bytes,
+    #[serde(rename = "bytes_per_s")]
+    BytesPerSecond,
+    #[serde(rename = "per_s")]
+    PerSecond,
+    #[serde(rename = "cores")]
+    Cores,
+    #[serde(rename = "us")]
+    Micros,
+    #[serde(rename = "s")]
+    Seconds,
+}
+
+impl Unit {
+    /// A value of this unit, for people.
+    pub(super) fn show(self, value: f64) -> String {
+        match self {
+            Self::Count => short(value),
+            Self::Bytes => BinaryBytes(value as u64).to_string(),
+            Self::BytesPerSecond => format!("{}/s", DecimalBytes(value as u64)),
+            Self::PerSecond => format!("{}/s", short(value)),
+            Self::Cores => format!("{} cores", short(value)),
+            Self::Micros => format!("{} us", short(value)),
+            Self::Seconds if value < 60.0 => format_duration(Duration::from_millis((value * 1e3) as u64)).to_string(),
+            Self::Seconds => format_duration(Duration::from_secs(value as u64)).to_string(),
         }
-
-        impl TryFrom<Written> for $name {
-            type Error = BadQuantity;
-
-            fn try_from(written: Written) -> Result<Self, BadQuantity> {
-                match written {
-                    Written::Text(text) => text.parse(),
-                    Written::Whole(number) => number.to_string().parse(),
-                    Written::Fraction(number) => number.to_string().parse(),
-                }
-            }
-        }
-    };
-}
-
-quantity! {
-    /// Things: `270M`, `10k`, `2.5`.
-    Count, "a number such as 270M, 10k or 2.5", |text| scaled(text, COUNTS)
-}
-quantity! {
-    /// Whole things: `12`, `10k`.
-    Whole, "a whole number such as 12 or 10k", |text| scaled(text, COUNTS).filter(|number| number.fract() == 0.0)
-}
-quantity! {
-    /// Bytes: `16GiB`, `500 MB`, `300`.
-    Bytes, "a size such as 16GiB, 500MB or 300", |text| scaled(text, BYTES)
-}
-quantity! {
-    /// A share: `75%`, `0.75`.
-    Share, "a share such as 75% or 0.75", |text| scaled(text, SHARES)
-}
-quantity! {
-    /// Seconds, from a length of time: `8d`, `50ms`.
-    Span, "a length of time such as 8d, 10s or 50ms", seconds
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_read_as_people_write_them() {
-        let counts = [("270M", 270e6), ("10k", 1e4), ("2.5", 2.5), ("1_000", 1e3), ("0", 0.0), (" 3 G ", 3e9)];
-        for (text, number) in counts {
-            assert_eq!(text.parse(), Ok(Count(number)), "{text}");
-        }
-        let sizes = [("5GiB", 5_368_709_120.0), ("16 GB", 16e9), ("300", 300.0), ("1.5KiB", 1536.0)];
-        for (text, number) in sizes {
-            assert_eq!(text.parse(), Ok(Bytes(number)), "{text}");
-        }
-        assert_eq!("75%".parse(), Ok(Share(0.75)));
-        assert_eq!("0.5".parse(), Ok(Share(0.5)));
-        assert_eq!("8d".parse(), Ok(Span(691_200.0)));
     }
+}
 
-    #[test]
-    fn what_is_no_number_is_said_to_be_none() {
-        for text in ["", "M", "-1", "1e9", "inf", "NaN", "1,000", "10 apples", "5GiB", "1.2.3", "٣"] {
-            let error = text.parse::<Count>().unwrap_err().to_string();
-            assert!(error.contains(&format!("{text:?}")) && error.contains("270M"), "{error}");
-        }
-        assert!("1.5".parse::<Whole>().is_err());
-        assert!("5".parse::<Span>().is_err());
-        assert!(Share::try_from(Written::Fraction(f64::NAN)).is_err());
+/// Two decimals where the value is small, groups of three digits where it is not.
+fn short(value: f64) -> String {
+    if value.fract() == 0.0 || value >= 100.0 {
+        return HumanCount(value.round() as u64).to_string();
     }
+    format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }

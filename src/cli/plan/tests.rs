@@ -1,132 +1,187 @@
-//! What is printed, and that the constants are there.
+//! Cases calculated by hand, bounds, and what is printed.
 
 use clap::Parser;
+use weir_core::{document::Format, policy_file::parse_policy};
 
 use super::*;
 
-/// A command line of its own for the arguments.
+/// A command line of its own; a flag given again replaces the first.
 #[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 struct Cli {
     #[command(flatten)]
     plan: PlanArgs,
 }
 
-fn plan(args: &[&str]) -> anyhow::Result<String> {
-    let cli = Cli::try_parse_from(["weir plan"].iter().chain(args))?;
-    let mut out = Vec::new();
-    run(&cli.plan, &mut out)?;
-    Ok(String::from_utf8(out).unwrap())
+fn inputs(args: &str) -> PlanArgs {
+    let base = "plan --users 1M --rate 1000 --peak 100k --sends 4 --approved 75% --node-memory 1GB --intent-size 300 \
+                --round-trip 10ms --delivery-timeout 10s --processing 500ms";
+    Cli::try_parse_from(base.split_whitespace().chain(args.split_whitespace())).unwrap().plan
 }
 
-const FEW: [&str; 6] = ["--users", "270M", "--rate", "10k", "--peak", "100k"];
+/// Round figures, so that the cases can be checked with pen and paper.
+fn constants() -> Measured {
+    let curve = |points: &[(f64, f64)]| Curve::new(points.to_vec()).unwrap();
+    Measured {
+        user_bytes: curve(&[(1.0, 50.0), (4.0, 110.0), (8.0, 190.0)]),
+        redis_us_by_sends: curve(&[(1.0, 4.0), (4.0, 5.0), (8.0, 6.0)]),
+        redis_us_by_caps: curve(&[(1.0, 4.5), (2.0, 5.0), (4.0, 6.0)]),
+        resident_ratio: 1.1,
+        empty_node_bytes: 1e6,
+        lane_per_s: 100_000.0,
+        worker_us: 5.0,
+        rebuild_us: 5.0,
+        headers_bytes: 200.0,
+        envelope_bytes: 500.0,
+    }
+}
+
+#[track_caller]
+fn has(inputs: &PlanArgs, policy: Option<&PolicyFigures>, expected: &[(&str, f64)]) {
+    let plan = Plan::new(inputs, policy, &constants()).unwrap();
+    for (id, value) in expected {
+        let found = plan.value(id).unwrap_or_else(|| panic!("no line {id}"));
+        assert!((found - value).abs() <= value.abs() * 1e-9, "{id} is {found} and should be {value}");
+    }
+}
 
 #[test]
-fn the_constants_are_in_the_file_of_the_bench() {
-    let read = |file: &str| -> Value {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+fn a_plan_is_what_pen_and_paper_give() {
+    let policy = PolicyFigures { caps: 4.0, most_sends: None };
+    let expected = [
+        ("redis_user_bytes", 110.0),
+        ("redis_resident", 121e6),
+        // 5 us for 4 sends, and 6 - 5 for 4 caps in place of 2.
+        ("redis_decision_us", 6.0),
+        ("redis_cores", 0.6),
+        ("redis_primaries_by_cpu", 1.0),
+        ("redis_primaries_by_memory", 1.0),
+        ("redis_nodes", 2.0),
+        ("redis_all_memory", 244e6),
+        // 10,000 / (5 x 0.01 s) allow 200,000/s; 100,000 are measured.
+        ("lane_per_s", 100_000.0),
+        // 100,000 / (100,000 x 0.7)
+        ("lanes", 2.0),
+        ("instances", 1.0),
+        ("worker_cores", 0.5),
+        ("partitions", 4.0),
+        ("kafka_read", 30e6),
+        // 0.75 x 500 + 0.25 x 800
+        ("kafka_write", 57.5e6),
+        // 750/s x 500 B x 691,200 s x 3
+        ("approved_disk", 777.6e9),
+        // Redis: 1 / 6 us; lanes would do 200,000.
+        ("drain_per_s", 1e6 / 6.0),
+        ("queue_wait", 9.48),
+        ("queue_size", 1_580_000.0),
+    ];
+    has(&inputs(""), Some(&policy), &expected);
+    let large = [
+        // On the line from 110 at 4 to 190 at 8.
+        ("redis_user_bytes", 150.0),
+        ("redis_decision_us", 5.5),
+        // 270e6 x 150 x 1.1 / (10 GB x 0.6 - 1 MB) = 7.4
+        ("redis_primaries", 8.0),
+        // 1.62e9 sends at 4 cores / 5 us = 800,000/s
+        ("rebuild", 2025.0),
+    ];
+    has(&inputs("--users 270M --sends 6 --node-memory 10GB"), None, &large);
+    // Round trips of 50 ms: 10,000 / 0.25 s; 100,000 / 28,000.
+    has(&inputs("--round-trip 50ms"), None, &[("lane_per_s", 40_000.0), ("lanes", 4.0)]);
+    // Half a send per user: every other one has one.
+    has(&inputs("--sends 0.5"), None, &[("redis_user_bytes", 25.0), ("redis_decision_us", 4.0)]);
+}
+
+#[test]
+fn sends_come_from_the_rate_unless_the_policy_bounds_them() {
+    let derived = PlanArgs { sends: None, ..inputs("") };
+    // 750/s x 691,200 s / 1e6
+    has(&derived, None, &[("sends_a_user", 518.4)]);
+    let most = |caps: &str, days: i64| {
+        let text = format!(
+            "version = \"1\"\n[segments.a]\ncaps = {caps}\n[default]\ncaps = [{{ name = \"d\", limit = 1, window = \"24h\" }}]\n"
+        );
+        let policy = parse_policy("policy.toml", &text, Format::Toml, 40 * 86_400_000).unwrap();
+        PolicyFigures::of(&policy, days * 86_400_000)
     };
-    measured().unwrap_or_else(|error| panic!("{error}"));
-    for constant in Constant::ALL {
-        let found = at(&read(constant.file()), constant.place());
-        assert!(!found.is_empty(), "{} is not in {}", constant.place(), constant.file());
-        assert!(found.iter().all(|value| value.as_f64().is_some_and(|value| value > 0.0)), "{constant:?}: {found:?}");
+    let cases = [
+        (r#"[{ name = "w", limit = 5, window = "7d" }]"#, 14, Some(14.0)),
+        (r#"[{ name = "w", limit = 5, window = "7d" }]"#, 8, Some(10.0)),
+        (r#"[{ name = "w", limit = 30, window = "7d" }, { name = "d", limit = 2, window = "24h" }]"#, 8, Some(16.0)),
+        // A day may have 23 hours, and the history begins within one.
+        (r#"[{ name = "d", limit = 3, per = "day" }]"#, 8, Some(30.0)),
+        // Caps on some sends bound only those.
+        (r#"[{ name = "p", limit = 1, window = "24h", channel = "push" }]"#, 8, None),
+        (r#"[{ name = "p", limit = 1, window = "24h", each = "campaign" }]"#, 8, None),
+        (r#""unlimited""#, 8, None),
+    ];
+    for (caps, days, expected) in cases {
+        let figures = most(caps, days);
+        assert_eq!(figures.most_sends.as_ref().map(|(most, _)| *most), expected, "{caps}");
+        has(&derived, Some(&figures), &[("sends_a_user", expected.unwrap_or(518.4))]);
     }
 }
 
-/// What a place names: keys, `[]`, and the one select that is used.
-fn at(file: &Value, place: &str) -> Vec<Value> {
-    if let Some((select, key)) =
-        place.strip_prefix(".figures[] | select(.name == \"").and_then(|rest| rest.split_once("\")."))
-    {
-        let figures = file["figures"].as_array().unwrap();
-        return figures.iter().filter(|figure| figure["name"] == select).map(|figure| figure[key].clone()).collect();
+#[test]
+fn what_does_not_suffice_is_remarked() {
+    let remarks = |args: &str, word: &str| {
+        let plan = Plan::new(&inputs(args), None, &constants()).unwrap();
+        assert!(plan.remarks.iter().any(|remark| remark.contains(word)), "{args}: {:?}", plan.remarks);
+        plan
+    };
+    let plan = remarks("--partitions 1", "1 partitions feed at most 1 lanes");
+    assert_eq!((plan.value("lanes"), plan.value("lanes_needed")), (Some(1.0), Some(2.0)));
+    let plan = remarks("--partitions 1 --rate 100k --sends 1", "without end");
+    assert_eq!(plan.value("blast"), None);
+}
+
+#[test]
+fn wrong_input_is_named() {
+    let few = "--users 1M --rate 10 --peak 10";
+    let cases = [
+        ("--rate 5 --peak 10", "--users"),
+        ("--users 0 --rate 5 --peak 10", "from 1 to 10000000000"),
+        ("--users NaN --rate 5 --peak 10", "270M"),
+        ("--users 1M --rate 50 --peak 10", "--peak is 10"),
+        ("--users 10k --rate 100k --peak 100k", "--rate gives 6912000 sends per user"),
+        (&format!("{few} --sends 1G"), "--sends"),
+        (&format!("{few} --approved 0"), "75%"),
+        (&format!("{few} --delivery-timeout 50ms"), "--delivery-timeout leaves no time"),
+        (&format!("{few} --node-memory 5apples"), "16GiB"),
+        (&format!("{few} --policy nowhere.toml"), "nowhere.toml: cannot be read"),
+    ];
+    for (args, word) in cases {
+        let cli = Cli::try_parse_from(["plan"].into_iter().chain(args.split_whitespace()));
+        let outcome = cli.map_err(anyhow::Error::from).and_then(|cli| run(&cli.plan, &mut Vec::new()));
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(word), "{args}: {error}");
     }
-    let mut found = vec![file.clone()];
-    for key in place.split('.').skip(1) {
-        let (name, all) = key.strip_suffix("[]").map_or((key, false), |name| (name, true));
-        found = found.into_iter().map(|value| value[name].clone()).collect();
-        if all {
-            found = found.into_iter().flat_map(|value| value.as_array().cloned().unwrap_or_default()).collect();
+}
+
+#[test]
+fn both_forms_have_every_line_with_its_formula() {
+    let run = |output: &str| {
+        let args = ["plan", "--users", "270M", "--rate", "10k", "--peak", "100k", "--output", output];
+        let mut out = Vec::new();
+        super::run(&Cli::try_parse_from(args).unwrap().plan, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let (text, report) = (run("text"), serde_json::from_str::<serde_json::Value>(&run("json")).unwrap());
+    let lines = report["lines"].as_array().unwrap();
+    assert!(lines.len() >= 22, "{report}");
+    for line in lines {
+        for part in ["section", "name", "text", "formula"].map(|part| line[part].as_str().unwrap()) {
+            assert!(!part.is_empty() && text.contains(part), "{part}: {text}");
         }
     }
-    found
-}
-
-#[test]
-fn a_file_of_another_shape_is_refused() {
-    let text = include_str!("../../../benches/measured.json");
-    assert!(super::measured::read(text).is_ok());
-    for (from, to) in [("user_bytes", "bytes"), ("worker CPU, us an intent", "CPU"), ("\"store\"", "\"stores\"")] {
-        assert!(super::measured::read(&text.replace(from, to)).is_err(), "without {from}");
-    }
-}
-
-#[test]
-fn every_line_has_its_formula_and_every_constant_its_place() {
-    let text = plan(&FEW).unwrap();
-    for line in text.lines().filter(|line| line.starts_with("  ") && !line.starts_with("  [")) {
-        assert!(line.contains("  = "), "{line}");
-    }
-    for constant in Constant::ALL {
-        assert!(
-            text.contains(&format!("] {}: {} {}", constant.meaning(), constant.file(), constant.place())),
-            "{constant:?}:\n{text}"
-        );
-    }
-    let said: Value = serde_json::from_str(&plan(&[&FEW[..], &["--output", "json"]].concat()).unwrap()).unwrap();
-    let lines = said["lines"].as_array().unwrap();
-    assert!(
-        lines.len() >= 25 && lines.iter().all(|line| line["formula"].as_str().is_some_and(|text| !text.is_empty()))
+    assert_eq!(
+        (&report["inputs"]["users"], &lines[0]["unit"]),
+        (&serde_json::json!(270e6), &serde_json::json!("count"))
     );
-    let histories = lines.iter().find(|line| line["id"] == "redis_user_bytes").unwrap();
-    assert_eq!(histories["constants"][0]["place"], ".store.by_sends[].user_bytes");
 }
 
 #[test]
-fn flags_win_over_the_file_and_the_policy_is_beside_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = "version = \"1\"\n[segments.a]\ncaps = [{ name = \"w\", limit = 3, window = \"7d\" }]\n\
-                  [segments.b]\ncaps = []\n[default]\ncaps = [{ name = \"d\", limit = 1, window = \"30d\" }]\n";
-    std::fs::write(folder.path().join("policy.toml"), policy.replace("[segments.b]\ncaps = []\n", "")).unwrap();
-    let inputs = folder.path().join("plan.toml");
-    std::fs::write(
-        &inputs,
-        "users = \"5k\"\nrate = 10\npeak = \"1k\"\nhistory = \"35d\"\npolicy = \"policy.toml\"\napproved = 0.5\n",
-    )
-    .unwrap();
-    let inputs = inputs.to_str().unwrap();
-    let text = plan(&["--inputs", inputs]).unwrap();
-    // 15.12M sends come in for 5,000 users; the policy lets through 15 of each.
-    assert!(text.contains("the policy's most (a: w 3 x 5)") && text.contains("5,000 users"), "{text}");
-    let text = plan(&["--inputs", inputs, "--users", "7k"]).unwrap();
-    assert!(text.contains("7,000 users"), "{text}");
-}
-
-#[test]
-fn what_is_wrong_is_said_with_its_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |text: &str| {
-        let path = folder.path().join("plan.toml");
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let cases: [(Vec<&str>, &[&str]); 8] = [
-        (vec![], &["--users is missing"]),
-        (vec!["--users", "1M", "--rate", "5"], &["--peak is missing"]),
-        (vec!["--users", "0", "--rate", "5", "--peak", "10"], &["--users is 0", "from 1"]),
-        (vec!["--users", "many"], &["many", "270M"]),
-        (vec!["--users", "99999G", "--rate", "5", "--peak", "10"], &["--users is 99999000000000", "10000000000"]),
-        ([&FEW[..], &["--delivery-timeout", "50ms"]].concat(), &["--delivery-timeout leaves no time"]),
-        ([&FEW[..], &["--policy", "nowhere.toml"]].concat(), &["nowhere.toml cannot be read"]),
-        ([&FEW[..], &["--node-memory", "5 apples"]].concat(), &["5 apples", "16GiB"]),
-    ];
-    for (args, words) in cases {
-        let error = format!("{:#}", plan(&args).unwrap_err());
-        assert!(words.iter().all(|word| error.contains(word)), "{args:?}: {error}");
-    }
-    for (text, words) in [("users = \"x\"", ["line 1", "270M"]), ("\nusres = 5", ["line 2", "usres"])] {
-        let error = plan(&["--inputs", &file(text)]).unwrap_err().to_string();
-        assert!(words.iter().all(|word| error.contains(word)), "{error}");
-    }
+fn a_curve_never_falls_and_continues_straight() {
+    let curve = Curve::new(vec![(1.0, 10.0), (2.0, 9.0), (4.0, 30.0)]).unwrap();
+    assert_eq!([0.0, 1.5, 2.0, 3.0, 6.0].map(|place| curve.at(place)), [10.0, 10.0, 10.0, 20.0, 50.0]);
 }

@@ -13,10 +13,9 @@ mod topic;
 use std::{io::Write, path::Path, sync::Arc};
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    simulation::{Report, Source, Tally},
+    simulation::{Source, Tally},
     time::Time,
 };
 use weir_kafka::client::KafkaOptions;
@@ -29,7 +28,7 @@ use self::{
     replay::Replay,
     topic::TopicInput,
 };
-use super::super::output::OutputForm;
+use crate::cli::output::{OutputForm, print_json, progress};
 pub use args::SimulateArgs;
 
 /// Where records of the past are.
@@ -52,35 +51,13 @@ impl std::fmt::Display for PastSource {
 }
 
 /// The intents, batch by batch.
-enum Input {
-    File(FileInput),
-    Topic(TopicInput),
-}
-
-impl Input {
+trait Input {
     /// The time of the first one.
-    fn first(&self) -> Option<Time> {
-        match self {
-            Self::File(file) => file.first(),
-            Self::Topic(topic) => topic.first(),
-        }
-    }
-
+    fn first(&self) -> Option<Time>;
     /// How many there are, at most.
-    fn records(&self) -> u64 {
-        match self {
-            Self::File(file) => file.records(),
-            Self::Topic(topic) => topic.records(),
-        }
-    }
-
+    fn records(&self) -> u64;
     /// Puts the next ones into `batch`; none at the end.
-    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
-        match self {
-            Self::File(file) => file.next(batch),
-            Self::Topic(topic) => topic.next(batch),
-        }
-    }
+    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()>;
 }
 
 /// Replays and reports; prints to `out`, and writes the files that were asked for.
@@ -111,10 +88,9 @@ pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Resu
         write_users(path, &tally).with_context(|| cannot_write("--changed-users", path))?;
     }
     match args.output {
-        OutputForm::Text => write!(out, "{}", text::text(&report))?,
-        OutputForm::Json => writeln!(out, "{}", serde_json::to_string_pretty::<Report>(&report)?)?,
+        OutputForm::Text => Ok(write!(out, "{}", text::text(&report))?),
+        OutputForm::Json => print_json(&report, out),
     }
-    Ok(())
 }
 
 fn cannot_write(option: &str, path: &Path) -> String {
@@ -136,9 +112,9 @@ fn write_users(path: &Path, tally: &Tally) -> anyhow::Result<()> {
 /// Reads the history and the intents, and judges them.
 fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source)> {
     let mut source = Source { intents: plan.intents.to_string(), ..Source::default() };
-    let mut input = match &plan.intents {
-        PastSource::File(path) => Input::File(FileInput::open(path, &plan, &mut source, stop)?),
-        PastSource::Topic(kafka, topic) => Input::Topic(TopicInput::open(kafka, topic, plan.between)?),
+    let mut input: Box<dyn Input> = match &plan.intents {
+        PastSource::File(path) => Box::new(FileInput::open(path, &plan, &mut source, stop)?),
+        PastSource::Topic(kafka, topic) => Box::new(TopicInput::open(kafka, topic, plan.between)?),
     };
     let mut replay = Replay::new(&plan);
     if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
@@ -146,7 +122,8 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source
         source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&replay.stores(), stop)?;
         source.history = Some(approved.to_string());
     }
-    let bar = progress(input.records(), "replaying {wide_bar} {human_pos}/{human_len} intents {per_sec} {eta} left");
+    let bar =
+        progress(Some(input.records()), "replaying {wide_bar} {human_pos}/{human_len} intents {per_sec} {eta} left");
     let mut batch = Batch::default();
     loop {
         input.next(&mut batch)?;
@@ -159,14 +136,4 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source
     bar.finish_and_clear();
     plan.notes(&mut source);
     Ok((replay.finish(), source))
-}
-
-/// A bar that is drawn on a terminal alone.
-fn progress(length: u64, template: &str) -> ProgressBar {
-    let target = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(length), target).with_style(style)
 }

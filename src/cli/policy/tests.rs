@@ -14,7 +14,7 @@ fn run(file: &str, more: &[&str]) -> (String, Option<String>) {
     let line = ["check", &file].into_iter().chain(more.iter().copied());
     let mut out = Vec::new();
     let result = check(&Line::parse_from(line).args, &mut out);
-    let error = result.err().map(|error| error.downcast::<InvalidPolicy>().unwrap().to_string());
+    let error = result.err().map(|error| error.downcast::<UsageError>().unwrap().to_string());
     (String::from_utf8(out).unwrap().replace(&file, "policy"), error.map(|error| error.replace(&file, "policy")))
 }
 
@@ -27,8 +27,8 @@ Intents older than 6h have expired.
 Intents of category marketing or promo are suppressed from 22:00 to 08:00 by the user's clock.
 Never capped: category transactional (not recorded).
 Never capped: channel push or sms and campaign alarm (recorded, and counts).
-While Redis is away (for longer than redis.unavailable_after): category transactional is approved, and recorded later.
-While Redis is away (for longer than redis.unavailable_after): channel push or sms is suppressed.
+While Redis is unavailable for longer than redis.unavailable_after: category transactional is approved, and recorded later.
+While Redis is unavailable for longer than redis.unavailable_after: channel push or sms is suppressed.
 
  active            daily       at most 4 in any 24h
                    push-today  at most 2 per day, of channel push

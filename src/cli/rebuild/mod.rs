@@ -49,11 +49,7 @@ use self::{
     progress::Progress,
     summary::Summary,
 };
-use super::{
-    assemble::{self, Misconfigured},
-    clocks,
-    output::OutputForm,
-};
+use super::{assemble, clocks, exit::UsageError, output::OutputForm};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
 /// the one that stamped them.
@@ -66,29 +62,29 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// Arguments of `weir rebuild`.
 #[derive(Debug, Args)]
 pub struct RebuildArgs {
-    /// The configuration
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     pub config: PathBuf,
-    /// Restore these shards, whether they have lost their history or not: 1,5-9
+    /// Restore these shards, even if they have their history: 1,5-9
     #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
     pub shards: Option<args::Shards>,
-    /// Restore all shards; where the keyspace itself is gone, make it anew
+    /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
-    /// Read from this time on, in place of one history ago: RFC 3339
+    /// Read from this time on instead of one history ago: RFC 3339
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     pub since: Option<Time>,
-    /// Readers side by side [default: one a core]
+    /// Parallel readers [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub readers: Option<u16>,
-    /// How long what was decided before may take to become visible: only for when no worker runs, or none can have hung
+    /// How long earlier decisions may take to become visible: change it only if no worker runs, or none can hang
     /// [default: 80s, or more with a long session.timeout.ms]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub settle: Option<Duration>,
-    /// Pass over approved records that cannot be read, in place of stopping at them: their sends are forgotten
+    /// Skip approved records that cannot be read instead of stopping: their sends are forgotten
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub output: OutputForm,
 }
@@ -96,7 +92,7 @@ pub struct RebuildArgs {
 /// Restores and prints what was done.
 ///
 /// # Errors
-/// [`Misconfigured`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
+/// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config)?;
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
@@ -179,7 +175,7 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     let begun = begin.retry(patience());
     let begun = begun.when(|error| matches!(error, RebuildError::Store(StoreError::Temporary(_)))).await;
     begun.map_err(|error| match error {
-        RebuildError::Store(StoreError::Fatal(message)) => Misconfigured(message).into(),
+        RebuildError::Store(StoreError::Fatal(message)) => UsageError(message).into(),
         RebuildError::Store(
             error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }),
         ) => error.into(),
@@ -208,13 +204,13 @@ fn settle_of(kafka: &KafkaOptions) -> Duration {
 }
 
 async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyhow::Result<Vec<Extent>> {
-    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
-    Ok(tokio::task::spawn_blocking(move || extents(&kafka, &topic, since)).await??)
+    let topic = topic.to_owned();
+    assemble::ask_kafka(kafka, move |kafka| extents(kafka, &topic, since)).await
 }
 
 async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Topic, Vec<i32>)> {
-    let (kafka, topic) = (Arc::clone(kafka), topic.to_owned());
-    Ok(tokio::task::spawn_blocking(move || topics::identify(&kafka, &topic)).await??)
+    let topic = topic.to_owned();
+    assemble::ask_kafka(kafka, move |kafka| topics::identify(kafka, &topic)).await
 }
 
 /// Restores what the group has committed, where the keyspace has lost it.

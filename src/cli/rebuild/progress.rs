@@ -6,8 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar};
 use weir_kafka::span::Span;
+
+use crate::cli::output;
 
 /// How often a line is written where stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -23,12 +25,8 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(what: &'static str) -> Self {
-        let bar = ProgressBar::new(0);
         let form = "{prefix}  {bar:30}  {human_pos} of {human_len} records, {per_sec}, {eta} left  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(form) {
-            bar.set_style(style);
-        }
-        bar.set_prefix(what);
+        let bar = output::progress(Some(0), form).with_prefix(what);
         Self { what, bar, before: 0, told: Instant::now(), lines: !io::stderr().is_terminal() }
     }
 

@@ -153,7 +153,7 @@ impl Reader {
                 }
             }
         }
-        None.context("Redis was away for too long while sends were put back")
+        None.context("Redis was unavailable for too long while sends were restored")
     }
 
     fn refunds(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
@@ -184,7 +184,7 @@ impl Reader {
                 }
             }
         }
-        None.context("Redis was away for too long while refunds were taken")
+        None.context("Redis was unavailable for too long while refunds were applied")
     }
 }
 

@@ -16,10 +16,10 @@ use super::{
     in_words,
     read::{Counts, Report},
 };
-use crate::cli::output::OutputForm;
+use crate::cli::output::{OutputForm, print_json};
 
 /// What was done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
     shards: BTreeSet<u16>,
     /// `fresh`, `resumed` or `new_keyspace`.
@@ -51,24 +51,7 @@ impl Summary {
             Beginning::Resumed => "resumed",
             Beginning::NewKeyspace => "new_keyspace",
         };
-        Self {
-            shards: shards.clone(),
-            beginning,
-            names_repaired: 0,
-            approved_records: 0,
-            sends: 0,
-            restored: 0,
-            uncounted: 0,
-            foreign: 0,
-            unreadable: 0,
-            refund_records: 0,
-            taken_back: 0,
-            seconds: 0.0,
-            sends_per_second: 0.0,
-            warnings: Vec::new(),
-            cut: BTreeMap::new(),
-            reading: Duration::ZERO,
-        }
+        Self { shards: shards.clone(), beginning, ..Self::default() }
     }
 
     /// So many names were written.
@@ -134,10 +117,9 @@ impl Summary {
             self.sends_per_second = (sends / self.reading.as_secs_f64()).round();
         }
         match form {
-            OutputForm::Json => writeln!(out, "{}", serde_json::to_string_pretty(&self)?)?,
-            OutputForm::Text => self.text(out)?,
+            OutputForm::Json => print_json(&self, out),
+            OutputForm::Text => self.text(out),
         }
-        Ok(())
     }
 
     fn text(&self, out: &mut impl Write) -> anyhow::Result<()> {

@@ -38,10 +38,10 @@ async fn a_start_waits_for_a_store_that_is_away_and_not_for_what_is_wrong() {
     assert_eq!(*value, "v1");
 
     let wrong = Script([Err(Trouble::Away), Err(Trouble::Wrong), Ok("v1")].into());
-    let error = first(wrong, START_PATIENCE).await.err().map(|error| (error.is::<Misconfigured>(), error.to_string()));
+    let error = first(wrong, START_PATIENCE).await.err().map(|error| (error.is::<UsageError>(), error.to_string()));
     assert_eq!(error, Some((true, "wrong".to_owned())));
 
     let stays_away = first(Script(VecDeque::new()), Duration::from_millis(500)).await;
-    let error = stays_away.err().map(|error| (error.is::<Misconfigured>(), error.to_string()));
+    let error = stays_away.err().map(|error| (error.is::<UsageError>(), error.to_string()));
     assert_eq!(error, Some((false, "away".to_owned())), "a failure at run time: exit code 1");
 }

@@ -8,24 +8,26 @@ use std::{
 
 use bytes::Bytes;
 use clap::{ArgGroup, Args, ValueEnum};
-use serde::Serialize;
-use weir_core::segment::{Manifest, Members, Segment, SegmentSet, UserIdKind, UserIds};
+use weir_core::segment::{Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIdKind, UserIds};
 
 use super::{
-    AccessArgs, InvalidInput,
+    AccessArgs,
     ids::Gatherer,
-    overlaps, print_json, progress,
+    overlaps, progress,
     spool::{Spooled, file_name, spool},
 };
 use crate::{
-    cli::output::OutputForm,
+    cli::{
+        exit::UsageError,
+        output::{OutputForm, print_json},
+    },
     object_store::{Location, StoredObject, Upload},
 };
 
 /// What the manifest is called in the folder.
 const MANIFEST_NAME: &str = "manifest.json";
 
-/// What ids are.
+/// Type of the user ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UserIdArg {
     /// Numbers below 2^32
@@ -53,41 +55,23 @@ pub struct BuildArgs {
     /// Folder to put the set into: a path, or s3://bucket/prefix
     #[arg(long, value_name = "DIR|s3://...")]
     out: String,
-    /// What user ids are
+    /// Type of the user ids
     #[arg(long, value_enum, visible_alias = "format")]
     user_id: UserIdArg,
-    /// Names this state of the set [default: the time]
+    /// Version of the set [default: the time]
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// CSV file with the columns user_id and segment; - is standard input
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// A segment's name and a file of its user ids, one a line; - is standard input
+    /// A segment's name and a file of its user ids, one per line; - is standard input
     #[arg(value_name = "NAME=FILE")]
     files: Vec<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
     #[command(flatten)]
     access: AccessArgs,
-}
-
-/// What was built, as a program reads it.
-#[derive(Debug, Serialize)]
-struct BuildReport<'m> {
-    version: &'m str,
-    user_id: UserIdKind,
-    manifest: String,
-    segments: Vec<BuiltReport<'m>>,
-}
-
-#[derive(Debug, Serialize)]
-struct BuiltReport<'m> {
-    name: &'m str,
-    cardinality: u64,
-    bytes: u64,
-    object: &'m str,
-    sha256: String,
 }
 
 /// Makes the set and puts it there.
@@ -127,31 +111,23 @@ async fn store(target: &StoredObject, manifest: &Manifest, objects: Vec<Spooled>
 }
 
 fn print(manifest: &Manifest, location: &Location, form: OutputForm, out: &mut impl Write) -> anyhow::Result<()> {
-    let segments = manifest.segments.iter().map(|segment| BuiltReport {
-        name: &segment.name,
-        cardinality: segment.cardinality,
-        bytes: segment.bytes,
-        object: segment.object.as_str(),
-        sha256: segment.sha256.to_string(),
-    });
-    let report = BuildReport {
-        version: &manifest.version,
-        user_id: manifest.user_id,
-        manifest: location.to_string(),
-        segments: segments.collect(),
-    };
-    if form == OutputForm::Json {
-        return print_json(&report, out);
+    match form {
+        OutputForm::Json => {
+            let mut report: serde_json::Value = serde_json::from_str(&manifest.to_json())?;
+            report["manifest"] = location.to_string().into();
+            print_json(&report, out)
+        }
+        OutputForm::Text => {
+            for ManifestSegment { name, cardinality, bytes, object, .. } in &manifest.segments {
+                writeln!(out, "{name}: {cardinality} users, {bytes} bytes, {}", object.as_str())?;
+            }
+            Ok(writeln!(out, "version {} is in {location}", manifest.version)?)
+        }
     }
-    for BuiltReport { name, cardinality, bytes, object, .. } in report.segments {
-        writeln!(out, "{name}: {cardinality} users, {bytes} bytes, {object}")?;
-    }
-    writeln!(out, "version {} is in {location}", report.version)?;
-    Ok(())
 }
 
 fn invalid(message: String) -> anyhow::Error {
-    InvalidInput(message).into()
+    UsageError(message).into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command that ends at once has no batch whose clock it could use")]
@@ -192,7 +168,7 @@ fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members
     Ok(segments)
 }
 
-fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), InvalidInput> {
+fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), UsageError> {
     let segments = segments.into_iter().zip(&manifest.segments);
     let segments = segments.map(|((name, members), entry)| Segment {
         name,
@@ -202,5 +178,5 @@ fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Res
     });
     let ids = UserIds::new(manifest.user_id, "");
     let set = SegmentSet::new(manifest.version.clone(), ids, segments.collect());
-    overlaps::refusal(&set).map_or(Ok(()), |refusal| Err(InvalidInput(refusal)))
+    overlaps::refusal(&set).map_or(Ok(()), |refusal| Err(UsageError(refusal)))
 }

@@ -6,10 +6,8 @@ use indicatif::ProgressBar;
 use roaring::RoaringTreemap;
 use weir_core::segment::{Blocks, MAX_SEGMENTS, Members, UserIdKind, UserIds, text_problem};
 
-use super::{
-    InvalidInput,
-    input::{Lines, Records},
-};
+use super::input::{Lines, Records};
+use crate::cli::exit::UsageError;
 
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;
@@ -36,12 +34,12 @@ impl Gatherer {
     }
 
     /// The place of the segment of this name, which is a new one if there is none yet.
-    pub(super) fn segment(&mut self, name: &str) -> Result<usize, InvalidInput> {
+    pub(super) fn segment(&mut self, name: &str) -> Result<usize, UsageError> {
         if let Some(&at) = self.places.get(name) {
             return Ok(at);
         }
         if self.segments.len() == MAX_SEGMENTS {
-            return Err(InvalidInput(format!(
+            return Err(UsageError(format!(
                 "segment `{name}` is one too many: a set has at most {MAX_SEGMENTS}; is this column really the segment?"
             )));
         }

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use indicatif::ProgressBar;
 
-use super::InvalidInput;
+use crate::cli::exit::UsageError;
 
 /// The longest line of a file of ids, in bytes: an id with some white space around it.
 const MAX_LINE_BYTES: u64 = 1024;
@@ -28,7 +28,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     }
     let opened = File::open(path);
     let file =
-        opened.map_err(|error| InvalidInput(format!("cannot open {}: {error}; check the path", path.display())))?;
+        opened.map_err(|error| UsageError(format!("cannot open {}: {error}; check the path", path.display())))?;
     Ok(Box::new(file))
 }
 
@@ -38,8 +38,8 @@ fn name_of(path: &Path) -> String {
 }
 
 /// An error in a line of a file.
-fn in_line(name: &str, line: u64, problem: impl std::fmt::Display) -> InvalidInput {
-    InvalidInput(format!("{name}:{line}: {problem}"))
+fn in_line(name: &str, line: u64, problem: impl std::fmt::Display) -> UsageError {
+    UsageError(format!("{name}:{line}: {problem}"))
 }
 
 /// The lines of a file that have an id.
@@ -82,7 +82,7 @@ impl Lines {
     }
 
     /// What is wrong with the line that came last.
-    pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> InvalidInput {
+    pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> UsageError {
         in_line(&self.name, self.number, problem)
     }
 }
@@ -125,7 +125,7 @@ impl Records {
     }
 
     /// What is wrong with the record that came last.
-    pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> InvalidInput {
+    pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> UsageError {
         in_line(&self.name, self.record.position().map_or(0, csv::Position::line), problem)
     }
 
@@ -140,7 +140,7 @@ impl Records {
         }
         read.map_err(|error| match error.is_io_error() {
             true => anyhow::Error::from(error).context(format!("cannot read {}", self.name)),
-            false => InvalidInput(format!("{}: {error}", self.name)).into(),
+            false => UsageError(format!("{}: {error}", self.name)).into(),
         })
     }
 }

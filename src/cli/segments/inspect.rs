@@ -3,17 +3,18 @@
 use std::io::Write;
 
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use roaring::RoaringBitmap;
 use serde::Serialize;
-use weir_core::segment::{Members, Move, SegmentChange, SegmentSet, SetChange, UserIdKind};
+use weir_core::segment::{Members, Move, SegmentSet, SetChange, UserIdKind};
 
 use super::{
-    InvalidInput, SetArgs, load_from,
+    SetArgs, load_from,
     overlaps::{self, OverlapReport},
-    print_json,
 };
-use crate::cli::output::OutputForm;
+use crate::cli::{
+    exit::UsageError,
+    output::{OutputForm, aligned, lines, print_json},
+};
 
 /// `weir segments inspect`
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub struct InspectArgs {
     /// Manifest of an earlier version: shows who was added, removed and moved since
     #[arg(long, value_name = "MANIFEST", visible_alias = "since")]
     diff: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
@@ -60,26 +61,8 @@ struct Containers {
 #[derive(Debug, Serialize)]
 struct DiffReport {
     since: String,
-    segments: Vec<ChangeReport>,
-    moves: Vec<MoveReport>,
-}
-
-#[derive(Debug, Serialize)]
-struct ChangeReport {
-    name: String,
-    before: Option<u64>,
-    after: Option<u64>,
-    added: u64,
-    removed: u64,
-    moved_in: u64,
-    moved_out: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct MoveReport {
-    from: String,
-    to: String,
-    users: u64,
+    #[serde(flatten)]
+    change: SetChange,
 }
 
 impl Containers {
@@ -120,21 +103,12 @@ impl<'s> SetReport<'s> {
 }
 
 impl DiffReport {
-    fn between(before: &SegmentSet, after: &SegmentSet) -> Result<Self, InvalidInput> {
+    fn between(before: &SegmentSet, after: &SegmentSet) -> Result<Self, UsageError> {
         let change = SetChange::between(before, after).ok_or_else(|| {
             let (old, new) = (before.user_id(), after.user_id());
-            InvalidInput(format!("--diff: that set has ids of kind {old}, this one {new}; they cannot be compared"))
+            UsageError(format!("--diff: that set has ids of kind {old}, this one {new}; they cannot be compared"))
         })?;
-        let segment = |change: SegmentChange| {
-            let SegmentChange { name, before, after, added, removed, moved_in, moved_out } = change;
-            ChangeReport { name, before, after, added, removed, moved_in, moved_out }
-        };
-        let moved = |Move { from, to, users }: Move| MoveReport { from, to, users };
-        Ok(Self {
-            since: before.version().to_owned(),
-            segments: change.segments.into_iter().map(segment).collect(),
-            moves: change.moves.into_iter().map(moved).collect(),
-        })
+        Ok(Self { since: before.version().to_owned(), change })
     }
 }
 
@@ -158,9 +132,9 @@ fn print(report: &SetReport<'_>, out: &mut impl Write) -> anyhow::Result<()> {
         let Containers { array, run, bitset } = segment.containers;
         let numbers = [segment.cardinality, segment.bytes, array, run, bitset].map(|number| number.to_string());
         let name = [segment.name.to_owned()].into_iter();
-        name.chain(numbers).chain([segment.sha256[..16].to_owned()]).collect()
+        name.chain(numbers).chain([segment.sha256[..16].to_owned()])
     });
-    writeln!(out, "{}", table(&header, rows, 1..=5))?;
+    write!(out, "{}", lines(aligned(rows, 1..6).set_header(header)))?;
     for OverlapReport { segments: [first, second], users, examples } in &report.overlaps {
         let examples = examples.join(", ");
         writeln!(out, "{users} users are in `{first}` and `{second}` (such as {examples}); `{first}` wins")?;
@@ -172,26 +146,14 @@ fn print_diff(diff: &DiffReport, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "\nsince version {}:", diff.since)?;
     let header = ["segment", "before", "after", "added", "removed", "moved in", "moved out"];
     let count = |users: Option<u64>| users.map_or_else(|| "-".to_owned(), |users| users.to_string());
-    let rows = diff.segments.iter().map(|change| {
+    let rows = diff.change.segments.iter().map(|change| {
         let flows = [change.added, change.removed, change.moved_in, change.moved_out].map(|users| users.to_string());
         let known = [change.name.clone(), count(change.before), count(change.after)];
-        known.into_iter().chain(flows).collect()
+        known.into_iter().chain(flows)
     });
-    writeln!(out, "{}", table(&header, rows, 1..=6))?;
-    for MoveReport { from, to, users } in &diff.moves {
+    write!(out, "{}", lines(aligned(rows, 1..7).set_header(header)))?;
+    for Move { from, to, users } in &diff.change.moves {
         writeln!(out, "{users} users went from `{from}` to `{to}`")?;
     }
     Ok(())
-}
-
-/// Rows under a header, with numbers in these columns.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, numbers: std::ops::RangeInclusive<usize>) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
-    for column in numbers {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
 }

@@ -25,10 +25,10 @@ pub struct LookupArgs {
     /// The users' ids
     #[arg(value_name = "USER")]
     users: Vec<String>,
-    /// A file of user ids, one a line; - is standard input
+    /// A file of user ids, one per line; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }

@@ -9,8 +9,11 @@ use anyhow::Context;
 use clap::Args;
 use weir_core::segment::{Members, SegmentSet, SetOperation};
 
-use super::{InvalidInput, SetArgs, load, members_of, print_json};
-use crate::cli::output::OutputForm;
+use super::{SetArgs, load, members_of};
+use crate::cli::{
+    exit::UsageError,
+    output::{OutputForm, print_json},
+};
 
 /// How many members are taken from the bitmap at once.
 const PAGE: usize = 10_000;
@@ -22,32 +25,32 @@ pub struct MembersArgs {
     set: SetArgs,
     /// The segment's name
     name: String,
-    /// And who is in this one; may be given again
+    /// Add the members of this segment; repeatable
     #[arg(long, value_name = "NAME")]
     union: Vec<String>,
-    /// Of these, who is in this one too; may be given again
+    /// Keep only those also in this segment; repeatable
     #[arg(long, value_name = "NAME")]
     intersect: Vec<String>,
-    /// Without who is in this one; may be given again
+    /// Remove the members of this segment; repeatable
     #[arg(long, value_name = "NAME")]
     minus: Vec<String>,
-    /// Print how many they are and not who
+    /// Print their number only
     #[arg(long, conflicts_with_all = ["after", "limit"])]
     count: bool,
-    /// List those above this one
+    /// List the members above this id
     #[arg(long, value_name = "ID")]
     after: Option<u64>,
-    /// List this many at most [default: all]
+    /// Maximum number of members to list [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
 }
 
 pub(super) async fn run(args: &MembersArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.limit == Some(0) {
-        return Err(InvalidInput("--limit 0: give 1 or more, or leave it out for all".to_owned()).into());
+        return Err(UsageError("--limit 0: give 1 or more, or leave it out for all".to_owned()).into());
     }
     let set = load(&args.set).await?;
     let members = chosen(args, &set)?;

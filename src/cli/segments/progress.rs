@@ -1,8 +1,10 @@
 //! How far a command has come, on a terminal alone.
 
-use std::{borrow::Cow, io::IsTerminal, path::Path};
+use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::cli::output::progress;
 
 /// Where the end is known: how much there is, the rate, and the time left.
 const BAR: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
@@ -15,25 +17,16 @@ pub(super) fn reading(paths: &[&Path]) -> ProgressBar {
         let metadata = std::fs::metadata(path).ok().filter(|_| *path != Path::new("-"));
         metadata.filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
     };
-    bar("reading", paths.iter().map(file_bytes).sum(), target())
+    bar("reading", paths.iter().map(file_bytes).sum())
 }
 
 /// Bytes of objects that are stored.
 pub(super) fn storing(bytes: u64) -> ProgressBar {
-    bar("storing", Some(bytes), target())
+    bar("storing", Some(bytes))
 }
 
-fn target() -> ProgressDrawTarget {
-    match std::io::stderr().is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    }
-}
-
-fn bar(message: impl Into<Cow<'static, str>>, bytes: Option<u64>, target: ProgressDrawTarget) -> ProgressBar {
-    let template = if bytes.is_some() { BAR } else { SPINNER };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(bytes, target).with_style(style).with_message(message)
+fn bar(message: &'static str, bytes: Option<u64>) -> ProgressBar {
+    progress(bytes, if bytes.is_some() { BAR } else { SPINNER }).with_message(message)
 }
 
 #[cfg(test)]
@@ -44,7 +37,7 @@ mod tests {
         time::Duration,
     };
 
-    use indicatif::TermLike;
+    use indicatif::{ProgressDrawTarget, TermLike};
 
     use super::*;
 
@@ -84,7 +77,8 @@ mod tests {
 
     fn shown(bytes: Option<u64>) -> String {
         let (written, seen) = channel();
-        let bar = bar("reading", bytes, ProgressDrawTarget::term_like(Box::new(Written(written))));
+        let bar = bar("reading", bytes);
+        bar.set_draw_target(ProgressDrawTarget::term_like(Box::new(Written(written))));
         bar.set_elapsed(Duration::from_secs(2));
         bar.inc(1 << 20);
         bar.tick();

@@ -10,7 +10,7 @@ use weir_core::{
     segment_format::write_members,
 };
 
-use super::InvalidInput;
+use crate::cli::exit::UsageError;
 
 /// How many bytes of the checksum an object's name carries.
 const NAME_HASH_BYTES: usize = 8;
@@ -35,7 +35,7 @@ pub(super) fn spool(name: &str, members: &Members) -> anyhow::Result<Spooled> {
         writer.inner.into_inner().map_err(|error| error.into_error()).context("cannot write a temporary file")?;
     let sha256 = Sha256(writer.hasher.finalize().into());
     let object = format!("{}-{}.roaring", file_name(name), hex::encode(&sha256.0[..NAME_HASH_BYTES]));
-    let object = ObjectKey::parse(&object).map_err(|problem| InvalidInput(format!("segment `{name}`: {problem}")))?;
+    let object = ObjectKey::parse(&object).map_err(|problem| UsageError(format!("segment `{name}`: {problem}")))?;
     let entry =
         ManifestSegment { name: name.to_owned(), object, bytes: writer.bytes, sha256, cardinality: members.len() };
     Ok(Spooled { entry, file })

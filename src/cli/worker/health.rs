@@ -40,9 +40,9 @@ impl Health for WorkerHealth {
         let passed = SystemClock.passed();
         let refunds = self.refunds.as_ref().is_some_and(|refunds| refunds.is_stuck(passed));
         match self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
-            None if refunds => Err("the reader of refunds has not made a turn for a minute".to_owned()),
+            None if refunds => Err("the reader of refunds: no progress for 60 s".to_owned()),
             None => Ok(()),
-            Some(lane) => Err(format!("lane {lane} has not made a turn for a minute")),
+            Some(lane) => Err(format!("lane {lane}: no progress for 60 s")),
         }
     }
 
@@ -119,13 +119,10 @@ impl WorkerHealth {
         };
         let why = why.as_deref().unwrap_or("no answer");
         let away = format!(
-            "shards {} do not answer ({why}): their intents wait, or go by on_unavailable",
+            "shards {} do not answer ({why}): their intents wait, or follow on_unavailable",
             in_short(unavailable)
         );
-        let gone = format!(
-            "shards {} have lost their history: their intents wait; restore it with weir rebuild",
-            in_short(lost)
-        );
+        let gone = format!("shards {} have lost their history: their intents wait; run weir rebuild", in_short(lost));
         let unavailable = of(Degraded::ShardsUnavailable, unavailable, seen.unavailable_since, away);
         [unavailable, of(Degraded::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
     }

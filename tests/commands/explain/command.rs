@@ -107,7 +107,7 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     for (id, category, part) in [
         ("i-1", "promo", "duplicate: an intent with this id was approved for this user before"),
         ("i-9", "promo", "reason cap: 2 of the 2 that cap daily allows in any 24h are used. "),
-        ("i-9", "transactional", "Intent i-9 would be approved now: the policy has a bypass for it"),
+        ("i-9", "transactional", "Intent i-9 would be approved now: a bypass of the policy matches it"),
     ] {
         std::fs::write(scene.path("intent.json"), json!({"id": id, "user_id": "42", "category": category}).to_string())
             .unwrap();
@@ -141,7 +141,7 @@ fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
     let scene = decided("explain-lost", vec![server.url()], &[json!({"id": "i-1", "user_id": "x-1"})]);
     let said = explain(&scene, &["x-2"], "");
     assert_eq!(said.code, Some(0), "{}", said.err);
-    assert!(said.out.contains("Nothing was sent") && said.out.contains("next send now"), "{}", said.out);
+    assert!(said.out.contains("No sends within the history") && said.out.contains("next send now"), "{}", said.out);
     let said = explain(&scene, &["x-1", "--output", "json"], "").json();
     assert_eq!(
         (&said["segment"], &said["held_to"], &said["sends"][0]["channel"]),

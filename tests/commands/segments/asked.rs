@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use weir::cli::segments::InvalidInput;
+use weir::cli::exit::UsageError;
 
 use super::commands::{weir, write};
 use super::support::{put, set};
@@ -51,7 +51,7 @@ async fn members_are_listed_in_order_and_a_list_goes_on_where_it_ended() {
     }
     assert_eq!(listed, numbers);
     let error = weir(folder.path(), &["members", "{}/manifest.json", "a", "--limit", "0"]).await.unwrap_err();
-    assert!(error.is::<InvalidInput>());
+    assert!(error.is::<UsageError>());
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn members_are_united_intersected_and_subtracted_and_counted() {
         assert_eq!(json_of(&count), json!({"count": expected.len()}), "{args:?}");
     }
     let error = weir(folder.path(), &["members", "{}/manifest.json", "a", "--minus", "e"]).await.unwrap_err();
-    assert!(error.is::<InvalidInput>() && error.to_string().contains("`e`; the set has a, b, c, d"), "{error}");
+    assert!(error.is::<UsageError>() && error.to_string().contains("`e`; the set has a, b, c, d"), "{error}");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn two_versions_are_compared_by_who_came_went_and_moved() {
     weir(folder.path(), &["build", "--out", "{}/other", "--format", "u64", "a={}/ids"]).await.unwrap();
     let args = ["inspect", "{}/set/manifest.json", "--diff", "{}/other/manifest.json"];
     let error = weir(folder.path(), &args).await.unwrap_err();
-    assert!(error.is::<InvalidInput>() && error.to_string().contains("cannot be compared"), "{error}");
+    assert!(error.is::<UsageError>() && error.to_string().contains("cannot be compared"), "{error}");
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use clap::Parser;
-use weir::cli::segments::{InvalidInput, SegmentsCommand, run};
+use weir::cli::{
+    exit::UsageError,
+    segments::{SegmentsCommand, run},
+};
 
 use super::support::{load, names, source};
 
@@ -116,7 +119,7 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
         write(folder.path(), &[("ids", content)]);
         let error = weir(folder.path(), args).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error} should say {expected:?}");
-        assert!(error.is::<InvalidInput>(), "{error} is for the user to correct");
+        assert!(error.is::<UsageError>(), "{error} is for the user to correct");
         assert!(!folder.path().join("set").exists());
     }
 }

@@ -54,7 +54,7 @@ fn the_page_has_the_figures() {
     // Four users with an intent every four hours for 40 hours: one a day under the first, three under the second.
     for part in [
         "<strong>8</strong> sent, <strong>32</strong> suppressed",
-        "0 users are sent more under the policy, 4 fewer",
+        "0 users get more under the policy, 4 fewer",
         "40 records of 4 users",
     ] {
         assert!(page.contains(part), "{part}: {page}");

@@ -143,7 +143,7 @@ fn two_policies_are_told_apart_by_everything_that_is_counted() {
     let text = folder.says(&args);
     for part in [
         "16 records of intents",
-        "3 users are sent more, 0 fewer",
+        "3 users get more, 0 fewer",
         "sent (against)",
         "+3",
         "Note: every history began empty",

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use super::{Members, SegmentSet, SetOperation};
 
 /// How one segment changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SegmentChange {
     /// Its name.
     pub name: String,
@@ -24,7 +26,7 @@ pub struct SegmentChange {
 }
 
 /// Users who went from one segment to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// The segment they were in.
     pub from: String,
@@ -35,7 +37,7 @@ pub struct Move {
 }
 
 /// What changed from one version of a set to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SetChange {
     /// Each segment of either: those of the later version in its order, then those that are gone.
     pub segments: Vec<SegmentChange>,

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::verdict::Verdict;
 
 /// At most so many policies are compared.
@@ -12,18 +15,18 @@ pub const MAX_NAMES: usize = 1000;
 /// The name under which the rest is counted.
 const THE_REST: &str = "(all others)";
 
-/// What became of intents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Sent as the policy allows.
+/// Verdicts on some intents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub struct VerdictCounts {
+    /// Approved.
     pub approved: u64,
-    /// Sent because the policy is in shadow mode; else they would not have been.
+    /// Approved only because the policy is in shadow mode.
     pub shadow_suppressed: u64,
-    /// Not sent.
+    /// Suppressed.
     pub suppressed: u64,
 }
 
-impl Counts {
+impl VerdictCounts {
     pub(super) fn add(&mut self, verdict: &Verdict<'_>) {
         match verdict {
             Verdict::Approved(_) => self.approved += 1,
@@ -32,10 +35,10 @@ impl Counts {
         }
     }
 
-    /// All of them.
+    /// The approved intents.
     #[must_use]
-    pub const fn all(&self) -> u64 {
-        self.approved + self.shadow_suppressed + self.suppressed
+    pub const fn sent(&self) -> u64 {
+        self.approved + self.shadow_suppressed
     }
 }
 

@@ -6,10 +6,9 @@ mod report;
 mod tally;
 mod users;
 
-pub use counts::{Counts, MAX_NAMES, POLICIES};
+pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use report::{
     CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, Report, Source, Spread, Totals, Users,
-    VerdictCounts,
 };
 pub use tally::{Judged, Tally};
 pub use users::UserCounts;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    counts::{Counts, Names},
+    counts::{Names, VerdictCounts},
     tally::{CapTally, PerPolicy, Tally},
 };
 use crate::{
@@ -49,32 +49,6 @@ impl Source {
     /// Counts a record that is no intent.
     pub fn dead_letter(&mut self, reason: DeadLetterReason) {
         *self.dead_letters.entry(reason.as_str()).or_default() += 1;
-    }
-}
-
-/// Verdicts on some intents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct VerdictCounts {
-    /// Approved.
-    pub approved: u64,
-    /// Approved only because the policy is in shadow mode.
-    pub shadow_suppressed: u64,
-    /// Suppressed.
-    pub suppressed: u64,
-}
-
-impl From<&Counts> for VerdictCounts {
-    fn from(counts: &Counts) -> Self {
-        let Counts { approved, shadow_suppressed, suppressed } = *counts;
-        Self { approved, shadow_suppressed, suppressed }
-    }
-}
-
-impl VerdictCounts {
-    /// How many went out.
-    #[must_use]
-    pub const fn sent(&self) -> u64 {
-        self.approved + self.shadow_suppressed
     }
 }
 
@@ -164,7 +138,7 @@ pub struct ChangedUser {
 }
 
 /// Intents on which two policies differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ChangedIntents {
     /// Approved under the first only.
     pub newly_approved: u64,
@@ -235,11 +209,11 @@ impl Tally {
     /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
     #[must_use]
     pub fn report(&self, source: Source, names: &[String], shown: usize) -> Report {
-        let policy = |((policy, name), counts): ((&Arc<Policy>, &String), &Counts)| Totals {
+        let policy = |((policy, name), counts): ((&Arc<Policy>, &String), &VerdictCounts)| Totals {
             policy: name.clone(),
             version: policy.version.clone(),
             shadow: policy.mode == Mode::Shadow,
-            counts: counts.into(),
+            counts: *counts,
         };
         Report {
             schema: Shape::V1,
@@ -263,8 +237,8 @@ impl Tally {
         }
     }
 
-    fn each(&self, counts: &PerPolicy<Counts>) -> Vec<VerdictCounts> {
-        counts.iter().take(self.policies.len()).map(VerdictCounts::from).collect()
+    fn each(&self, counts: &PerPolicy<VerdictCounts>) -> Vec<VerdictCounts> {
+        counts[..self.policies.len()].to_vec()
     }
 
     /// How many more in the first of two.
@@ -272,11 +246,11 @@ impl Tally {
         (self.policies.len() > 1).then(|| counts[0].cast_signed().saturating_sub(counts[1].cast_signed()))
     }
 
-    fn names(&self, names: &Names<PerPolicy<Counts>>) -> Vec<NameRow> {
-        let row = |(name, counts): (Option<&str>, &PerPolicy<Counts>)| NameRow {
+    fn names(&self, names: &Names<PerPolicy<VerdictCounts>>) -> Vec<NameRow> {
+        let row = |(name, counts): (Option<&str>, &PerPolicy<VerdictCounts>)| NameRow {
             name: name.map(str::to_owned),
             outcomes: self.each(counts),
-            difference: self.difference(&counts.map(|counts| VerdictCounts::from(&counts).sent())),
+            difference: self.difference(&counts.map(|counts| counts.sent())),
         };
         names.iter().map(row).collect()
     }
@@ -319,11 +293,7 @@ impl Tally {
                     });
                 }
             }
-            let intents = ChangedIntents {
-                newly_approved: self.agreement.newly_approved,
-                newly_suppressed: self.agreement.newly_suppressed,
-            };
-            Changes { more, fewer, first, intents }
+            Changes { more, fewer, first, intents: self.intents }
         });
         Users { seen: self.users.len(), approved_per_user: spread, changed }
     }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    counts::{Counts, Names, POLICIES},
-    report::VerdictCounts,
+    counts::{Names, POLICIES, VerdictCounts},
+    report::ChangedIntents,
     users::{UserCounts, UserTable},
 };
 use crate::{
@@ -43,29 +43,22 @@ pub(super) struct CapTally {
     pub(super) suppressed: PerPolicy<u64>,
 }
 
-/// How often two policies agreed on an intent.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Agreement {
-    pub(super) newly_approved: u64,
-    pub(super) newly_suppressed: u64,
-}
-
 /// All that is counted.
 #[derive(Debug, Clone)]
 pub struct Tally {
     pub(super) zone: Zone,
     pub(super) policies: Vec<Arc<Policy>>,
     pub(super) segment_names: Vec<String>,
-    pub(super) totals: PerPolicy<Counts>,
-    pub(super) segments: Names<PerPolicy<Counts>>,
-    pub(super) channels: Names<PerPolicy<Counts>>,
-    pub(super) categories: Names<PerPolicy<Counts>>,
+    pub(super) totals: PerPolicy<VerdictCounts>,
+    pub(super) segments: Names<PerPolicy<VerdictCounts>>,
+    pub(super) channels: Names<PerPolicy<VerdictCounts>>,
+    pub(super) categories: Names<PerPolicy<VerdictCounts>>,
     pub(super) caps: Names<BTreeMap<String, CapTally>>,
     pub(super) reasons: BTreeMap<SuppressReason, PerPolicy<u64>>,
-    pub(super) hours: BTreeMap<Time, PerPolicy<Counts>>,
-    pub(super) hours_of_day: [PerPolicy<Counts>; 24],
+    pub(super) hours: BTreeMap<Time, PerPolicy<VerdictCounts>>,
+    pub(super) hours_of_day: [PerPolicy<VerdictCounts>; 24],
     pub(super) users: UserTable,
-    pub(super) agreement: Agreement,
+    pub(super) intents: ChangedIntents,
     pub(super) span: Option<(Time, Time)>,
 }
 
@@ -97,7 +90,7 @@ impl Tally {
             hours: BTreeMap::new(),
             hours_of_day: Default::default(),
             users: UserTable::default(),
-            agreement: Agreement::default(),
+            intents: ChangedIntents::default(),
             span: None,
         }
     }
@@ -127,8 +120,8 @@ impl Tally {
         }
         self.users.add(&intent.user_id, segment.map(|(place, _)| place), verdicts);
         if let [policy, against] = verdicts {
-            self.agreement.newly_approved += u64::from(sent(policy) && !sent(against));
-            self.agreement.newly_suppressed += u64::from(!sent(policy) && sent(against));
+            self.intents.newly_approved += u64::from(sent(policy) && !sent(against));
+            self.intents.newly_suppressed += u64::from(!sent(policy) && sent(against));
         }
     }
 
@@ -143,12 +136,6 @@ impl Tally {
             }
             Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => {}
         }
-    }
-
-    /// What each policy says, in all.
-    #[must_use]
-    pub fn totals(&self) -> Vec<VerdictCounts> {
-        self.totals.iter().take(self.policies.len()).map(VerdictCounts::from).collect()
     }
 
     /// The users whose number of messages differs between the policies, those with the largest difference first; with

@@ -83,11 +83,11 @@ fn what_is_out_of_the_ordinary_is_said() {
     let default = || "default".to_owned();
     says(
         &UserView { held_to: default(), ..user() },
-        &["Held to [default] of policy p, which the policy has for segments"],
+        &["Held to [default] of policy p, because the policy does not name this segment"],
     );
     let nowhere = UserView { segment: None, segments: Vec::new(), held_to: default(), ..user() };
     says(&nowhere, &["User 42 is in no segment", "Held to [default] of policy p.\n"]);
-    says(&UserView { shadow: true, ..user() }, &["only reports"]);
+    says(&UserView { shadow: true, ..user() }, &["shadow mode"]);
     says(&UserView { ahead: true, ..user() }, &["more than 5 minutes in the future"]);
     let wrong = Some("this machine's clock shows the year 1970".to_owned());
     says(&UserView { clock_trouble: wrong, ..user() }, &["WARNING: this machine's clock shows the year 1970"]);

@@ -21,12 +21,7 @@ use weir_worker::{clock::SystemClock, refresh::Source as _};
 
 use super::{PastSource, past::Between};
 use crate::{
-    cli::{
-        assemble,
-        output::OutputForm,
-        policy::InvalidPolicy,
-        segments::{InvalidInput, S3Args},
-    },
+    cli::{assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,
     object_store::{Location, StoredObject},
     policy_source::PolicySource,
@@ -74,20 +69,20 @@ pub struct SimulateArgs {
     /// The policy to try: a .toml or .json file, or s3://bucket/key
     #[arg(long, value_name = "FILE")]
     policy: String,
-    /// A policy to compare it with, as a rule the one in force
+    /// A policy to compare it with, usually the one in force
     #[arg(long, value_name = "FILE")]
     against: Option<String>,
-    /// The intents: a file with one a line (- is standard input), `topic` for the configured one, or topic:NAME
+    /// The intents: a file with one per line (- is standard input), `topic` for the configured one, or topic:NAME
     #[arg(long, value_name = "FILE|topic")]
     intents: String,
-    /// What was sent before the first intent: a file, `topic` for the configured one, topic:NAME, or `none`
+    /// Approved records from before the first intent: a file, `topic` for the configured one, topic:NAME, or `none`
     /// [default: topic where the intents are one, else none]
     #[arg(long, value_name = "FILE|topic|none")]
     approved: Option<String>,
-    /// Leave out intents before this time: RFC 3339, or how long ago (-7d)
+    /// Skip intents before this time: RFC 3339, or how long ago (-7d)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<Moment>,
-    /// Leave out intents from this time on
+    /// Skip intents from this time on
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Moment>,
     /// The worker's configuration: brokers, topics, fields of intents, segments, history
@@ -96,25 +91,25 @@ pub struct SimulateArgs {
     /// The segments' manifest: a path, or s3://bucket/key [default: the configured one]
     #[arg(long, value_name = "MANIFEST")]
     segments: Option<String>,
-    /// Hold everybody to the policy's [default]
+    /// Apply the policy's [default] to everybody
     #[arg(long)]
     no_segments: bool,
-    /// What to take off user ids before they are read as numbers [default: the configured one]
+    /// Prefix to remove from user ids before they are read as numbers [default: the configured one]
     #[arg(long, value_name = "PREFIX")]
     user_id_prefix: Option<String>,
     /// How far back histories reach: no window may be longer [default: the configured redis.history, else 8d]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     history: Option<Duration>,
-    /// In which form to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(super) output: OutputForm,
-    /// Write a page with plots to this file too
+    /// Also write a page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Write all users for whom the two policies differ to this file, as CSV
+    /// Write all users for whom the policies differ to this file, as CSV
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(super) changed_users: Option<PathBuf>,
-    /// How many of them to show
+    /// How many of these users to show
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub(super) show_users: usize,
     #[command(flatten)]
@@ -135,7 +130,7 @@ pub(super) struct Plan {
 }
 
 fn invalid(message: String) -> anyhow::Error {
-    InvalidInput(message).into()
+    UsageError(message).into()
 }
 
 impl SimulateArgs {
@@ -188,7 +183,7 @@ impl SimulateArgs {
         bounds: HistoryBounds,
     ) -> anyhow::Result<Arc<Policy>> {
         let object = self.object("--policy", name, settings).await?;
-        let unreadable = |error: String| InvalidPolicy::Unreadable(error);
+        let unreadable = |error: String| UsageError(error);
         let mut source = PolicySource::new(object, bounds).map_err(|error| unreadable(error.to_string()))?;
         let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
         Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
@@ -252,13 +247,13 @@ impl Plan {
         source.segments_version = (!names.is_empty()).then(|| self.segments.version().to_owned());
         if source.history.is_none() {
             source.notes.push(
-                "every history began empty, so the first days let more through than a worker would have: give --approved"
+                "every history began empty, so the first days approve more than a worker would have: give --approved"
                     .to_owned(),
             );
         }
         if source.without_time > 0 {
             source.notes.push(format!(
-                "{} intents were left out: nothing says when they came (created_at, or {{\"at\": ..., \"intent\": ...}})",
+                "{} intents were skipped: they have no time (created_at, or {{\"at\": ..., \"intent\": ...}})",
                 source.without_time
             ));
         }

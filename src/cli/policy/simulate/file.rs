@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{decode::decode, intent::MAX_INTENT_BYTES, simulation::Source, time::Time};
 
 use super::{
+    Input,
     args::Plan,
     past::{Batch, Past, Unwrapped, unwrap_line, wrong_time},
-    progress,
 };
+use crate::cli::output::progress;
 
 /// What of a line is kept at most, in bytes: an intent of the largest size inside its envelope, and one byte more than
 /// an intent may have. What is longer is counted as too large.
@@ -39,8 +40,6 @@ struct Line {
 pub(super) struct FileInput {
     file: File,
     lines: std::vec::IntoIter<Line>,
-    first: Option<Time>,
-    records: u64,
 }
 
 impl FileInput {
@@ -82,23 +81,20 @@ impl FileInput {
         }
         // Stable: intents of one time stay in the order of the file.
         lines.sort_by_key(|line| line.time);
-        Ok(Self {
-            file: reader.file.into_inner(),
-            first: lines.first().map(|line| line.time),
-            records: lines.len() as u64,
-            lines: lines.into_iter(),
-        })
+        Ok(Self { file: reader.file.into_inner(), lines: lines.into_iter() })
+    }
+}
+
+impl Input for FileInput {
+    fn first(&self) -> Option<Time> {
+        self.lines.as_slice().first().map(|line| line.time)
     }
 
-    pub(super) fn first(&self) -> Option<Time> {
-        self.first
+    fn records(&self) -> u64 {
+        self.lines.len() as u64
     }
 
-    pub(super) fn records(&self) -> u64 {
-        self.records
-    }
-
-    pub(super) fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
+    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
         batch.clear();
         while !batch.is_full()
             && let Some(Line { at, bytes, .. }) = self.lines.next()
@@ -145,7 +141,7 @@ impl LineReader {
             if file.metadata()?.is_file() { file } else { spool(&mut BufReader::new(file), stop)? }
         };
         let length = file.metadata()?.len();
-        let bar = progress(length, "reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left");
+        let bar = progress(Some(length), "reading {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left");
         Ok(Self { file: BufReader::with_capacity(BUFFER_BYTES, file), position: 0, line: Vec::new(), bar })
     }
 

@@ -22,8 +22,8 @@ use super::{
     PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
-    progress,
 };
+use crate::cli::output::progress;
 
 /// How far the time at which a record was produced may be from the time of its decision, in milliseconds: a worker's
 /// clock may be as much ahead of the user's as a decision may be ahead of the clock, and a commit takes its time.
@@ -79,7 +79,8 @@ impl History<'_> {
             to: with_slack(self.since.to, SLACK_MS),
         };
         let mut reader = RangeReader::open(kafka, &range)?;
-        let bar = progress(reader.records(), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
+        let bar =
+            progress(Some(reader.records()), "history {wide_bar} {human_pos}/{human_len} sends {per_sec} {eta} left");
         let mut sends = 0;
         while let Some(record) = reader.read()?
             && !stop.is_cancelled()

@@ -7,7 +7,7 @@ use weir_core::{
 };
 
 use super::{
-    plots::{Plot, Style, svg},
+    plots::{Plot, SIZE, Style, drawing},
     text::{Grid, labels, tables},
 };
 
@@ -15,8 +15,10 @@ use super::{
 const MOST_HOURS: usize = 24 * 15;
 
 struct Figure {
-    title: String,
-    svg: String,
+    title: &'static str,
+    description: String,
+    size: (u32, u32),
+    drawing: String,
 }
 
 struct PolicyLine<'r> {
@@ -100,12 +102,12 @@ fn figures(report: &Report) -> anyhow::Result<Vec<Figure>> {
         ),
         ("Users by number of messages sent to them", messages, users, Style::Bars),
     ];
-    let drawn = plots.into_iter().enumerate().map(|(id, (title, labels, series, style))| {
+    let drawn = plots.into_iter().map(|(title, labels, series, style)| {
         let sums: Vec<String> =
             series.iter().map(|(name, values)| format!("{name}: {} in all", values.iter().sum::<u64>())).collect();
         let description = format!("{}. The table below has the figures.", sums.join("; "));
-        let plot = Plot { title, description: &description, labels: &labels, series: &series };
-        Ok(Figure { title: title.to_owned(), svg: svg(&plot, style, id)? })
+        let drawing = drawing(&Plot { labels: &labels, series: &series }, style)?;
+        Ok(Figure { title, description, size: SIZE, drawing })
     });
     drawn.collect()
 }

@@ -9,7 +9,7 @@ use plotters::{
 };
 
 /// Size of a plot in pixels; the page scales it.
-const SIZE: (u32, u32) = (760, 300);
+pub(super) const SIZE: (u32, u32) = (760, 300);
 /// Blue and orange that differ for all kinds of sight (Okabe and Ito), on light and on dark ground.
 const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 /// The most labels that stand beside one another.
@@ -17,12 +17,8 @@ const MOST_LABELS: usize = 12;
 /// What axes and grid are drawn in.
 const GRID: RGBColor = RGBColor(128, 128, 128);
 
-/// A plot: what it shows, in words, and its data.
+/// The data of a plot.
 pub(super) struct Plot<'p> {
-    /// Its title, for screen readers too.
-    pub(super) title: &'p str,
-    /// What it shows, for those who do not see it.
-    pub(super) description: &'p str,
     /// What the x axis says at each place.
     pub(super) labels: &'p [String],
     /// One value a place, for each series.
@@ -42,35 +38,12 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("a plot could not be drawn: {error}")
 }
 
-/// The plot as an `svg` element.
-pub(super) fn svg(plot: &Plot<'_>, style: Style, id: usize) -> anyhow::Result<String> {
+/// The plot as the content of an `svg` element, with the end of that element.
+pub(super) fn drawing(plot: &Plot<'_>, style: Style) -> anyhow::Result<String> {
     let mut svg = String::new();
     draw(plot, style, &mut svg)?;
-    // In HTML, the element needs no name space; and it is told what it is.
-    let drawing = svg.split_once('>').map_or("", |(_, rest)| rest);
-    Ok(format!(
-        r#"<svg viewBox="0 0 {} {}" role="img" aria-labelledby="t{id} d{id}"><title id="t{id}">{}</title><desc id="d{id}">{}</desc>{drawing}"#,
-        SIZE.0,
-        SIZE.1,
-        escaped(plot.title),
-        escaped(plot.description),
-    ))
-}
-
-/// Text as markup has it.
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
+    // The page opens the element itself: in HTML it needs no name space, and it has a description.
+    Ok(svg.split_once('>').map_or("", |(_, rest)| rest).to_owned())
 }
 
 fn draw(plot: &Plot<'_>, style: Style, svg: &mut String) -> anyhow::Result<()> {

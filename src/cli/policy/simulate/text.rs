@@ -42,7 +42,7 @@ fn head(report: &Report) -> String {
     for (policy, label) in report.policies.iter().zip(labels(report)) {
         let VerdictCounts { approved, shadow_suppressed, suppressed } = policy.counts;
         let shadow =
-            if policy.shadow { format!(", {shadow_suppressed} sent in shadow mode alone") } else { String::new() };
+            if policy.shadow { format!(", {shadow_suppressed} approved in shadow mode only") } else { String::new() };
         let _ = writeln!(
             out,
             "{label}: {} version {}: {approved} approved{shadow}, {suppressed} suppressed.",
@@ -52,7 +52,7 @@ fn head(report: &Report) -> String {
     if let Some(changed) = &report.users.changed {
         let _ = writeln!(
             out,
-            "{} users are sent more, {} fewer; {} intents are sent that were not, {} are not that were.",
+            "{} users get more, {} fewer; {} intents newly approved, {} newly suppressed.",
             changed.more, changed.fewer, changed.intents.newly_approved, changed.intents.newly_suppressed
         );
     }
@@ -73,113 +73,74 @@ pub(super) struct Grid {
 
 /// All tables, with their titles.
 pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
-    let each = |what: &str| labels(report).iter().map(|label| suffixed(what, label, report)).collect::<Vec<_>>();
-    let with_difference = |mut head: Vec<String>| {
-        if report.policies.len() > 1 {
-            head.push("difference".to_owned());
-        }
-        head
+    let grid = |words: &[&str], numbers: &[&str], rows: Vec<Row>| grid(report, words, numbers, rows);
+    let names = |what: &str, rows: &[NameRow]| {
+        let row = |row: &NameRow| (vec![none_or(row.name.as_ref())], outcomes(&row.outcomes));
+        grid(&[what], &["sent", "suppressed"], rows.iter().map(row).collect())
     };
-    let head = |words: &[&str], numbers: Vec<String>| {
-        with_difference(words.iter().map(|word| (*word).to_owned()).chain(numbers).collect())
-    };
-    let names = |what: &str, rows: &[NameRow]| Grid {
-        head: head(&[what], labels(report).iter().flat_map(|label| outcome_heads(label, report)).collect()),
-        rows: rows.iter().map(name_row).collect(),
-        words: 1,
-    };
-    let reasons = report.reasons.iter().map(|row| {
-        let counts = row.suppressed.iter().map(u64::to_string).chain(signed(row.difference));
-        std::iter::once(row.reason.as_str().to_owned()).chain(counts).collect()
-    });
-    let spread = report.users.approved_per_user.iter().map(|row| {
-        let users = row.users.iter().map(u64::to_string).chain(signed(more_in_first(row.users.iter().copied())));
-        std::iter::once(row.approved.to_string()).chain(users).collect()
-    });
+    let each = |counts: &[u64]| counts.iter().map(|count| vec![*count]).collect::<Vec<_>>();
+    let caps = report.caps.iter().map(|row| (cap_words(row), each(&row.suppressed)));
+    let reasons = report.reasons.iter().map(|row| (vec![row.reason.as_str().to_owned()], each(&row.suppressed)));
+    let some = |counts: &&Vec<VerdictCounts>| counts.iter().any(|counts| counts.sent() + counts.suppressed > 0);
+    let hours = report.hours_of_day.iter().enumerate().filter(|(_, counts)| some(counts));
+    let hours = hours.map(|(hour, counts)| (vec![format!("{hour:02}:00")], outcomes(counts)));
+    let spread = report.users.approved_per_user.iter().map(|row| (vec![row.approved.to_string()], each(&row.users)));
     let mut tables = vec![
         ("By segment".to_owned(), names("segment", &report.segments)),
         (
-            "By cap: how many intents it held back".to_owned(),
-            Grid {
-                head: head(&["segment", "cap", "what"], each("suppressed")),
-                rows: report.caps.iter().map(cap_row).collect(),
-                words: 3,
-            },
+            "By cap: how many intents it suppressed".to_owned(),
+            grid(&["segment", "cap", "what"], &["suppressed"], caps.collect()),
         ),
-        (
-            "By reason".to_owned(),
-            Grid { head: head(&["reason"], each("suppressed")), rows: reasons.collect(), words: 1 },
-        ),
+        ("By reason".to_owned(), grid(&["reason"], &["suppressed"], reasons.collect())),
         ("By channel".to_owned(), names("channel", &report.channels)),
         ("By category".to_owned(), names("category", &report.categories)),
-        (format!("By hour of the day, {}", report.timezone), hours(report)),
-        (
-            "Messages sent to a user".to_owned(),
-            Grid { head: head(&["messages"], each("users")), rows: spread.collect(), words: 0 },
-        ),
+        (format!("By hour of the day, {}", report.timezone), grid(&["hour"], &["sent", "suppressed"], hours.collect())),
+        ("Messages sent to a user".to_owned(), Grid { words: 0, ..grid(&["messages"], &["users"], spread.collect()) }),
     ];
     tables.extend(changed(report));
     tables
 }
 
-fn suffixed(what: &str, label: &str, report: &Report) -> String {
-    if report.policies.len() > 1 { format!("{what} ({label})") } else { what.to_owned() }
+/// The words of a row, and its numbers for each policy.
+type Row = (Vec<String>, Vec<Vec<u64>>);
+
+/// A table with columns for words and, for each policy, for numbers. With two policies, a last column has how many more the
+/// first number is under the first one.
+fn grid(report: &Report, words: &[&str], numbers: &[&str], rows: Vec<Row>) -> Grid {
+    let labels = labels(report);
+    let name = |number: &str, label: &str| {
+        if labels.len() > 1 { format!("{number} ({label})") } else { number.to_owned() }
+    };
+    let mut head: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    head.extend(labels.iter().flat_map(|label| numbers.iter().map(|number| name(number, label))));
+    head.extend((labels.len() > 1).then(|| "difference".to_owned()));
+    let row = |(mut cells, counts): Row| {
+        cells.extend(counts.iter().flatten().map(u64::to_string));
+        if let [first, second] = &counts[..] {
+            cells.push(format!("{:+}", first[0].cast_signed().saturating_sub(second[0].cast_signed())));
+        }
+        cells
+    };
+    Grid { head, rows: rows.into_iter().map(row).collect(), words: words.len() }
 }
 
-fn outcome_heads(label: &str, report: &Report) -> Vec<String> {
-    ["sent", "suppressed"].iter().map(|what| suffixed(what, label, report)).collect()
-}
-
-fn outcomes(outcomes: &[VerdictCounts]) -> impl Iterator<Item = String> {
-    outcomes.iter().flat_map(|counts| [counts.sent().to_string(), counts.suppressed.to_string()])
-}
-
-/// How many more the first of two is.
-fn more_in_first(counts: impl Iterator<Item = u64>) -> Option<i64> {
-    match counts.collect::<Vec<_>>()[..] {
-        [first, second] => Some(first.cast_signed().saturating_sub(second.cast_signed())),
-        _ => None,
-    }
-}
-
-fn signed(difference: Option<i64>) -> Option<String> {
-    difference.map(|difference| format!("{difference:+}"))
+fn outcomes(outcomes: &[VerdictCounts]) -> Vec<Vec<u64>> {
+    outcomes.iter().map(|counts| vec![counts.sent(), counts.suppressed]).collect()
 }
 
 fn none_or(name: Option<&String>) -> String {
     name.cloned().unwrap_or_else(|| "(none)".to_owned())
 }
 
-fn name_row(row: &NameRow) -> Vec<String> {
-    std::iter::once(none_or(row.name.as_ref())).chain(outcomes(&row.outcomes)).chain(signed(row.difference)).collect()
-}
-
-fn cap_row(row: &CapRow) -> Vec<String> {
+/// Segment, cap, and the cap's limit and window in each policy.
+fn cap_words(row: &CapRow) -> Vec<String> {
     let said = |(limit, window): (&Option<u32>, &Option<String>)| match (limit, window) {
         (Some(limit), Some(window)) => format!("{limit} {window}"),
         (None, _) | (_, None) => "no such cap".to_owned(),
     };
     let mut what: Vec<String> = row.limits.iter().zip(&row.windows).map(said).collect();
     what.dedup();
-    let words = [none_or(row.segment.as_ref()), row.cap.clone(), what.join(" / ")];
-    words.into_iter().chain(row.suppressed.iter().map(u64::to_string)).chain(signed(row.difference)).collect()
-}
-
-fn hours(report: &Report) -> Grid {
-    let some = |counts: &&Vec<VerdictCounts>| counts.iter().any(|counts| counts.sent() + counts.suppressed > 0);
-    let rows = report.hours_of_day.iter().enumerate().filter(|(_, counts)| some(counts));
-    let row = |(hour, counts): (usize, &Vec<VerdictCounts>)| {
-        let difference = signed(more_in_first(counts.iter().map(VerdictCounts::sent)));
-        std::iter::once(format!("{hour:02}:00")).chain(outcomes(counts)).chain(difference).collect()
-    };
-    Grid {
-        head: std::iter::once("hour".to_owned())
-            .chain(labels(report).iter().flat_map(|label| outcome_heads(label, report)))
-            .chain((report.policies.len() > 1).then(|| "difference".to_owned()))
-            .collect(),
-        rows: rows.map(row).collect(),
-        words: 1,
-    }
+    vec![none_or(row.segment.as_ref()), row.cap.clone(), what.join(" / ")]
 }
 
 fn changed(report: &Report) -> Option<(String, Grid)> {

@@ -6,7 +6,10 @@ use weir_kafka::{
     range::{Range, RangeReader},
 };
 
-use super::past::{Batch, Between, Past};
+use super::{
+    Input,
+    past::{Batch, Between, Past},
+};
 
 /// A topic's intents between two times.
 pub(super) struct TopicInput {
@@ -26,16 +29,18 @@ impl TopicInput {
         let first = (0..ahead.len()).filter_map(|index| ahead.get(index).timestamp).min();
         Ok(Self { reader, between, first, ahead: Some(ahead) })
     }
+}
 
-    pub(super) fn first(&self) -> Option<Time> {
+impl Input for TopicInput {
+    fn first(&self) -> Option<Time> {
         self.first
     }
 
-    pub(super) fn records(&self) -> u64 {
+    fn records(&self) -> u64 {
         self.reader.records()
     }
 
-    pub(super) fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
+    fn next(&mut self, batch: &mut Batch) -> anyhow::Result<()> {
         match self.ahead.take() {
             Some(ahead) => *batch = ahead,
             None => fill(&mut self.reader, self.between, batch)?,

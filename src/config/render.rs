@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Form, Otherwise, SETTINGS, Setting};
+use super::keys::{Form, Otherwise, SETTINGS, Setting};
 
 /// The table in docs/configuration.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut lines = vec!["| setting | default | meaning |".to_owned(), "|---|---|---|".to_owned()];
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let default = match setting.default {
             Otherwise::Required => "required".to_owned(),
             Otherwise::Is(text) => format!("`{text}`"),
@@ -24,7 +24,7 @@ pub fn markdown() -> String {
 #[must_use]
 pub fn schema_text() -> String {
     let mut root = section();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let mut table = &mut root;
         let mut parts: Vec<&str> = setting.key.split('.').collect();
         let name = parts.pop().unwrap_or_default();

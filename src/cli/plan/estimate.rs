@@ -1,0 +1,264 @@
+//! The arithmetic: one line per result, with its formula. A formula names flags, other lines and measured constants.
+
+use serde::Serialize;
+use weir_core::{
+    decide::Scope,
+    policy::{Cap, CapWindow, Caps, Policy},
+};
+
+use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
+
+/// The share of a Redis node's memory to fill: the rest is for buffers, and for copies while it saves.
+const MEMORY_SHARE: f64 = 0.6;
+/// The share of a Redis node's one core to use at the peak.
+const REDIS_LOAD: f64 = 0.6;
+/// The share of a lane's rate to use at the peak.
+const LANE_LOAD: f64 = 0.7;
+/// The fewest primaries of a Redis Cluster.
+const FEWEST_PRIMARIES: f64 = 3.0;
+/// The default of `worker.batch`.
+const BATCH: f64 = 10_000.0;
+/// Round trips to the brokers in one commit, by Kafka's protocol.
+const COMMIT_ROUND_TRIPS: f64 = 5.0;
+/// Partitions per lane of a new topic: adding some later moves users to others, and out of order.
+const PARTITIONS_PER_LANE: f64 = 2.0;
+/// Copies that Kafka keeps of a record.
+const REPLICATION: f64 = 3.0;
+/// Cores that run `weir rebuild`.
+const REBUILD_CORES: f64 = 4.0;
+
+/// One result: `id` is its name for programs, `name` for people.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) section: &'static str,
+    id: &'static str,
+    pub(super) name: &'static str,
+    value: f64,
+    unit: Unit,
+    pub(super) text: String,
+    pub(super) formula: String,
+}
+
+/// All results, and what the reader should do besides.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) lines: Vec<Line>,
+    pub(super) remarks: Vec<String>,
+    section: &'static str,
+}
+
+/// What the estimate takes from a policy.
+#[derive(Debug)]
+pub(super) struct PolicyFigures {
+    /// The most caps of a segment.
+    pub(super) caps: f64,
+    /// The most sends of one user that it allows within a history, and by which cap. `None` if some segment has no cap
+    /// on all sends.
+    pub(super) most_sends: Option<(f64, String)>,
+}
+
+impl PolicyFigures {
+    pub(super) fn of(policy: &Policy, history_ms: i64) -> Self {
+        let segments = policy.segments.iter().map(|(name, caps)| (name.as_str(), caps));
+        let all = segments.chain([("[default]", &policy.default)]);
+        let caps = all.clone().map(|(_, caps)| caps.list().len()).max().unwrap_or(0) as f64;
+        let bounds = all.map(|(name, caps)| most_of(name, caps, history_ms)).collect::<Option<Vec<_>>>();
+        let most_sends = bounds.and_then(|bounds| bounds.into_iter().max_by(|one, other| one.0.total_cmp(&other.0)));
+        Self { caps, most_sends }
+    }
+}
+
+fn most_of(segment: &str, caps: &Caps, history_ms: i64) -> Option<(f64, String)> {
+    let bounds = caps.list().iter().filter(|cap| cap.filter.is_everything() && cap.scope == Scope::Every).map(|cap| {
+        let windows = windows_in(cap, history_ms);
+        let Cap { name, limit, .. } = cap;
+        (f64::from(*limit) * windows, format!("{segment}: {name} {limit} x {windows}"))
+    });
+    bounds.min_by(|one, other| one.0.total_cmp(&other.0))
+}
+
+/// In how many windows of a cap a history's sends may lie: each allows the limit again.
+fn windows_in(cap: &Cap, history_ms: i64) -> f64 {
+    let (length_ms, begun) = match &cap.window {
+        CapWindow::Sliding { length_ms, .. } => (*length_ms, 0),
+        // The history usually begins in the middle of a period. The shortest month has 28 days.
+        CapWindow::Per(period) => (period.shortest_ms(), 1),
+    };
+    let (history_ms, length_ms) = (history_ms.max(1), length_ms.max(1));
+    let windows = history_ms / length_ms + i64::from(history_ms % length_ms > 0);
+    (windows + begun) as f64
+}
+
+/// What the sections take from one another.
+struct Redis {
+    sends: f64,
+    decision_us: f64,
+    primaries: f64,
+}
+
+impl Plan {
+    /// Estimates. An error reports inputs that contradict each other.
+    pub(super) fn new(inputs: &PlanArgs, policy: Option<&PolicyFigures>, measured: &Measured) -> Result<Self, String> {
+        if inputs.peak < inputs.rate {
+            let PlanArgs { peak, rate, .. } = inputs;
+            return Err(format!("--peak is {peak} and --rate {rate}: give a peak that is not below the average"));
+        }
+        let mut plan = Self { lines: Vec::new(), remarks: Vec::new(), section: "Redis" };
+        let redis = plan.redis(inputs, policy, measured)?;
+        plan.section = "Workers";
+        let lanes = plan.workers(inputs, measured);
+        plan.section = "Kafka";
+        plan.kafka(inputs, lanes, measured);
+        plan.section = "Time";
+        plan.time(inputs, &redis, lanes, measured)?;
+        Ok(plan)
+    }
+
+    /// The value of a line; `None` if there is no such line.
+    #[cfg(test)]
+    pub(super) fn value(&self, id: &str) -> Option<f64> {
+        self.lines.iter().find(|line| line.id == id).map(|line| line.value)
+    }
+
+    /// Adds a line and returns its value.
+    fn line(
+        &mut self,
+        (id, name): (&'static str, &'static str),
+        (value, unit): (f64, Unit),
+        formula: impl Into<String>,
+    ) -> f64 {
+        let (section, text, formula) = (self.section, unit.show(value), formula.into());
+        self.lines.push(Line { section, id, name, value, unit, text, formula });
+        value
+    }
+
+    fn redis(
+        &mut self,
+        inputs: &PlanArgs,
+        policy: Option<&PolicyFigures>,
+        measured: &Measured,
+    ) -> Result<Redis, String> {
+        use Unit::{Bytes, Cores, Count, Micros};
+        let PlanArgs { users, peak, node_memory, .. } = *inputs;
+        let replicas = f64::from(inputs.replicas);
+        let (sends, formula) = sends_per_user(inputs, policy)?;
+        self.line(("sends_a_user", "sends per user"), (sends, Count), formula);
+        // Below one send: so many users have one.
+        let user_bytes = measured.user_bytes.at(sends) * sends.min(1.0);
+        self.line(("redis_user_bytes", "memory per user"), (user_bytes, Bytes), "measured, for that many sends");
+        // Below 1, a ratio says that the servers were swapped out.
+        let resident = users * user_bytes * measured.resident_ratio.max(1.0);
+        let formula = "--users x memory per user x fragmentation (measured)";
+        self.line(("redis_resident", "histories"), (resident, Bytes), formula);
+        let caps = policy.map_or(2.0, |policy| policy.caps);
+        let more_caps = (measured.redis_us_by_caps.at(caps) - measured.redis_us_by_caps.at(2.0)).max(0.0);
+        let decision_us = measured.redis_us_by_sends.at(sends) + more_caps;
+        let formula = format!("measured, for that many sends and {caps} caps");
+        self.line(("redis_decision_us", "CPU per decision"), (decision_us, Micros), formula);
+        let cores = self.line(("redis_cores", "CPU"), (peak * decision_us / 1e6, Cores), "--peak x CPU per decision");
+        let by_cpu = (cores / REDIS_LOAD).ceil().max(1.0);
+        self.line(("redis_primaries_by_cpu", "primaries for CPU"), (by_cpu, Count), "CPU / 60% of one core per node");
+        let by_memory = (resident / (node_memory * MEMORY_SHARE - measured.empty_node_bytes)).ceil().max(1.0);
+        let formula = "histories / (60% of --node-memory - an empty server)";
+        self.line(("redis_primaries_by_memory", "primaries for memory"), (by_memory, Count), formula);
+        let needed = by_memory.max(by_cpu);
+        // A cluster has at least three; one server is no cluster.
+        let primaries = if needed > 1.0 { needed.max(FEWEST_PRIMARIES) } else { needed };
+        self.line(("redis_primaries", "primaries"), (primaries, Count), "the larger one; a cluster has at least 3");
+        self.line(("redis_nodes", "nodes"), (primaries * (1.0 + replicas), Count), "primaries x (1 + --replicas)");
+        let all = (resident + primaries * measured.empty_node_bytes) * (1.0 + replicas);
+        let formula = "(histories + primaries x an empty server) x (1 + --replicas)";
+        self.line(("redis_all_memory", "memory of all nodes"), (all, Bytes), formula);
+        Ok(Redis { sends: users * sends, decision_us, primaries })
+    }
+
+    fn workers(&mut self, inputs: &PlanArgs, measured: &Measured) -> f64 {
+        use Unit::{Cores, Count, PerSecond};
+        let peak = inputs.peak;
+        let lane_per_s = lane_rate(inputs, measured);
+        let formula = "measured, at most 10,000 intents per 5 x --round-trip (a commit)";
+        self.line(("lane_per_s", "rate of a lane"), (lane_per_s, PerSecond), formula);
+        let needed = (peak / (lane_per_s * LANE_LOAD)).ceil().max(1.0);
+        self.line(("lanes_needed", "lanes needed"), (needed, Count), "--peak / 70% of the rate of a lane");
+        let lanes = needed.min(inputs.partitions.map_or(needed, f64::from));
+        self.line(("lanes", "lanes"), (lanes, Count), "lanes needed, at most --partitions");
+        let instances = (lanes / f64::from(inputs.lanes)).ceil();
+        self.line(("instances", "instances"), (instances, Count), "lanes / --lanes");
+        let cores = peak * measured.worker_us / 1e6;
+        self.line(("worker_cores", "CPU"), (cores, Cores), "--peak x CPU per intent (measured)");
+        if lanes < needed {
+            self.remarks.push(format!(
+                "{lanes} partitions feed at most {lanes} lanes, and the peak needs {needed}: add partitions before there is \
+                 traffic (users change partitions), or accept a queue at the peak."
+            ));
+        }
+        lanes
+    }
+
+    fn kafka(&mut self, inputs: &PlanArgs, lanes: f64, measured: &Measured) {
+        use Unit::{Bytes, BytesPerSecond, Count};
+        let PlanArgs { rate, peak, approved, intent_size, .. } = *inputs;
+        let partitions = inputs.partitions.map_or(lanes * PARTITIONS_PER_LANE, f64::from);
+        let formula = "--partitions, else 2 x lanes: room to grow without moving users";
+        self.line(("partitions", "partitions of intents"), (partitions, Count), formula);
+        self.line(("kafka_read", "Kafka to workers"), (peak * intent_size, BytesPerSecond), "--peak x --intent-size");
+        let extra = approved * measured.headers_bytes + (1.0 - approved) * measured.envelope_bytes;
+        let formula = "--peak x (--intent-size + header or envelope (measured))";
+        self.line(("kafka_write", "workers to Kafka"), (peak * (intent_size + extra), BytesPerSecond), formula);
+        let disk = rate * approved * (intent_size + measured.headers_bytes) * inputs.history * REPLICATION;
+        let formula = "--rate x --approved x record x --history x 3 copies, uncompressed; weir rebuild reads it";
+        self.line(("approved_disk", "approved topic, on disk"), (disk, Bytes), formula);
+    }
+
+    fn time(&mut self, inputs: &PlanArgs, redis: &Redis, lanes: f64, measured: &Measured) -> Result<(), String> {
+        use Unit::{Count, PerSecond, Seconds};
+        let PlanArgs { rate, blast, round_trip, delivery_timeout, processing, .. } = *inputs;
+        let redis_per_s = redis.primaries * 1e6 / redis.decision_us;
+        let drain = redis_per_s.min(lanes * lane_rate(inputs, measured));
+        let formula = "all lanes busy, at most primaries / CPU per decision";
+        self.line(("drain_per_s", "highest rate"), (drain, PerSecond), formula);
+        if drain > rate {
+            let formula = "--blast / (highest rate - --rate)";
+            self.line(("blast", "a blast takes"), (blast / (drain - rate), Seconds), formula);
+        } else {
+            self.remarks.push("The highest rate is not above --rate: the queue grows without end.".to_owned());
+        }
+        let rebuild_per_s = redis_per_s.min(REBUILD_CORES * 1e6 / measured.rebuild_us);
+        let formula = "--users x sends per user / 4 cores (measured per send), at most primaries / CPU per decision";
+        self.line(("rebuild", "weir rebuild takes"), (redis.sends / rebuild_per_s, Seconds), formula);
+        let wait = delivery_timeout - 2.0 * round_trip - processing;
+        let formula = "--delivery-timeout - 2 x --round-trip - --processing";
+        if wait <= 0.0 {
+            return Err(format!("--delivery-timeout leaves no time to wait in a queue: {formula} must be above 0"));
+        }
+        self.line(("queue_wait", "longest wait in the queue"), (wait, Seconds), formula);
+        let queue = (wait * drain).floor();
+        self.line(("queue_size", "longest queue"), (queue, Count), "longest wait x highest rate; later ones are late");
+        Ok(())
+    }
+}
+
+/// A lane commits once per batch.
+fn lane_rate(inputs: &PlanArgs, measured: &Measured) -> f64 {
+    // Without a round trip this is infinite, and the measured rate holds.
+    measured.lane_per_s.min(BATCH / (COMMIT_ROUND_TRIPS * inputs.round_trip))
+}
+
+fn sends_per_user(inputs: &PlanArgs, policy: Option<&PolicyFigures>) -> Result<(f64, String), String> {
+    let by_rate = inputs.rate * inputs.approved * inputs.history / inputs.users;
+    let most = policy.and_then(|policy| policy.most_sends.as_ref());
+    let (sends, formula) = match (inputs.sends, most) {
+        (Some(sends), _) => (sends, "--sends".to_owned()),
+        (None, Some((most, cap))) if *most < by_rate => {
+            (*most, format!("the policy's limit ({cap}), less than the rate gives"))
+        }
+        (None, _) => (by_rate, "--rate x --approved x --history / --users".to_owned()),
+    };
+    if sends > MOST_SENDS {
+        return Err(format!(
+            "--rate gives {sends:.0} sends per user ({formula}); weir estimates at most {MOST_SENDS}: check --users, --rate \
+             and --history, or give --policy or --sends"
+        ));
+    }
+    Ok((sends, formula))
+}

@@ -1,0 +1,307 @@
+//! The checks of settings' values. Errors are sentences that go on after the key: "must be ...".
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    net::SocketAddr,
+    num::NonZeroU32,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use weir_core::{
+    document::{
+        Entry, Format, Node, Value,
+        value::{self, Parsed, duration, in_words, must_be, one_of, text, texts, whole},
+    },
+    memory,
+};
+
+use super::{Secret, keys::REFUSED_PROPERTIES, layers::Layers};
+use crate::{authorities::Authorities, object_store::Location};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest file that a secret is read from, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
+/// The largest file of certificate authorities, in bytes: those of a whole system take some 250 kB.
+const MAX_AUTHORITIES_BYTES: u64 = 2 * 1024 * 1024;
+
+/// true or false.
+pub(super) fn flag(node: &Node, _: &Layers<'_>) -> Parsed<bool> {
+    value::flag(node)
+}
+
+/// A string.
+pub(super) fn name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    text(node).map(str::to_owned)
+}
+
+/// A whole number within bounds.
+pub(super) fn whole_in<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
+    move |node, _| {
+        let number = whole(node, least..=most)?;
+        T::try_from(number).map_err(|_| format!("must be a smaller number than {number}"))
+    }
+}
+
+/// A whole number; 0 means that there is no limit.
+pub(super) fn no_limit_at_0(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Option<NonZeroU32>> {
+    move |node, _| whole(node, 0..=most).map(NonZeroU32::new)
+}
+
+/// A whole number above 0.
+pub(super) fn non_zero_in(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<NonZeroU32> {
+    move |node, _| whole(node, 1..=most).map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
+}
+
+/// One of some words.
+pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
+    move |node, _| one_of(node, words)
+}
+
+/// A length of time within bounds.
+pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Duration> {
+    move |node, _| {
+        let found = duration(node)?;
+        if (least..=most).contains(&found) {
+            return Ok(found);
+        }
+        let words = |length: Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
+        Err(format!("must be from {} to {}, not {}", words(least), words(most), words(found)))
+    }
+}
+
+/// The memory that one lane needs, up to 1 TiB.
+pub(super) fn memory() -> RangeInclusive<u64> {
+    memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40
+}
+
+/// An amount of memory within bounds, in bytes: `300MiB`, `1 GB`.
+pub(super) fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&Node, &Layers<'_>) -> Parsed<u64> {
+    const UNITS: [(&str, u64); 6] =
+        [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000)];
+    move |node, _| {
+        let text = text(node)?;
+        let lower = text.to_ascii_lowercase();
+        let unit = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit)));
+        let bytes = unit.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+        let bytes =
+            bytes.ok_or_else(|| format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}"))?;
+        if range.contains(&bytes) {
+            return Ok(bytes);
+        }
+        Err(format!("must be from {} MiB to {} MiB, not {text:?}", range.start() >> 20, range.end() >> 20))
+    }
+}
+
+/// Brokers, as librdkafka takes them.
+pub(super) fn brokers(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    let fine = |broker: &str| !broker.trim().is_empty() && !broker.trim().contains([' ', '/']);
+    if text.split(',').all(fine) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "must be host:port, several with commas, not {text:?}; TLS is set by \"security.protocol\" in [kafka.properties]"
+    ))
+}
+
+/// A topic's name, by Kafka's own rule.
+pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    const MAX_TOPIC_CHARS: usize = 249;
+    let text = text(node)?;
+    if text.len() <= MAX_TOPIC_CHARS && is_plain(text) && text != "." && text != ".." {
+        return Ok(text.to_owned());
+    }
+    Err(format!("must be a topic's name (1 to {MAX_TOPIC_CHARS} letters, digits, \".\", \"_\" or \"-\"), not {text:?}"))
+}
+
+/// What the keys of Redis begin with.
+pub(super) fn prefix(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    const MAX_PREFIX_BYTES: usize = 64;
+    let text = text(node)?;
+    if text.len() <= MAX_PREFIX_BYTES && is_plain(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", not {text:?}"))
+}
+
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+/// Properties of librdkafka. Each that is wrong is noted.
+pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
+    let Value::Table(entries) = &node.value else {
+        return Err("must be a table: write [kafka.properties] and \"name\" = value below it".to_owned());
+    };
+    let mut properties = BTreeMap::new();
+    for Entry { key, origin, node } in entries {
+        let path = format!("kafka.properties.{key}");
+        if let Some((_, reason)) = REFUSED_PROPERTIES.iter().find(|(refused, _)| refused == key) {
+            layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));
+            continue;
+        }
+        match property(node) {
+            Ok(value) => {
+                properties.insert(key.clone(), value);
+            }
+            Err(reason) => layers.document.note(&node.origin, format!("{path} {reason}")),
+        }
+    }
+    Ok(properties)
+}
+
+fn property(node: &Node) -> Parsed<Secret> {
+    match &node.value {
+        Value::Text(text) => Ok(Secret::new(text)),
+        Value::Whole(number) => Ok(Secret::new(number.to_string())),
+        Value::Number(number) => Ok(Secret::new(number)),
+        Value::Flag(flag) => Ok(Secret::new(flag.to_string())),
+        Value::Null | Value::Date(_) | Value::List(_) => Err(must_be("a string, number, true or false", node)),
+        Value::Table(_) => Err("is a table: put names with dots in quotes, \"security.protocol\" = ...".into()),
+    }
+}
+
+/// URLs of one scheme. A URL may have a password in it, so errors name its number.
+pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
+    let urls = texts(node)?;
+    let mut schemes = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        let parsed = redis::parse_redis_url(url).filter(|parsed| parsed.has_host());
+        let scheme = parsed.map(|parsed| parsed.scheme().to_owned());
+        match scheme.filter(|scheme| scheme == "redis" || scheme == "rediss") {
+            Some(scheme) => schemes.push(scheme),
+            None => return Err(format!("[{index}] must be redis://host:port, or rediss://host:port for TLS")),
+        }
+    }
+    schemes.dedup();
+    if schemes.len() > 1 {
+        return Err("must all be redis:// or all be rediss://".into());
+    }
+    Ok(urls.into_iter().map(Secret::new).collect())
+}
+
+/// A path, a relative one from the configuration's folder.
+pub(super) fn path(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
+    text(node).map(|path| layers.folder.join(path))
+}
+
+/// A file, relative to the configuration's folder, or `s3://bucket/key`.
+pub(super) fn source(node: &Node, layers: &Layers<'_>) -> Parsed<Location> {
+    let location = Location::parse(text(node)?).map_err(|error| format!("is not valid: {error}"))?;
+    Ok(location.relative_to(layers.folder))
+}
+
+/// A source whose name says how it is read.
+pub(super) fn policy_source(node: &Node, layers: &Layers<'_>) -> Parsed<Location> {
+    let found = source(node, layers)?;
+    let name = found.to_string();
+    match Format::of_name(&name) {
+        Some(_) => Ok(found),
+        None => Err(format!("must end in .toml or .json, which says how it is read; {name:?} does not")),
+    }
+}
+
+/// A URL of HTTP.
+pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.is_empty() => Ok(text.to_owned()),
+        Some(_) | None => Err(format!("must be a URL that begins with http:// or https://, not {text:?}")),
+    }
+}
+
+/// A JSON pointer (RFC 6901) to a field.
+pub(super) fn pointer(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    if text.starts_with('/') && escapes {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "must be a JSON pointer such as \"/recipient/id\" (with ~1 for / and ~0 for ~ in a name), not {text:?}"
+    ))
+}
+
+/// An IP address and port.
+pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
+    let text = text(node)?;
+    text.parse().map_err(|_| {
+        format!("must be an IP address and port, such as \"127.0.0.1:8080\" or \"[::]:8080\", not {text:?}")
+    })
+}
+
+/// A filter of log lines.
+pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
+    parsed.map(|_| text.to_owned()).map_err(|error| format!("must be a level or a filter such as \"info\": {error}"))
+}
+
+/// A secret. Errors never show it.
+pub(super) fn secret(node: &Node, _: &Layers<'_>) -> Parsed<Secret> {
+    text(node).map(Secret::new).map_err(|_| "must be a string, not empty and without control characters".into())
+}
+
+/// The secret in a file, without the line's end.
+pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<Secret> {
+    let path = path(node, layers)?;
+    let text = String::from_utf8(read(&path, MAX_SECRET_BYTES)?)
+        .map_err(|_| format!("names {}, which is not UTF-8", path.display()))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(format!("names {}, which is empty", path.display())),
+        secret if secret.chars().any(char::is_control) => {
+            Err(format!("names {}, which has more than one line, or control characters", path.display()))
+        }
+        secret => Ok(Secret::new(secret)),
+    }
+}
+
+/// Bearer tokens, several with commas while one is replaced by another.
+pub(super) fn tokens(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
+    bearer_tokens(&secret(node, layers)?)
+}
+
+/// The bearer tokens in a file.
+pub(super) fn tokens_file(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
+    bearer_tokens(&secret_file(node, layers)?)
+}
+
+fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {
+    // What may stand behind `Bearer ` in a header.
+    let is_token68 = |text: &str| {
+        let body = text.trim_end_matches('=');
+        !body.is_empty() && body.chars().all(|c| c.is_ascii_alphanumeric() || "-._~+/".contains(c))
+    };
+    let tokens: Vec<&str> = given.expose().split(',').map(str::trim).collect();
+    if tokens.iter().all(|token| is_token68(token)) {
+        return Ok(tokens.into_iter().map(Secret::new).collect());
+    }
+    Err("must be letters, digits and -._~+/ with = at the end at most, as a bearer token has to be (RFC 6750), or several \
+         such with commas"
+        .into())
+}
+
+/// The certificate authorities in a file.
+pub(super) fn authorities(node: &Node, layers: &Layers<'_>) -> Parsed<Authorities> {
+    let path = path(node, layers)?;
+    Authorities::parse(read(&path, MAX_AUTHORITIES_BYTES)?)
+        .map_err(|error| format!("names {}, which {error}", path.display()))
+}
+
+fn read(path: &Path, most_bytes: u64) -> Parsed<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(most_bytes + 1).read_to_end(&mut bytes));
+    read.map_err(|error| format!("names {}, which cannot be read: {error}", path.display()))?;
+    if bytes.len() as u64 > most_bytes {
+        return Err(format!("names {}, which is larger than {most_bytes} bytes", path.display()));
+    }
+    Ok(bytes)
+}
