@@ -158,7 +158,7 @@ for k = 1, hashes do
       s = s + 3
     until not more
     if not is_fast then
-      slow_path = slow_path or make_slow_path(terms, sends, replies, ARGV[3], read_filters, split_flag, find_entry)
+      slow_path = slow_path or make_slow_path(terms, sends, replies, ARGV[3], read_filters, read_sets, split_flag, find_entry)
       local packed, renewed
       packed, renewed, s, replied = slow_path(dirty and history or histories[u] or '', s, replied, block)
       history, dirty, renew = packed or history, dirty or packed, renew or renewed

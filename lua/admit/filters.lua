@@ -1,4 +1,4 @@
--- The filters of caps: which kinds of sends count.
+-- The cap sets and their filters: which kinds of sends count.
 
 -- The filters in ARGV[3], and where the cap sets begin. A filter is a table: kind -> whether it counts, nil where the caller does
 -- not know the kind. It is filled as kinds are asked for, since a call meets few of them. `walked`: how many bytes the fast path has
@@ -31,3 +31,24 @@ local function read_filters(packed)
   return filters, place
 end
 
+-- The cap sets, which begin at `place`.
+local function read_sets(packed, filters, place)
+  local count, length
+  local sets = {}
+  count, place = struct.unpack('>I2', packed, place)
+  for s = 1, count do
+    local caps = {}
+    length, place = struct.unpack('>B', packed, place)
+    for c = 1, length do
+      local shape, filter, limit, start, next, after
+      shape, filter, limit, start, next, after, place = struct.unpack('>BI2I4I6I6I6', packed, place)
+      local calendar, same = shape % 2 == 1, shape >= 2
+      caps[c] = {
+        limit = limit, length = not calendar and start, start = start, next = next, after = after,
+        kinds = filters[filter], filter = filter, same = same, plain = filter == 0 and not same,
+      }
+    end
+    sets[s] = caps
+  end
+  return sets
+end

@@ -3,7 +3,7 @@
 -- It is made when it is first needed: most calls do without.
 
 -- Makes decide_user, the last function here.
-local function make_slow_path(terms, sends, replies, packed_sets, read_filters, split_flag, find_entry)
+local function make_slow_path(terms, sends, replies, packed_sets, read_filters, read_sets, split_flag, find_entry)
   local sub, rep, abs, max, floor = string.sub, string.rep, math.abs, math.max, math.floor
   local pack, unpack_struct, HUGE = struct.pack, struct.unpack, math.huge
   local ENTRY_BYTES, FLAG, ID_AT = 20, '\0', 6
@@ -21,28 +21,6 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
   local MAX_WORK = 2000
   local now, packed_now, retention, touch, _, max_entries = unpack(terms, 1, 6)
   local horizon = now + MAX_AHEAD_MS
-
-  -- The cap sets, which begin at `place`.
-  local function read_sets(packed, filters, place)
-    local count, length
-    local sets = {}
-    count, place = unpack_struct('>I2', packed, place)
-    for s = 1, count do
-      local caps = {}
-      length, place = unpack_struct('>B', packed, place)
-      for c = 1, length do
-        local shape, filter, limit, start, next, after
-        shape, filter, limit, start, next, after, place = unpack_struct('>BI2I4I6I6I6', packed, place)
-        local calendar, same = shape % 2 == 1, shape >= 2
-        caps[c] = {
-          limit = limit, length = not calendar and start, start = start, next = next, after = after,
-          kinds = filters[filter], filter = filter, same = same, plain = filter == 0 and not same,
-        }
-      end
-      sets[s] = caps
-    end
-    return sets
-  end
 
   local sets = read_sets(packed_sets, read_filters(packed_sets))
   local work, budget, replied = 0, MAX_WORK, 0
