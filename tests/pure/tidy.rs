@@ -1,8 +1,7 @@
-//! What reviewers would repeat: how long a file may be, where `unsafe` is, what the pages name. The compiler checks who may import
+//! What reviewers would repeat: how long a file may be, where `unsafe` is. The compiler checks who may import
 //! whom: see the crates.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -100,62 +99,4 @@ fn rules_are_cited_where_readers_find_them() {
         wrong.extend(lines.map(|(number, line)| format!("{}:{}: {line}", path.display(), number + 1)));
     }
     assert!(wrong.is_empty(), "cite the project's own docs instead:\n{}", wrong.join("\n"));
-}
-
-/// Every file and folder of the repository that is ours, relative.
-fn everything() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (mut waiting, mut found) = (vec![root.to_owned()], Vec::new());
-    while let Some(folder) = waiting.pop() {
-        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            // What is built, installed or the version control's.
-            if name.starts_with('.') || name == "target" {
-                continue;
-            }
-            found.push(path.strip_prefix(root).unwrap().display().to_string());
-            if path.is_dir() {
-                waiting.push(path);
-            }
-        }
-    }
-    found
-}
-
-#[test]
-fn the_architecture_names_what_is_there_and_nothing_else() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
-    let everything = everything();
-    let words: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
-    let mut wrong = Vec::new();
-    for word in &words {
-        let path = word.trim_end_matches('/');
-        let is_path = word.contains('/') && !word.starts_with('/') && !word.contains("://")
-            || [".rs", ".lua", ".md", ".toml", ".yml"].iter().any(|ending| word.ends_with(ending));
-        let is_there = || everything.iter().any(|there| there == path || there.ends_with(&format!("/{path}")));
-        if is_path && !word.contains(' ') && !is_there() {
-            wrong.push(format!("names `{word}`, which is not there"));
-        }
-    }
-    for folder in everything.iter().filter(|path| !path.contains('/') && Path::new(path).extension().is_none()) {
-        let is_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).is_dir();
-        if is_folder
-            && !words.iter().any(|word| word.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
-        {
-            wrong.push(format!("omits the folder {folder}/"));
-        }
-    }
-    for room in ["src", "src/cli", "crates/core/src", "crates/kafka/src", "crates/redis/src", "crates/worker/src"] {
-        let modules = everything.iter().filter_map(|path| path.strip_prefix(&format!("{room}/")));
-        let modules = modules
-            .filter(|rest| !rest.contains('/') && rest.ends_with(".rs") && *rest != "mod.rs" && *rest != "lib.rs");
-        let modules: BTreeSet<&str> = modules.map(|rest| rest.trim_end_matches(".rs")).collect();
-        let named = |module: &str| {
-            words.iter().any(|word| {
-                *word == module || word.trim_end_matches('/').trim_end_matches(".rs").ends_with(&format!("/{module}"))
-            })
-        };
-        wrong.extend(modules.iter().filter(|module| !named(module)).map(|module| format!("omits {room}/{module}.rs")));
-    }
-    assert!(wrong.is_empty(), "ARCHITECTURE.md\n{}", wrong.join("\n"));
 }
