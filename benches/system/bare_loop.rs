@@ -180,7 +180,9 @@ impl Bare {
                     value: OutputValue::Ours(envelope(batch.get(place).value)),
                     headers: Arc::clone(&none),
                 },
-                to => Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) },
+                Destination::Approved | Destination::Suppressed | Destination::DeadLetters | Destination::Nowhere => {
+                    Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) }
+                }
             };
             let outputs = ways.into_iter().enumerate().map(output).collect();
             self.collect().await?;

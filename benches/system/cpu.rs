@@ -87,6 +87,9 @@ pub fn run(cpu: &Cpu) -> Result<Report> {
     Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
 }
 
+/// A drain of a round.
+type Way = fn(&Round) -> &Capped;
+
 /// CPU of worker, Redis and broker per intent.
 fn total(capped: &Capped) -> f64 {
     capped.drained.cpu_us + capped.redis.cpu_us + capped.drained.broker_cpu_us
@@ -130,7 +133,7 @@ impl fmt::Display for Report {
         let mut table = Table::new();
         table.load_preset(ASCII_MARKDOWN);
         table.set_header(["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"]);
-        let rows: [(&str, fn(&Round) -> &Capped); 3] = [
+        let rows: [(&str, Way); 3] = [
             ("weir, a cap with a filter", |round| &round.filter),
             ("weir, no filter", |round| &round.no_filter),
             ("the published way", |round| &round.zset),

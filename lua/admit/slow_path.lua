@@ -233,14 +233,14 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
     return code, worst, worst_used, worst_blocking
   end
 
-  -- REPLAYED and when it was approved, DUPLICATE, or nothing; of the entries in a string that lies `before` bytes behind the begin of
+  -- REPLAYED and which entry it is, DUPLICATE, or nothing; of the entries in a string that lies `before` bytes behind the begin of
   -- the history, from the byte `from` on.
   local function seen_in(entries, before, from, id, origin)
     local code
     local place = find_entry(entries, id, ID_AT, from)
     while place do
       if sub(entries, place + 11, place + 13) == origin then
-        return REPLAYED, times[(before + place - 1) / ENTRY_BYTES + 1]
+        return REPLAYED, (before + place - 1) / ENTRY_BYTES + 1
       end
       code = DUPLICATE
       place = find_entry(entries, id, ID_AT, place + ENTRY_BYTES)
@@ -249,13 +249,34 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
   end
 
   local function seen(id, origin, from)
-    local code, at = seen_in(history, 0, (from - 1) * ENTRY_BYTES + 1, id, origin)
+    local code, i = seen_in(history, 0, (from - 1) * ENTRY_BYTES + 1, id, origin)
     if code ~= REPLAYED and added ~= '' then
-      local later, later_at = seen_in(added, #history, 1, id, origin)
-      code, at = later or code, later_at
+      local later, later_i = seen_in(added, #history, 1, id, origin)
+      code, i = later or code, later_i
     end
     work = work + floor(count / 32)
-    return code, at
+    return code, i
+  end
+
+  -- `entries` with these numbers of kind and campaign in the entry that lies behind `place` bytes; nil where it has them.
+  local function with_class(entries, place, class)
+    if sub(entries, place + 15, place + 19) ~= class then
+      return sub(entries, 1, place + 14) .. class .. sub(entries, place + 20)
+    end
+  end
+
+  -- Gives an entry these numbers. Returns whether it had others: the tables of names were lost before the record with its numbers
+  -- was committed, and its names have other numbers now.
+  local function renumber(i, class, kind, campaign)
+    local place = (i - 1) * ENTRY_BYTES
+    local new_history = place < #history and with_class(history, place, class)
+    local new_added = place >= #history and with_class(added, place - #history, class)
+    if not new_history and not new_added then
+      return false
+    end
+    history, added, partial = new_history or history, new_added or added, {}
+    kinds[i], campaigns[i] = kinds[i] and kind, campaigns[i] and campaign
+    return true
   end
 
   local function reply(send, code, cap, used, at, blocking)
@@ -297,10 +318,10 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
     local ahead = newest < count and AHEAD or 0
     local from = first_at_least(times, at + 1 - retention, gone + 1, count)
 
-    local code, replayed_at = seen(id, sub(rest, 1, 3), from)
+    local code, entry = seen(id, sub(rest, 1, 3), from)
     if code == REPLAYED then
-      reply(s / 3, REPLAYED + ahead, 0, 0, replayed_at, 0)
-      return touch == 1, false
+      reply(s / 3, REPLAYED + ahead, 0, 0, times[entry], 0)
+      return renumber(entry, sub(rest, 4, 8), kind, campaign) or touch == 1, false
     end
     local cap, used, blocking = 0, 0, nil
     if not code then

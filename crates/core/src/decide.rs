@@ -118,12 +118,16 @@ pub struct Answer {
 /// and replays.
 pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bounds: HistoryBounds) -> Answer {
     let (at, ahead) = judged_at(history, now);
-    let alive = alive(history, at, bounds.retention_ms);
-
-    let same_id = || alive.iter().filter(|entry| entry.id == send.id);
-    if let Some(entry) = same_id().find(|entry| entry.origin == send.origin) {
+    let first_alive = history.len() - alive(history, at, bounds.retention_ms).len();
+    if let Some(entry) =
+        history[first_alive..].iter_mut().find(|entry| (entry.id, entry.origin) == (send.id, send.origin))
+    {
+        // Its names have other numbers now where their tables were lost before its record was committed.
+        (entry.kind, entry.campaign) = (send.kind, send.campaign);
         return Answer { verdict: Verdict::Replayed, at: entry.at, ahead };
     }
+    let alive = &history[first_alive..];
+    let same_id = || alive.iter().filter(|entry| entry.id == send.id);
     let verdict = if same_id().next().is_some() { Verdict::Duplicate } else { judge(alive, send, caps, at) };
     let record = match (verdict, send.record) {
         (Verdict::Allowed, _) | (_, Record::Always) => true,
