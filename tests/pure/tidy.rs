@@ -1,4 +1,4 @@
-//! What reviewers would repeat: how long a file may be, where `unsafe` is, what the pages name. The compiler checks who may import
+//! What reviewers would repeat: how long a file may be, where `unsafe` is. The compiler checks who may import
 //! whom: see the crates.
 
 use std::{
