@@ -481,7 +481,7 @@ fn a_case() -> impl Strategy<Value = Case> {
         2 => filtered.prop_flat_map(|sets| a_case_of(sets, 1, (4, MAX_ENTRIES))),
         // Many users; some do not return for long.
         1 => simple().prop_flat_map(|sets| a_case_of(sets, 1, (24, MAX_ENTRIES))),
-        2 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
+        4 => long.prop_flat_map(|sets| a_case_of(sets, 5, (1, FEW_ENTRIES)).prop_map(Case::without_jumps)),
     ]
 }
 
