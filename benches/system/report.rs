@@ -97,6 +97,7 @@ impl Report {
         let redis = |name, decimals, of: fn(&RedisCost) -> f64| {
             Figure::of(name, decimals, None, &Ways::of(&rounds, |capped| of(&capped.redis)))
         };
+        // src/cli/plan/measured.rs finds figures by these names in benches/measured.json.
         let figures = vec![
             drained("intents/s", 0, |drained| drained.intents_per_s),
             drained("worker CPU, us per intent", 2, |drained| drained.cpu_us),

@@ -85,7 +85,7 @@ pub fn measured() -> anyhow::Result<Measured> {
         resident_ratio: scalar("/store/resident_ratio")?,
         empty_node_bytes: scalar("/store/empty_node_bytes")?,
         lane_per_s: figure("intents/s")?,
-        worker_us: figure("worker CPU, us an intent")?,
+        worker_us: figure("worker CPU, us per intent")?,
         rebuild_us: positive(rebuild.pointer("/rebuild/cpu_us"), "/rebuild/cpu_us")?,
         headers_bytes: scalar("/sizes/approved_headers_bytes")?,
         envelope_bytes: scalar("/sizes/envelope_bytes")?,
