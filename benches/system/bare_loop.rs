@@ -174,15 +174,13 @@ impl Bare {
                 Capper::AsyncClient(caps) => (caps.decide(&batch).await?, &none),
             };
             let suppressed = ways.iter().filter(|way| **way == Destination::Suppressed).count();
-            let output = |(place, to)| match to {
-                Destination::Suppressed if same_bytes => Output {
-                    to,
-                    value: OutputValue::Ours(envelope(batch.get(place).value)),
-                    headers: Arc::clone(&none),
-                },
-                Destination::Approved | Destination::Suppressed | Destination::DeadLetters | Destination::Nowhere => {
-                    Output { to, value: OutputValue::AsItCame, headers: Arc::clone(headers) }
-                }
+            let output = |(place, to)| {
+                let (value, headers) = if same_bytes && to == Destination::Suppressed {
+                    (OutputValue::Ours(envelope(batch.get(place).value)), &none)
+                } else {
+                    (OutputValue::AsItCame, headers)
+                };
+                Output { to, value, headers: Arc::clone(headers) }
             };
             let outputs = ways.into_iter().enumerate().map(output).collect();
             self.collect().await?;

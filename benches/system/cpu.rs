@@ -97,9 +97,11 @@ fn total(capped: &Capped) -> f64 {
 
 fn goals(rounds: &[Round]) -> Vec<Goal> {
     let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
-    let redis = |of: fn(&Round) -> &Capped| rounds.iter().map(|round| of(round).redis.cpu_us).collect::<Vec<_>>();
-    let [filter, no_filter, zset] =
-        [redis(|round| &round.filter), redis(|round| &round.no_filter), redis(|round| &round.zset)];
+    let [filter, no_filter, zset] = [
+        all(|round| round.filter.redis.cpu_us),
+        all(|round| round.no_filter.redis.cpu_us),
+        all(|round| round.zset.redis.cpu_us),
+    ];
     vec![
         Goal::of(
             9,
