@@ -122,7 +122,7 @@ for k = 1, hashes do
       bytes = #history
       newest = bytes % 20 == 0 and bytes > 0 and unpack_struct('>I5', history, bytes - 19) or UNKNOWN
     end
-    -- Whole entries, at least one, of which the oldest is too old.
+    -- Entries that are too old are cut off first.
     local whole = newest <= now and bytes > 0 and bytes <= MAX_FAST_BYTES
     if whole and (bytes == 20 and newest or unpack_struct('>I5', history)) <= too_old then
       history, bytes, newest = without_old(unpack_struct, history, too_old)

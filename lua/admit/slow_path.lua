@@ -17,7 +17,7 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
   -- The number of all campaigns above the limit of numbers: such an entry counts for every campaign.
   local CAMPAIGN_OVERFLOW = 16777215
   -- Work of one call, in steps of some 0.2 us, after which the rest is answered LATER. A call's first send is always decided,
-  -- whatever it takes; as much may then come on top, so that a long history is not read anew for each of its sends.
+  -- whatever it takes; as much may then come on top, so that a long history is not read again for each of its sends.
   local MAX_WORK = 2000
   local now, packed_now, retention, touch, _, max_entries = unpack(terms, 1, 6)
   local horizon = now + MAX_AHEAD_MS

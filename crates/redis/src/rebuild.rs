@@ -96,7 +96,7 @@ impl Rebuild {
         &self.shards
     }
 
-    /// The time from which on nothing is decided on them.
+    /// When they were marked: later, nothing is decided on them.
     #[must_use]
     pub fn marked_at(&self) -> Time {
         self.marked_at

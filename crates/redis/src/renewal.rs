@@ -1,4 +1,4 @@
-//! Finds the keyspace that a rebuild has created in place of a lost one.
+//! Finds the keyspace with which a rebuild has replaced a lost one.
 
 use std::sync::Arc;
 
@@ -15,6 +15,6 @@ pub(super) async fn renewed(cluster: &mut Cluster, ours: &Arc<Keyspace>) -> Opti
     if !ready || compare(cluster.options(), &meta).is_err() {
         return None;
     }
-    tracing::warn!("a rebuild has recreated the keyspace: weir uses it from now on");
+    tracing::warn!("a rebuild has recreated the keyspace: weir now uses it");
     Some(Arc::new(Keyspace::new(&cluster.options().prefix, meta)))
 }

@@ -109,7 +109,7 @@ numbers! {
     script_loads,
     /// Answers for a user whose history holds an entry far ahead of the clock.
     ahead,
-    /// Sends that were recorded in place of their user's oldest entries, which were too many.
+    /// Sends for which the oldest entries of a full history were dropped.
     dropped,
     /// The most sends in one call so far.
     most_items,

@@ -106,7 +106,7 @@ impl RedisStore {
         pass.result()
     }
 
-    /// Uses the keyspace that a rebuild has created in place of this one, if any; `true` then.
+    /// Uses the keyspace with which a rebuild has replaced this one, if any; `true` then.
     async fn take_up_new_keyspace(&mut self) -> bool {
         if self.lost.is_empty() {
             return false;

@@ -75,9 +75,9 @@ pub trait Observer: Send + Sync {
     fn deferred_recorded(&self, sends: u64);
     /// How many records of a partition are not yet decided and committed.
     fn set_lag(&self, partition: i32, records: i64);
-    /// How many offsets lie between the first pending intent of a partition and the next one to be read.
+    /// The offsets from the first pending intent of a partition to the next one to read.
     fn set_parked(&self, partition: i32, offsets: i64);
-    /// A partition is read elsewhere from now on.
+    /// Another lane now reads a partition.
     fn forget_lag(&self, partition: i32);
     /// How many refunds are not yet taken and committed.
     fn set_refunds_lag(&self, refunds: i64);

@@ -51,7 +51,7 @@ fn a_plan_is_what_pen_and_paper_give() {
     let expected = [
         ("redis_user_bytes", 110.0),
         ("redis_resident", 121e6),
-        // 5 us for 4 sends, and 6 - 5 for 4 caps in place of 2.
+        // 5 us for 4 sends, and 6 - 5 for 4 caps instead of 2.
         ("redis_decision_us", 6.0),
         ("redis_cores", 0.6),
         ("redis_primaries_by_cpu", 1.0),
