@@ -1,6 +1,8 @@
 //! Bugs that are planted to test the simulation. The code under test knows nothing of them: they are
 //! in the fakes, and in the script's text as fake nodes load it.
 
+use std::{fs, path::Path};
+
 /// A planted bug, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
@@ -54,16 +56,19 @@ impl Sabotage {
         Self::UnmarkedWrites,
     ];
 
-    /// The script with the bug in it.
-    pub fn edit(self, source: &str) -> String {
-        let edits: &[(&str, &str)] = match self {
-            Self::CountReplayTwice => &[("return REPLAYED, times", "code = nil; return nil, times")],
-            Self::TrustWipedShard => &[("if epoch ~= ARGV[1] then", "if false then")],
+    /// What of a script is replaced, and by what.
+    fn edits(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::CountReplayTwice => &[("return REPLAYED, (before", "return nil, (before")],
+            Self::TrustWipedShard => &[("if found ~= expected then", "if false then")],
             Self::NumbersByLength => &[
                 ("next = math.min(next + skipped, limit + 1)", "next = next"),
                 ("if ARGV[4] ~= '0' and redis.call('HGET', KEYS[2], ARGV[4]) ~= ARGV[5] then", "if false then"),
             ],
-            Self::NoBound => &[("local max_entries = head[6]", "local max_entries = 1000000")],
+            Self::NoBound => &[(
+                "touch, _, max_entries = unpack(terms, 1, 6)",
+                "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
+            )],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
             Self::None
             | Self::SkipStoreRetry
@@ -75,7 +80,23 @@ impl Sabotage {
             | Self::ForgetParked
             | Self::JudgeOnce
             | Self::GatesBeforeReplays => &[],
-        };
-        edits.iter().fold(source.to_owned(), |source, (sound, broken)| source.replace(sound, broken))
+        }
+    }
+
+    /// The script with the bug in it.
+    pub fn edit(self, source: &str) -> String {
+        self.edits().iter().fold(source.to_owned(), |source, (sound, broken)| source.replace(sound, broken))
+    }
+}
+
+#[test]
+fn every_edit_is_of_one_script() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let files = [folder.clone(), folder.join("admit")].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let sources: Vec<String> = paths.map(|path| fs::read_to_string(path).unwrap()).collect();
+    for (sound, _) in Sabotage::ALL.into_iter().flat_map(Sabotage::edits) {
+        let places: usize = sources.iter().map(|source| source.matches(sound).count()).sum();
+        assert_eq!(places, 1, "{sound}");
     }
 }
