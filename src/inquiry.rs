@@ -14,6 +14,7 @@ use weir_core::{
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
+    origin::{Topic, TopicId},
     policy::{Caps, Mode},
     ports::{Clock, Histories, Store, StoreError},
     record::{Headers, ReadBefore, RecordView, Records},
@@ -37,12 +38,12 @@ pub enum Door {
 }
 
 impl Door {
-    /// What stands for the topic; partition and offset are 0.
+    /// Stands for the topic; partition and offset are 0.
     #[must_use]
-    pub const fn topic(self) -> &'static str {
+    pub fn topic(self) -> Topic {
         match self {
-            Self::Http => "/v1/decisions",
-            Self::CommandLine => "weir explain",
+            Self::Http => Topic { name: "/v1/decisions".into(), id: TopicId::NO_TOPIC },
+            Self::CommandLine => "weir explain".into(),
         }
     }
 }
@@ -75,7 +76,7 @@ impl<S, C: Clock> Inquiry<S, C> {
     #[must_use]
     pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
-        let desk = Desk { topic: door.topic().into(), limits: Arc::default(), ..desk.clone() };
+        let desk = Desk { topic: door.topic(), limits: Arc::default(), ..desk.clone() };
         Self { desk, store, clock, metrics, owing: Arc::default() }
     }
 

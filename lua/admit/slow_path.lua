@@ -14,6 +14,8 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
   local AHEAD, BLOCKING, DROPPED = 16, 32, 64
   -- How far ahead of the clock an entry may be and still count as the user's time.
   local MAX_AHEAD_MS = 300000
+  -- The origin of every intent that came over HTTP: such a replay may be another intent of the same id.
+  local NO_RECORD = '\255\255\255'
   -- The number of all campaigns above the limit of numbers: such an entry counts for every campaign.
   local CAMPAIGN_OVERFLOW = 16777215
   -- Work of one call, in steps of some 0.2 us, after which the rest is answered LATER. A call's first send is always decided,
@@ -299,7 +301,8 @@ local function make_slow_path(terms, sends, replies, packed_sets, read_filters, 
     local code, entry = seen(id, sub(rest, 1, 3), from)
     if code == REPLAYED then
       reply(s / 3, REPLAYED + ahead, 0, 0, times[entry], 0)
-      return renumber(entry, sub(rest, 4, 8), kind, campaign) or touch == 1, false
+      local renumbered = sub(rest, 1, 3) ~= NO_RECORD and renumber(entry, sub(rest, 4, 8), kind, campaign)
+      return renumbered or touch == 1, false
     end
     local cap, used, blocking = 0, 0, nil
     if not code then

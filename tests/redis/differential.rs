@@ -419,7 +419,8 @@ fn an_ask(sets: usize, other_costs: u32, users: u32) -> impl Strategy<Value = As
     let cost = prop_oneof![200 => Just(1), other_costs => 1_u8..4, other_costs => Just(255)];
     let class = (name(CHANNELS), name(CATEGORIES), name(CAMPAIGNS));
     // Few ids and origins: replays and duplicates are frequent.
-    let ids = prop_oneof![(0_u32..12, 0_u32..3), (0_u32..100_000, Just(0_u32))];
+    let origin = prop::sample::select([0, 1, 2, OriginMark::NO_RECORD.0].as_slice());
+    let ids = prop_oneof![(0_u32..12, origin), (0_u32..100_000, Just(0_u32))];
     (0..users, ids, class, cost, 0..sets, prop::bool::weighted(0.1)).prop_map(
         |(user, (id, origin), (channel, category, campaign), cost, set, always)| AskSpec {
             user,

@@ -122,8 +122,10 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bo
     if let Some(entry) =
         history[first_alive..].iter_mut().find(|entry| (entry.id, entry.origin) == (send.id, send.origin))
     {
-        // Its names have other numbers now where their tables were lost before its record was committed.
-        (entry.kind, entry.campaign) = (send.kind, send.campaign);
+        // The same record has the same names. They have other numbers now where their tables were lost before it was committed.
+        if send.origin != OriginMark::NO_RECORD {
+            (entry.kind, entry.campaign) = (send.kind, send.campaign);
+        }
         return Answer { verdict: Verdict::Replayed, at: entry.at, ahead };
     }
     let alive = &history[first_alive..];

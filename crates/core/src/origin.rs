@@ -23,6 +23,9 @@ impl TopicId {
     /// The broker reports none (Kafka before 2.8): then a topic is known by its name alone.
     pub const UNKNOWN: Self = Self(0);
 
+    /// No topic: the intent came over HTTP. Kafka gives no topic this id.
+    pub const NO_TOPIC: Self = Self(u128::MAX);
+
     /// Reads [`TopicId`]'s text; `None` for any other, and for the unknown id.
     #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {

@@ -5,7 +5,10 @@ mod field;
 use field::turn;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use super::{number, origin::Topic};
+use super::{
+    number,
+    origin::{Topic, TopicId},
+};
 pub use field::Field;
 
 /// Hash slots of a Redis Cluster.
@@ -193,15 +196,21 @@ impl OriginMark {
     /// so a restored send is never taken for a replay.
     pub const RESTORED: Self = Self(0);
 
+    /// The mark of every intent that is in no record ([`TopicId::NO_TOPIC`]): the same id again is a replay.
+    pub const NO_RECORD: Self = Self(0x00FF_FFFF);
+
     /// The mark of a record's origin.
     #[must_use]
     pub fn of(topic: &Topic, partition: i32, offset: i64) -> Self {
+        if topic.id == TopicId::NO_TOPIC {
+            return Self::NO_RECORD;
+        }
         // Ids are random, so that their halves tell them apart.
         let [high, low] = halves(topic.id.0);
         let seed = high ^ low ^ u64::from(partition.cast_unsigned());
         let base = xxh3_64_with_seed(topic.name.as_bytes(), seed);
         let mark = base.wrapping_add(offset.cast_unsigned()) & 0x00FF_FFFF;
-        Self(u32::try_from(mark).unwrap_or(1).max(1))
+        Self(u32::try_from(mark).unwrap_or(1).clamp(1, Self::NO_RECORD.0 - 1))
     }
 }
 
