@@ -111,7 +111,7 @@ fn example_decision() -> Value {
         "cap": {"name": "daily", "limit": 2, "window": "24h", "used": 2},
         "eligible_at": "2026-11-21T08:00:00.000Z", "decided_at": "2026-11-20T09:00:00.000Z",
         "policy_version": "2026-11-20.1", "segments_version": "2026-11-20T00:00:00Z",
-        "origin": {"topic": Door::Http.topic().name, "partition": 0, "offset": 0}, "intent": example_intent(),
+        "origin": {"topic": &*Door::Http.topic().name, "partition": 0, "offset": 0}, "intent": example_intent(),
     })
 }
 
