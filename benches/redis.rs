@@ -12,15 +12,15 @@ use std::{collections::HashSet, fs, sync::Arc};
 
 use testkit::{redis::RedisServer, unique};
 use weir_core::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{ClassNames, Filter},
-    decide::{Record, Scope},
+    decide::{RecordWhen, Scope},
     ports::Store,
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
     window::Window,
 };
-use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
 
 const DECISIONS: u32 = 300_000;
 /// Intents per user, in the mean: with the caps below a quarter is suppressed.
@@ -139,8 +139,8 @@ async fn store(server: &RedisServer, shards: u16, users: u64) -> RedisStore {
     let mut options = RedisOptions::for_urls(&[server.url()]).unwrap();
     (options.shards, options.users, options.tuning) = (shards, users, Tuning::Set);
     let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-    let birth = Birth { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
-    let opened = open(&options, &stats, WhenMissing::Create, birth).await.unwrap();
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: Time::default().plus(START_MS) };
+    let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await.unwrap();
     RedisStore::new(&options, &stats, &opened)
 }
 
@@ -148,24 +148,24 @@ fn sliding(limit: u32, length_ms: i64) -> CapQuery {
     CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
-fn ask(user: u32, number: usize, cap_set: usize) -> Ask<'static> {
-    Ask {
+fn request(user: u32, number: usize, cap_set: usize) -> AdmitRequest<'static> {
+    AdmitRequest {
         user: UserHash::of(&user.to_string()),
         id: IdHash::of(&uuid(number)),
         origin: OriginMark(u32::try_from(number).unwrap()),
         class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
         cost: 1,
         cap_set,
-        record: Record::IfAllowed,
+        record: RecordWhen::IfAllowed,
     }
 }
 
-fn batch(now: i64, cap_sets: &[Vec<CapQuery>], asks: Vec<Ask<'static>>) -> AdmitBatch<'static> {
-    AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), asks }
+fn batch(now: i64, cap_sets: &[Vec<CapQuery>], requests: Vec<AdmitRequest<'static>>) -> AdmitBatch<'static> {
+    AdmitBatch { now: Time::default().plus(START_MS + now), cap_sets: cap_sets.to_vec(), requests }
 }
 
 async fn decide(store: &mut RedisStore, batch: &AdmitBatch<'_>) {
-    let mut answers = vec![None; batch.asks.len()];
+    let mut answers = vec![None; batch.requests.len()];
     store.admit(batch, &mut answers).await.unwrap();
 }
 
@@ -175,8 +175,9 @@ async fn weir(server: &RedisServer, picked: &[u32], shards: u16) -> f64 {
     let sets = CAPS.map(|(daily, weekly)| vec![sliding(daily, DAY_MS), sliding(weekly, 7 * DAY_MS)]);
     let batches = picked.chunks(BATCH).zip(0..).map(|(some, now)| {
         let first = usize::try_from(now).unwrap() * BATCH;
-        let asks = some.iter().zip(first..).map(|(&user, number)| ask(user, number, user as usize % CAPS.len()));
-        batch(now, &sets, asks.collect())
+        let requests =
+            some.iter().zip(first..).map(|(&user, number)| request(user, number, user as usize % CAPS.len()));
+        batch(now, &sets, requests.collect())
     });
     let batches: Vec<AdmitBatch<'_>> = batches.collect();
     let before = own_cpu_us();

@@ -1,5 +1,5 @@
 //! Questions from outside the stream: what a user stands at, and what becomes of one intent. The command line and HTTP
-//! ask them; they are answered by the desk that decides for the lanes.
+//! ask them; they are answered by the decider that decides for the lanes.
 
 mod view;
 
@@ -10,7 +10,7 @@ use weir_core::{
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    desk::{Decoded, Desk, Draft, Sitting},
+    decider::{BatchDecision, Decider, Decoded, GateResult},
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
@@ -64,7 +64,7 @@ pub enum InquiryError {
 
 /// Answers questions, one at a time.
 pub struct Inquiry<S, C> {
-    desk: Desk,
+    decider: Decider,
     store: S,
     clock: C,
     metrics: Arc<Metrics>,
@@ -72,12 +72,12 @@ pub struct Inquiry<S, C> {
 }
 
 impl<S, C: Clock> Inquiry<S, C> {
-    /// With the segments, policy and fields of this desk. What comes in by one door has one origin.
+    /// With the segments, policy and fields of this decider. What comes in by one door has one origin.
     #[must_use]
-    pub fn new(desk: &Desk, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
+    pub fn new(decider: &Decider, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
-        let desk = Desk { topic: door.topic(), limits: Arc::default(), ..desk.clone() };
-        Self { desk, store, clock, metrics, owing: Arc::default() }
+        let decider = Decider { topic: door.topic(), limits: Arc::default(), ..decider.clone() };
+        Self { decider, store, clock, metrics, owing: Arc::default() }
     }
 
     /// The same beside lanes: nothing is decided on a shard that one of them still owes sends to.
@@ -103,9 +103,9 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     /// # Errors
     /// The history cannot be read, or is lost.
     pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
-        let sitting = self.desk.sit(self.clock.now());
+        let batch_decision = self.decider.begin_batch(self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
-        Ok(self.with_clock(user_view(user_id, &sitting, &history, None)))
+        Ok(self.with_clock(user_view(user_id, &batch_decision, &history, None)))
     }
 
     /// Deletes what the store knows of a user. One round trip; safe to repeat.
@@ -135,18 +135,21 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
         intent: impl Into<Posted<'_>>,
     ) -> Result<(UserView, Decision), InquiryError> {
         let posted: Posted<'_> = intent.into();
-        let mut sitting = self.desk.sit(self.clock.now());
-        let decoded = sitting.decode(&posted);
+        let mut batch_decision = self.decider.begin_batch(self.clock.now());
+        let decoded = batch_decision.decode(&posted);
         let intent = as_intent(&decoded)?;
         // The same id again is a replay here, too, whatever the gate says of it now.
-        sitting.look_up(ReadBefore::All);
-        let (drafts, batch, counts) = sitting.gate(&posted, &decoded);
+        batch_decision.look_up(ReadBefore::All);
+        let (gate_results, batch, counts) = batch_decision.gate(&posted, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
-        let answers: Vec<Option<Answer>> =
-            batch.asks.iter().map(|ask| Some(would(&history, ask, &batch.cap_sets[ask.cap_set], batch.now))).collect();
-        let user = self.with_clock(user_view(&intent.user_id, &sitting, &history, intent.timezone.as_ref()));
-        Ok((user, decision(&sitting, &posted, intent, &drafts, &answers)))
+        let answers: Vec<Option<Answer>> = batch
+            .requests
+            .iter()
+            .map(|request| Some(would(&history, request, &batch.cap_sets[request.cap_set], batch.now)))
+            .collect();
+        let user = self.with_clock(user_view(&intent.user_id, &batch_decision, &history, intent.timezone.as_ref()));
+        Ok((user, decision(&batch_decision, &posted, intent, &gate_results, &answers)))
     }
 }
 
@@ -159,23 +162,23 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
     /// [`InquiryError`]
     pub async fn decide(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
         let posted: Posted<'_> = intent.into();
-        let mut sitting = self.desk.sit(self.clock.time_to_decide(&[])?);
-        let decoded = sitting.decode(&posted);
+        let mut batch_decision = self.decider.begin_batch(self.clock.time_to_decide(&[])?);
+        let decoded = batch_decision.decode(&posted);
         let intent = as_intent(&decoded)?;
-        sitting.look_up(ReadBefore::All);
-        let (drafts, batch, counts) = sitting.gate(&posted, &decoded);
+        batch_decision.look_up(ReadBefore::All);
+        let (gate_results, batch, counts) = batch_decision.gate(&posted, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
-        Ok(decision(&sitting, &posted, intent, &drafts, &answers))
+        Ok(decision(&batch_decision, &posted, intent, &gate_results, &answers))
     }
 
     async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
         let shards = self.store.shards();
-        if batch.asks.iter().any(|ask| self.owing.has(ask.user.shard(shards))) {
+        if batch.requests.iter().any(|request| self.owing.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
             return Err(StoreError::Temporary(why.to_owned()));
         }
-        let mut answers = vec![None; batch.asks.len()];
+        let mut answers = vec![None; batch.requests.len()];
         if !answers.is_empty() {
             self.store.admit(batch, &mut answers).await?;
         }
@@ -189,19 +192,19 @@ fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, InquiryEr
 }
 
 fn decision(
-    sitting: &Sitting,
+    batch_decision: &BatchDecision,
     posted: &Posted<'_>,
     intent: &Intent<'_>,
-    drafts: &[Draft],
+    gate_results: &[GateResult],
     answers: &[Option<Answer>],
 ) -> Decision {
-    let draft = drafts.first().expect("one record was gated");
-    Decision::new(&sitting.decision(&posted.get(0), draft, answers), intent, sitting.policy())
+    let gate_result = gate_results.first().expect("one record was gated");
+    Decision::new(&batch_decision.decision(&posted.get(0), gate_result, answers), intent, batch_decision.policy())
 }
 
 /// What a user stands at. `zone` is that of an intent, if one was asked about that names it.
-fn user_view(user_id: &str, sitting: &Sitting, history: &NamedHistory, zone: Option<&Zone>) -> UserView {
-    let (policy, set, now): (_, _, Time) = (sitting.policy(), sitting.segments(), sitting.now());
+fn user_view(user_id: &str, batch_decision: &BatchDecision, history: &NamedHistory, zone: Option<&Zone>) -> UserView {
+    let (policy, set, now): (_, _, Time) = (batch_decision.policy(), batch_decision.segments(), batch_decision.now());
     let name = |place: usize| set.segments()[place].name.as_str();
     let segment = set.lookup(user_id).segment().map(name);
     let segments = (0..set.segments().len()).filter(|&place| set.contains(place, user_id));

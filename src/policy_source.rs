@@ -8,7 +8,7 @@ use weir_core::{
     policy::Policy,
     policy_file::parse_policy,
 };
-use weir_worker::refresh::Source;
+use weir_worker::refresh::RefreshSource;
 
 use crate::object_store::{Fetched, ObjectError, StoredObject, Version};
 
@@ -51,7 +51,7 @@ impl PolicySource {
     }
 }
 
-impl Source for PolicySource {
+impl RefreshSource for PolicySource {
     type Value = Policy;
     type Error = PolicySourceError;
 

@@ -213,7 +213,7 @@ async fn retire(set: Arc<SegmentSet>) {
     let _ = tokio::task::spawn_blocking(move || drop(set)).await;
 }
 
-impl weir_worker::refresh::Source for SegmentSource {
+impl weir_worker::refresh::RefreshSource for SegmentSource {
     type Value = SegmentSet;
     type Error = SegmentsError;
 

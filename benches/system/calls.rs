@@ -13,7 +13,7 @@ use testkit::redis::RedisServer;
 use weir_core::{
     admit::CapQuery,
     class::Filter,
-    decide::{Scope, Verdict},
+    decide::{AdmitVerdict, Scope},
     time::Time,
     window::Window,
 };
@@ -200,16 +200,16 @@ async fn run(case: Case) -> Result<Vec<f64>> {
         if round == rounds / 2 {
             note_calls(&server, 0)?;
         }
-        let mut asks = Vec::new();
+        let mut requests = Vec::new();
         for user in 0..users {
             for send in 0..sends {
                 let channel = if (round + send) % 2 == 0 { "push" } else { "email" };
-                asks.push(store::ask(user, number, channel));
+                requests.push(store::request(user, number, channel));
                 number += 1;
             }
         }
-        let answers = store.decide(i64::from(round), &cap_sets, asks).await?;
-        let denied = answers.iter().filter(|answer| answer.verdict != Verdict::Allowed).count();
+        let answers = store.decide(i64::from(round), &cap_sets, requests).await?;
+        let denied = answers.iter().filter(|answer| answer.verdict != AdmitVerdict::Allowed).count();
         ensure!(denied == 0, "{denied} of {} sends of round {round} were not allowed", answers.len());
     }
     let mut micros = noted_calls_us(&server)?;

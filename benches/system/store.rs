@@ -13,15 +13,15 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use testkit::unique;
 use weir_core::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{ClassNames, Filter},
-    decide::{Answer, Record, Scope},
+    decide::{Answer, RecordWhen, Scope},
     ports::{Clock, Store, StoreError},
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
     window::Window,
 };
-use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
+use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
 use weir_worker::clock::SystemClock;
 
 use crate::{
@@ -177,8 +177,8 @@ impl Opened {
         (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
         options.tuning = Tuning::Set;
         let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
-        let birth = Birth { epoch: unique("epoch"), now: began };
-        let opened = open(&options, &stats, WhenMissing::Create, birth).await?;
+        let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: began };
+        let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await?;
         Ok(Self { store: RedisStore::new(&options, &stats, &opened), began })
     }
 
@@ -190,10 +190,10 @@ impl Opened {
         &mut self,
         after_ms: i64,
         cap_sets: &[Vec<CapQuery>],
-        asks: Vec<Ask<'_>>,
+        requests: Vec<AdmitRequest<'_>>,
     ) -> Result<Vec<Answer>> {
-        let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), asks };
-        let mut answers = vec![None; batch.asks.len()];
+        let batch = AdmitBatch { now: self.began.plus(after_ms), cap_sets: cap_sets.to_vec(), requests };
+        let mut answers = vec![None; batch.requests.len()];
         let began = Instant::now();
         loop {
             match self.store.admit(&batch, &mut answers).await {
@@ -245,8 +245,8 @@ impl Filling {
             let after_ms = 3_600_000 * i64::from(self.sends);
             let users: Vec<u32> = (0..self.users).collect();
             for some in users.chunks(self.batch) {
-                let asks = some.iter().map(|&user| ask(user, self.sends, "push")).collect();
-                self.store.decide(after_ms, &cap_sets, asks).await?;
+                let requests = some.iter().map(|&user| request(user, self.sends, "push")).collect();
+                self.store.decide(after_ms, &cap_sets, requests).await?;
                 self.decided += some.len() as f64;
             }
             self.sends += 1;
@@ -256,15 +256,15 @@ impl Filling {
 }
 
 /// Send `number` of a user, by a channel.
-pub fn ask(user: u32, number: u32, channel: &'static str) -> Ask<'static> {
-    Ask {
+pub fn request(user: u32, number: u32, channel: &'static str) -> AdmitRequest<'static> {
+    AdmitRequest {
         user: UserHash::of(&user.to_string()),
         id: IdHash::of(&format!("{user}-{number}")),
         origin: OriginMark((user ^ number) & 0x00FF_FFFF),
         class: ClassNames { channel: Some(channel), category: Some("promo"), campaign: Some("spring") },
         cost: 1,
         cap_set: 0,
-        record: Record::IfAllowed,
+        record: RecordWhen::IfAllowed,
     }
 }
 

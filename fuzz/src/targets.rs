@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, document::Format, fields::{Field, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, parked::Parked, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
+use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, parked::Parked, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
 
 use crate::ALLOCATOR;
 
@@ -30,10 +30,10 @@ fn split(data: &[u8]) -> (&[u8], &[u8]) {
 
 fn maps() -> [FieldMap; 2] {
     let moved = [
-        (Field::UserId, "/recipient/id"),
-        (Field::Id, "/message/0/id"),
-        (Field::Channel, "/a~1b/m~0n"),
-        (Field::Cost, "/recipient/cost"),
+        (IntentField::UserId, "/recipient/id"),
+        (IntentField::Id, "/message/0/id"),
+        (IntentField::Channel, "/a~1b/m~0n"),
+        (IntentField::Cost, "/recipient/cost"),
     ];
     [FieldMap::default(), FieldMap::new(moved).expect("these are pointers to different places")]
 }
@@ -165,7 +165,7 @@ pub fn policy(data: &[u8]) {
             for zone in [None, zone.as_ref()] {
                 let gate = eval.gate(&IntentFacts { segment, class, zone, ..IntentFacts::default() });
                 match gate {
-                    Gate::Ask { .. } | Gate::Bypass | Gate::Suppress { .. } => {}
+                    Gate::CheckCaps { .. } | Gate::Bypass | Gate::Suppress { .. } => {}
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use weir_core::{
-    fields::{Field, FieldMap},
+    fields::{FieldMap, IntentField},
     history::HistoryBounds,
     memory::{self, LaneMemory, ReadsRefunds},
     ports::Clock as _,
@@ -14,7 +14,7 @@ use weir_kafka::{
     topics::NewTopics,
 };
 use weir_redis::{
-    self, Birth, Eviction, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
+    self, Eviction, KeyspaceSeed, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
 };
 use weir_worker::clock::SystemClock;
 
@@ -158,16 +158,16 @@ pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
 pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     let fields = &settings.intent.fields;
     let pointers = [
-        (Field::Id, &fields.id),
-        (Field::UserId, &fields.user_id),
-        (Field::Channel, &fields.channel),
-        (Field::Category, &fields.category),
-        (Field::Campaign, &fields.campaign),
-        (Field::Cost, &fields.cost),
-        (Field::CreatedAt, &fields.created_at),
-        (Field::ExpiresAt, &fields.expires_at),
-        (Field::NotBefore, &fields.not_before),
-        (Field::Timezone, &fields.timezone),
+        (IntentField::Id, &fields.id),
+        (IntentField::UserId, &fields.user_id),
+        (IntentField::Channel, &fields.channel),
+        (IntentField::Category, &fields.category),
+        (IntentField::Campaign, &fields.campaign),
+        (IntentField::Cost, &fields.cost),
+        (IntentField::CreatedAt, &fields.created_at),
+        (IntentField::ExpiresAt, &fields.expires_at),
+        (IntentField::NotBefore, &fields.not_before),
+        (IntentField::Timezone, &fields.timezone),
     ];
     let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
     Ok(Arc::new(map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?))
@@ -191,8 +191,8 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
 pub async fn existing_store(settings: &RedisSettings) -> anyhow::Result<(RedisStore, Arc<RedisOptions>)> {
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
-    let birth = Birth { epoch: new_epoch(), now: SystemClock.now() };
-    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, birth).await?;
+    let keyspace_seed = KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() };
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, keyspace_seed).await?;
     Ok((RedisStore::new(&options, &stats, &opened), options))
 }
 

@@ -13,14 +13,14 @@ use clap::Args;
 use serde::Serialize;
 use weir_core::{
     current::Current,
-    desk::Desk,
+    decider::Decider,
     intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
     ports::StoreError,
 };
 use weir_redis::RedisStore;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
-    refresh::Source,
+    refresh::RefreshSource,
 };
 
 use super::{
@@ -119,7 +119,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
     let policy = PolicySource::new(policy, assemble::bounds(&settings.redis));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let desk = Desk {
+    let decider = Decider {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
         policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
@@ -135,11 +135,11 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
             ComparedClock::new(SystemClock)
         }
     };
-    Ok(Inquiry::new(&desk, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
+    Ok(Inquiry::new(&decider, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
 }
 
 /// Reads a source that is not read again.
-async fn once<S: Source>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
+async fn once<S: RefreshSource>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
     let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
     Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

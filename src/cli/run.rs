@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    desk::Desk,
+    decider::Decider,
     policy::Policy,
     ports::{Clock as _, StoreError},
     segment::SegmentSet,
@@ -28,14 +28,14 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, Birth, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats, RedisStore,
-    WhenMissing,
+    Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
+    RedisStore, WhenMissing,
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::{LaneError, LaneSettings},
     owing::Owing,
-    refresh::{Refreshed, Source, keep_fresh},
+    refresh::{RefreshSource, Refreshed, keep_fresh},
     refunds::Refunds,
     status::{LaneStatus, StoreStatus},
     supervise::LaneWork,
@@ -139,7 +139,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ));
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
-    let desk = Desk {
+    let decider = Decider {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
         segments: segments.value(),
@@ -157,7 +157,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: settings.http.clone(),
-        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&desk, &clock, &metrics, &owing))),
+        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &owing))),
     };
     let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
     Ok(Worker {
@@ -165,7 +165,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         commits: Some(Arc::new(commits)),
         refunds,
         stores: (0..lanes).map(|_| store()).collect(),
-        desk,
+        decider,
         segments,
         policy,
         lane: LaneSettings {
@@ -234,11 +234,11 @@ fn inquiry_pool(
 fn inquiries(
     pool: &Arc<RedisPool>,
     concurrency: usize,
-    (desk, clock, metrics, owing): (&Desk, &ComparedClock<SystemClock>, &Arc<Metrics>, &Arc<Owing>),
+    (decider, clock, metrics, owing): (&Decider, &ComparedClock<SystemClock>, &Arc<Metrics>, &Arc<Owing>),
 ) -> InquiryPool<PooledStore, ComparedClock<SystemClock>> {
     let one = || {
         let store = PooledStore(Arc::clone(pool));
-        Inquiry::new(desk, Door::Http, store, clock.clone(), Arc::clone(metrics)).beside(Arc::clone(owing))
+        Inquiry::new(decider, Door::Http, store, clock.clone(), Arc::clone(metrics)).beside(Arc::clone(owing))
     };
     InquiryPool::new((0..concurrency).map(|_| one()).collect())
 }
@@ -256,7 +256,7 @@ fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 }
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.
-async fn fresh<S: Source + 'static>(
+async fn fresh<S: RefreshSource + 'static>(
     source: S,
     every: Duration,
     stop: &CancellationToken,
@@ -270,7 +270,7 @@ async fn fresh<S: Source + 'static>(
 
 /// The first value of a source. A store that does not answer is asked again for so long, and is then a failure at
 /// run time; what somebody has to correct ends the start at once.
-async fn first<S: Source>(source: S, patience_for: Duration) -> anyhow::Result<(S, Arc<S::Value>)> {
+async fn first<S: RefreshSource>(source: S, patience_for: Duration) -> anyhow::Result<(S, Arc<S::Value>)> {
     let begun = Instant::now();
     let read = |mut source: S| async move {
         let read = source.load().await;
@@ -352,8 +352,8 @@ async fn open_redis(
     stats: &Arc<RedisStats>,
     when_missing: WhenMissing,
 ) -> anyhow::Result<Opened> {
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = (|| weir_redis::open(options, stats, when_missing, birth.clone()))
+    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let opened = (|| weir_redis::open(options, stats, when_missing, keyspace_seed.clone()))
         .retry(patience())
         .when(|error| matches!(error, StoreError::Temporary(_)))
         .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tokio::{net::TcpListener, runtime::Handle};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    desk::Desk,
+    decider::Decider,
     policy::Policy,
     ports::{CommitTable, Store},
     segment::SegmentSet,
@@ -40,7 +40,7 @@ pub struct Worker<D> {
     /// One store a lane.
     pub stores: Vec<D>,
     /// What decides.
-    pub desk: Desk,
+    pub decider: Decider,
     /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
     /// The policy in force.
@@ -108,7 +108,7 @@ impl<D: Store + 'static> Worker<D> {
             .zip(lanes)
             .enumerate()
             .map(|(number, (store, status))| {
-                let (kafka, desk, settings) = (Arc::clone(&self.kafka), self.desk.clone(), self.lane.clone());
+                let (kafka, decider, settings) = (Arc::clone(&self.kafka), self.decider.clone(), self.lane.clone());
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
                 let clock = self.clock.clone();
                 let commits = self.commits.clone();
@@ -116,7 +116,7 @@ impl<D: Store + 'static> Worker<D> {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let source = source.noting_in(commits);
                     let sink = KafkaSink::new(kafka, number);
-                    let mut lane = Lane { source, sink, store, clock, desk, settings, stop, metrics, status };
+                    let mut lane = Lane { source, sink, store, clock, decider, settings, stop, metrics, status };
                     // On this thread; what the store spawns runs on the runtime's own.
                     runtime.block_on(Box::pin(lane.run()))
                 });

@@ -10,7 +10,6 @@ mod limits;
 mod measure;
 mod openapi;
 mod page;
-mod patient;
 mod problem;
 mod router;
 mod segments;
@@ -18,6 +17,7 @@ mod server;
 mod single_flight;
 mod status;
 mod users;
+mod write_timeout;
 
 use std::{
     net::SocketAddr,

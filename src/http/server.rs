@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use super::{
     connections::{Connection, Connections},
-    patient::Patient,
+    write_timeout::WriteTimeout,
 };
 use crate::{config::HttpSettings, metrics::Metrics};
 
@@ -129,7 +129,7 @@ async fn connected(stream: TcpStream, client: SocketAddr, connection: Connection
         .header_read_timeout(shared.read_timeout)
         .max_buf_size(MAX_BUFFER_BYTES)
         .max_headers(MAX_HEADERS_READ)
-        .serve_connection(TokioIo::new(Patient::new(stream, shared.read_timeout)), answer);
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream, shared.read_timeout)), answer);
     let mut serving = std::pin::pin!(serving);
     let mut stopping = false;
     loop {

@@ -10,12 +10,12 @@ use weir_core::{
     decode::{Header, decode},
     document::Format,
     envelope::envelope,
-    fields::{Field, FieldMap},
+    fields::{FieldMap, IntentField},
     intent::Intent,
     origin::Origin,
     policy_file::parse_policy,
+    replay::{Judged, ReplaySource, ReplayTally, Report},
     schema,
-    simulation::{Judged, Report, Source, Tally},
     time::Time,
     verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
 };
@@ -73,7 +73,7 @@ fn the_intent_schema_names_the_fields_that_are_read_and_the_payload() {
     let schema = schema::intent();
     let names: BTreeSet<&str> =
         schema.as_value()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-    let fields = Field::ALL.iter().map(|field| field.name()).chain(["payload"]).collect();
+    let fields = IntentField::ALL.iter().map(|field| field.name()).chain(["payload"]).collect();
     assert_eq!(names, fields);
 }
 
@@ -117,7 +117,7 @@ fn simulation() -> Report {
         let caps = format!("caps = [{{ name = \"daily\", limit = {limit}, window = \"24h\" }}]");
         parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n"))
     };
-    let mut tally = Tally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
+    let mut tally = ReplayTally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
     let cap = |limit| Cause::Cap(DenyingCap { name: "daily", limit, span: CapSpan::Window("24h"), used: limit });
     let denied = |limit| Verdict::Suppressed(Suppressed { cause: cap(limit), eligible_at: None });
     let approved = Verdict::Approved(Counts::Yes);
@@ -127,7 +127,7 @@ fn simulation() -> Report {
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
         tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), verdicts });
     }
-    let mut source = Source { intents: "intents.jsonl".to_owned(), records: 4, ..Source::default() };
+    let mut source = ReplaySource { intents: "intents.jsonl".to_owned(), records: 4, ..ReplaySource::default() };
     source.dead_letter(DeadLetterReason::NotJson);
     source.segments_version = Some("2026-11-20T00:00:00Z".to_owned());
     tally.report(source, &["new.toml".to_owned(), "policy.toml".to_owned()], 20)

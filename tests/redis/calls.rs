@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, path::Path};
 use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
 use testkit::redis::RedisServer;
 use weir_core::{
-    admit::Ask,
+    admit::AdmitRequest,
     class::ClassNames,
-    decide::Record,
+    decide::RecordWhen,
     shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::RedisOptions;
@@ -35,15 +35,15 @@ fn calls(server: &RedisServer) -> BTreeMap<String, f64> {
     COUNTED.iter().map(|name| ((*name).to_owned(), count(name))).collect()
 }
 
-fn ask(number: u32, user: u32) -> Ask<'static> {
-    Ask {
+fn request(number: u32, user: u32) -> AdmitRequest<'static> {
+    AdmitRequest {
         user: UserHash::of(&user.to_string()),
         id: IdHash::of(&number.to_string()),
         origin: OriginMark(number),
         class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: None },
         cost: 1,
         cap_set: 0,
-        record: Record::IfAllowed,
+        record: RecordWhen::IfAllowed,
     }
 }
 
@@ -54,8 +54,8 @@ async fn measure(mut user: impl FnMut(u32) -> u32) -> BTreeMap<String, f64> {
     let mut store = fresh_store(&options).await;
     let before = calls(&server);
     for first in (0..DECISIONS).step_by(BATCH as usize) {
-        let asks = (first..first + BATCH).map(|number| ask(number, user(number))).collect();
-        admit_all(&mut store, &batch(at(first.into()), &[cap(4, DAY_MS), cap(12, 7 * DAY_MS)], asks)).await;
+        let requests = (first..first + BATCH).map(|number| request(number, user(number))).collect();
+        admit_all(&mut store, &batch(at(first.into()), &[cap(4, DAY_MS), cap(12, 7 * DAY_MS)], requests)).await;
     }
     let each = |(name, count): (String, f64)| {
         let spent = (count - before[&name]) / f64::from(DECISIONS);

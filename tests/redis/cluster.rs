@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, sent};
+use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, request, sent};
 use testkit::redis::RedisCluster;
-use weir_core::{admit::Ask, decide::Verdict, ports::StoreError};
+use weir_core::{admit::AdmitRequest, decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
 const USERS: u32 = 400;
 
 /// One send of each user.
-fn wave(number: u32) -> Vec<Ask<'static>> {
-    (0..USERS).map(|user| ask(&format!("u-{user}"), number * USERS + user)).collect()
+fn wave(number: u32) -> Vec<AdmitRequest<'static>> {
+    (0..USERS).map(|user| request(&format!("u-{user}"), number * USERS + user)).collect()
 }
 
 /// Three caps of 1 in turn: the third wave is denied where the first two were recorded, and only there.
@@ -59,16 +59,16 @@ async fn slots_that_moved_are_found_and_those_that_move_go_on() {
         waves(&mut store, number..number + 1, 3).await;
         let newcomer = (0..).map(|n| format!("new-{number}-{n}"));
         let layout = store.keyspace().meta().layout;
-        let mut newcomer = newcomer.filter(|user| layout.place(ask(user, 0).user).shard == shard);
+        let mut newcomer = newcomer.filter(|user| layout.place(request(user, 0).user).shard == shard);
         let user = newcomer.next().unwrap();
-        let asks = (0..5).map(|n| ask(&user, n)).collect();
-        let answers = admit_all(&mut store, &batch(at(0), &[cap(3, DAY_MS)], asks)).await;
+        let requests = (0..5).map(|n| request(&user, n)).collect();
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(3, DAY_MS)], requests)).await;
         assert_eq!(sent(&answers), 3);
         while half.move_keys(100).unwrap() > 0 {}
         half.finish().unwrap();
         cluster.wait_agreed().unwrap();
-        let asks = (5..8).map(|n| ask(&user, n)).collect();
-        let answers = admit_all(&mut store, &batch(at(0), &[cap(3, DAY_MS)], asks)).await;
+        let requests = (5..8).map(|n| request(&user, n)).collect();
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(3, DAY_MS)], requests)).await;
         assert_eq!(sent(&answers), 0, "what was sent while the slot moved is remembered");
     }
     waves(&mut store, 4..5, 3).await;
@@ -88,27 +88,27 @@ async fn keys_of_a_moving_slot_that_exist_nowhere_yet_are_written_where_they_wil
     let of_shard = |prefix: &'static str| {
         (0..)
             .map(move |n| format!("{prefix}-{n}"))
-            .filter(move |user| layout.place(ask(user, 0).user).shard == shard)
+            .filter(move |user| layout.place(request(user, 0).user).shard == shard)
             .take(40)
     };
     let old: Vec<String> = of_shard("old").collect();
     let new: Vec<String> = of_shard("new").collect();
-    let send = |user: &String, number| ask(user, number);
-    let asks = old.iter().map(|user| send(user, 1)).collect();
-    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], asks)).await;
+    let send = |user: &String, number| request(user, number);
+    let requests = old.iter().map(|user| send(user, 1)).collect();
+    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
 
     let from = cluster.owner_of(slot).unwrap();
     let half = cluster.begin_move(slot, from, (from + 1) % 3).unwrap();
     half.move_keys(20).unwrap();
     for (number, expected) in [(2, 40), (3, 0)] {
-        let asks = old.iter().chain(&new).map(|user| send(user, number)).collect();
-        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], asks)).await;
+        let requests = old.iter().chain(&new).map(|user| send(user, number)).collect();
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
         assert_eq!(sent(&answers), expected);
     }
     while half.move_keys(100).unwrap() > 0 {}
     half.finish().unwrap();
-    let asks = old.iter().chain(&new).map(|user| send(user, 4)).collect();
-    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], asks)).await;
+    let requests = old.iter().chain(&new).map(|user| send(user, 4)).collect();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
     assert_eq!(sent(&answers), 0);
 }
 
@@ -162,10 +162,10 @@ async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
     cluster.restart(1).unwrap();
     cluster.wait_whole().unwrap();
 
-    let asks = wave(2);
-    let shards: Vec<u16> = asks.iter().map(|ask| layout.place(ask.user).shard).collect();
-    let mut answers = vec![None; asks.len()];
-    let batch = batch(at(2), &[cap(1, DAY_MS)], asks);
+    let requests = wave(2);
+    let shards: Vec<u16> = requests.iter().map(|request| layout.place(request.user).shard).collect();
+    let mut answers = vec![None; requests.len()];
+    let batch = batch(at(2), &[cap(1, DAY_MS)], requests);
     let found = tokio::time::timeout(Duration::from_secs(30), async {
         loop {
             match weir_core::ports::Store::admit(&mut store, &batch, &mut answers).await {
@@ -181,7 +181,7 @@ async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
             None => assert!(lost.contains(shard)),
             Some(answer) => {
                 assert!(!lost.contains(shard));
-                assert!(matches!(answer.verdict, Verdict::Denied { used: 1, .. }), "{answer:?}");
+                assert!(matches!(answer.verdict, AdmitVerdict::Denied { used: 1, .. }), "{answer:?}");
             }
         }
     }
@@ -198,9 +198,9 @@ async fn a_frozen_node_does_not_hold_up_the_answers_of_the_others() {
     let mut store = fresh_store(&options).await;
     let layout = store.keyspace().meta().layout;
     cluster.freeze(2);
-    let asks = wave(0);
-    let shards: Vec<u16> = asks.iter().map(|ask| layout.place(ask.user).shard).collect();
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, DAY_MS)], asks)).await;
+    let requests = wave(0);
+    let shards: Vec<u16> = requests.iter().map(|request| layout.place(request.user).shard).collect();
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
     assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
     cluster.thaw(2);
     for (shard, answer) in shards.iter().zip(&answers) {

@@ -21,9 +21,9 @@ use proptest::{
 use serde::{Deserialize, Serialize};
 use testkit::{stack::Stack, unique};
 use weir_core::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-    decide::{Answer, Cap, MAX_AHEAD_MS, Record, Scope, Send, Verdict, decide},
+    decide::{AdmitVerdict, Answer, Cap, MAX_AHEAD_MS, RecordWhen, Scope, Send, decide},
     embedded::EmbeddedStore,
     history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
     ports::Store,
@@ -73,11 +73,11 @@ struct CapSpec {
 struct BatchSpec {
     /// How far the clock has moved since the batch before.
     moved_ms: i64,
-    asks: Vec<AskSpec>,
+    requests: Vec<RequestSpec>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct AskSpec {
+struct RequestSpec {
     user: u32,
     id: u32,
     origin: u32,
@@ -109,7 +109,7 @@ impl Case {
     }
 
     fn decisions(&self) -> usize {
-        self.batches.iter().map(|batch| batch.asks.len()).sum()
+        self.batches.iter().map(|batch| batch.requests.len()).sum()
     }
 
     /// The batches, for users (and names) that nobody else has.
@@ -121,7 +121,7 @@ impl Case {
             AdmitBatch {
                 now,
                 cap_sets: self.sets.iter().map(set).collect(),
-                asks: batch.asks.iter().map(|ask| ask.ask(users)).collect(),
+                requests: batch.requests.iter().map(|request| request.request(users)).collect(),
             }
         })
     }
@@ -144,21 +144,21 @@ impl CapSpec {
     }
 }
 
-impl AskSpec {
-    fn ask(&self, users: &str) -> Ask<'_> {
+impl RequestSpec {
+    fn request(&self, users: &str) -> AdmitRequest<'_> {
         let class = ClassNames {
             channel: self.channel.as_deref(),
             category: self.category.as_deref(),
             campaign: self.campaign.as_deref(),
         };
-        Ask {
+        AdmitRequest {
             user: UserHash::of(&format!("{users}-{}", self.user)),
             id: IdHash::of(&self.id.to_string()),
             origin: OriginMark(self.origin),
             class,
             cost: self.cost,
             cap_set: self.set,
-            record: if self.always { Record::Always } else { Record::IfAllowed },
+            record: if self.always { RecordWhen::Always } else { RecordWhen::IfAllowed },
         }
     }
 }
@@ -208,10 +208,14 @@ impl Ways {
         let known = entries.iter().filter(alive).any(|entry| entry.id == send.id);
         let fast = simple && !known && entries.iter().all(|entry| entry.at <= now);
         match answer.verdict {
-            Verdict::Allowed | Verdict::Denied { .. } if fast && !caps.iter().all(plain) => self.filtered += 1,
-            Verdict::Allowed if fast => self.allowed += 1,
-            Verdict::Denied { .. } if fast => self.denied += 1,
-            Verdict::Allowed | Verdict::Denied { .. } | Verdict::Replayed | Verdict::Duplicate => self.slow += 1,
+            AdmitVerdict::Allowed | AdmitVerdict::Denied { .. } if fast && !caps.iter().all(plain) => {
+                self.filtered += 1
+            }
+            AdmitVerdict::Allowed if fast => self.allowed += 1,
+            AdmitVerdict::Denied { .. } if fast => self.denied += 1,
+            AdmitVerdict::Allowed | AdmitVerdict::Denied { .. } | AdmitVerdict::Replayed | AdmitVerdict::Duplicate => {
+                self.slow += 1
+            }
         }
     }
 }
@@ -222,7 +226,7 @@ impl Model {
         let since_2020 = now.millis() - EPOCH_MS;
         let block = now.plus(-since_2020.rem_euclid(retention_ms));
         let mut renewed = BTreeSet::new();
-        let sends: Vec<Send> = batch.asks.iter().map(|ask| self.send(ask)).collect();
+        let sends: Vec<Send> = batch.requests.iter().map(|request| self.send(request)).collect();
         let cap = |query: &CapQuery| Cap {
             window: query.window,
             limit: query.limit,
@@ -230,28 +234,28 @@ impl Model {
             scope: query.scope,
         };
         let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| caps.iter().map(cap).collect()).collect();
-        let decide_one = |(ask, send): (&Ask<'_>, &Send)| {
-            let packed = self.histories.entry(ask.user).or_default();
+        let decide_one = |(request, send): (&AdmitRequest<'_>, &Send)| {
+            let packed = self.histories.entry(request.user).or_default();
             let mut history: Vec<Entry> = unpack(packed).unwrap();
             let near = history.iter().rev().map(|entry| entry.at).find(|at| *at <= now.plus(MAX_AHEAD_MS));
             let mut longer = history.clone();
-            let answer = decide(&mut history, send, &sets[ask.cap_set], now, self.bounds);
-            decide(&mut longer, send, &sets[ask.cap_set], now, retention_ms.into());
+            let answer = decide(&mut history, send, &sets[request.cap_set], now, self.bounds);
+            decide(&mut longer, send, &sets[request.cap_set], now, retention_ms.into());
             self.ways.dropped += usize::from(longer.len() > history.len());
-            self.ways.count((packed, send), &sets[ask.cap_set], (now, retention_ms), answer);
+            self.ways.count((packed, send), &sets[request.cap_set], (now, retention_ms), answer);
             let recorded = match answer.verdict {
-                Verdict::Allowed => true,
-                Verdict::Replayed => false,
-                Verdict::Duplicate | Verdict::Denied { .. } => send.record == Record::Always,
+                AdmitVerdict::Allowed => true,
+                AdmitVerdict::Replayed => false,
+                AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. } => send.record == RecordWhen::Always,
             };
             if recorded && near.is_none_or(|near| near < block || near <= answer.at.plus(-retention_ms)) {
-                renewed.insert(layout.place(ask.user).shard);
+                renewed.insert(layout.place(request.user).shard);
             }
             assert!(history.is_sorted_by_key(|entry| entry.at));
             *packed = pack(&history);
             answer
         };
-        let answers = batch.asks.iter().zip(&sends).map(decide_one).collect();
+        let answers = batch.requests.iter().zip(&sends).map(decide_one).collect();
         for shard in renewed {
             if marks.get(&shard).is_some_and(|mark| (block..=now.plus(MAX_AHEAD_MS)).contains(mark)) {
                 continue;
@@ -267,11 +271,11 @@ impl Model {
         answers
     }
 
-    fn send(&mut self, ask: &Ask<'_>) -> Send {
+    fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
         let owned = |name: Option<&str>| name.map(str::to_owned);
-        let names: KindNames = (owned(ask.class.channel), owned(ask.class.category));
+        let names: KindNames = (owned(request.class.channel), owned(request.class.category));
         let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
-        let campaign = ask.class.campaign.map_or(Campaign::NONE, |name| {
+        let campaign = request.class.campaign.map_or(Campaign::NONE, |name| {
             let known = self.campaigns.iter().position(|known| known == name);
             let place = known.unwrap_or_else(|| {
                 self.campaigns.push(name.to_owned());
@@ -279,7 +283,7 @@ impl Model {
             });
             Campaign(u32::try_from(place + 1).unwrap())
         });
-        Send { id: ask.id, origin: ask.origin, kind, campaign, cost: ask.cost, record: ask.record }
+        Send { id: request.id, origin: request.origin, kind, campaign, cost: request.cost, record: request.record }
     }
 }
 
@@ -319,7 +323,7 @@ async fn lanes<S: AsRef<str>>(urls: &[S], bounds: HistoryBounds) -> Vec<RedisSto
 }
 
 async fn ask_store<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
-    let mut answers = vec![None; batch.asks.len()];
+    let mut answers = vec![None; batch.requests.len()];
     store.admit(batch, &mut answers).await.unwrap();
     answers.into_iter().map(Option::unwrap).collect()
 }
@@ -354,7 +358,7 @@ async fn compare(case: &Case, stores: &mut Stores) -> Result<Ways, String> {
         ];
         for (who, answers) in others {
             for (place, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
-                let knows = who != EMBEDDED || !swept.contains(&batch.asks[place].user);
+                let knows = who != EMBEDDED || !swept.contains(&batch.requests[place].user);
                 if knows && answer != expected {
                     return Err(format!(
                         "batch {number}, ask {place}: {who} says {answer:?}, the reference {expected:?}"
@@ -415,14 +419,14 @@ fn a_simple_cap() -> impl Strategy<Value = CapSpec> {
     (prop::sample::select(WINDOWS_MS), limit).prop_map(simple)
 }
 
-fn an_ask(sets: usize, other_costs: u32, users: u32) -> impl Strategy<Value = AskSpec> {
+fn an_ask(sets: usize, other_costs: u32, users: u32) -> impl Strategy<Value = RequestSpec> {
     let cost = prop_oneof![200 => Just(1), other_costs => 1_u8..4, other_costs => Just(255)];
     let class = (name(CHANNELS), name(CATEGORIES), name(CAMPAIGNS));
     // Few ids and origins: replays and duplicates are frequent.
     let origin = prop::sample::select([0, 1, 2, OriginMark::NO_RECORD.0].as_slice());
     let ids = prop_oneof![(0_u32..12, origin), (0_u32..100_000, Just(0_u32))];
     (0..users, ids, class, cost, 0..sets, prop::bool::weighted(0.1)).prop_map(
-        |(user, (id, origin), (channel, category, campaign), cost, set, always)| AskSpec {
+        |(user, (id, origin), (channel, category, campaign), cost, set, always)| RequestSpec {
             user,
             id,
             origin,
@@ -492,7 +496,7 @@ fn a_case_of(
     (users, max_entries): (u32, u32),
 ) -> impl Strategy<Value = Case> {
     let batch = (a_step(), prop::collection::vec(an_ask(sets.len(), other_costs, users), 1..48))
-        .prop_map(|(moved_ms, asks)| BatchSpec { moved_ms, asks });
+        .prop_map(|(moved_ms, requests)| BatchSpec { moved_ms, requests });
     let retention = prop::sample::select(vec![8 * DAY_MS, DAY_MS]);
     (retention, prop::collection::vec(batch, 1..40)).prop_map(move |(retention_ms, batches)| Case {
         about: "found by a random search".to_owned(),

@@ -5,16 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, options, own, sent, server};
+use crate::redis_support::{
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, own, request, sent, server,
+};
 use testkit::{
     proxy::{Mode, Proxy},
     redis::RedisServer,
     stack::Stack,
 };
 use weir_core::{
-    admit::{Ask, CapQuery},
+    admit::{AdmitRequest, CapQuery},
     class::{Campaign, Filter, Kind},
-    decide::{Answer, Record, Verdict},
+    decide::{AdmitVerdict, Answer, RecordWhen},
     history::{ENTRY_BYTES, Entry, pack, unpack},
     ports::StoreError,
     shard::{IdHash, OriginMark},
@@ -31,7 +33,7 @@ fn temporary(result: Result<(), StoreError>) -> String {
 
 /// How many entries lie in the store for a user.
 fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
-    let place = store.keyspace().meta().layout.place(ask(user, 0).user);
+    let place = store.keyspace().meta().layout.place(request(user, 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let client = redis::Client::open(server.url()).unwrap();
     let bytes: Option<Vec<u8>> =
@@ -39,8 +41,8 @@ fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
     unpack(&bytes.unwrap_or_default()).unwrap().len()
 }
 
-fn users(count: u32) -> Vec<Ask<'static>> {
-    (0..count).map(|number| ask(&format!("u-{number}"), number)).collect()
+fn users(count: u32) -> Vec<AdmitRequest<'static>> {
+    (0..count).map(|number| request(&format!("u-{number}"), number)).collect()
 }
 
 #[tokio::test]
@@ -50,7 +52,7 @@ async fn scripts_that_were_flushed_are_loaded_again() {
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(50))).await;
     server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
     let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
-    assert!(again.iter().all(|answer| answer.verdict == Verdict::Replayed && answer.at == at(0)));
+    assert!(again.iter().all(|answer| answer.verdict == AdmitVerdict::Replayed && answer.at == at(0)));
     assert!(store.stats().troubles(RetryCause::NoScript) > 0);
 }
 
@@ -62,9 +64,9 @@ async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
     let mut store = fresh_store(&options(&[format!("redis://{}", proxy.address())])).await;
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(3))).await;
     proxy.set(Mode::LoseReply);
-    let asks: Vec<Ask<'_>> = (100..105).map(|number| ask("somebody", number)).collect();
-    let answers = admit_all(&mut store, &batch(at(0), &[cap(3, 1000)], asks)).await;
-    assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == Verdict::Replayed).count(), 3, "{answers:?}");
+    let requests: Vec<AdmitRequest<'_>> = (100..105).map(|number| request("somebody", number)).collect();
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(3, 1000)], requests)).await;
+    assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == AdmitVerdict::Replayed).count(), 3, "{answers:?}");
     assert_eq!(sent(&answers), 3);
     assert_eq!(entries(&server, &store, "somebody"), 3);
     assert_eq!(store.stats().troubles(RetryCause::ConnectionLost), 1);
@@ -84,7 +86,7 @@ async fn out_of_memory_writes_nothing_and_passes() {
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), before);
     server.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(20))).await;
-    assert_eq!((answers[0].verdict, sent(&answers)), (Verdict::Replayed, 20));
+    assert_eq!((answers[0].verdict, sent(&answers)), (AdmitVerdict::Replayed, 20));
 }
 
 #[tokio::test]
@@ -105,15 +107,15 @@ async fn a_primary_that_became_a_replica_or_cannot_save_is_waited_for() {
         for command in breaks {
             server.query::<()>(command).unwrap();
         }
-        let asks = vec![ask(code, number)];
-        let (answers, result) = admit(&mut store, &batch(at(0), &caps, asks.clone())).await;
+        let requests = vec![request(code, number)];
+        let (answers, result) = admit(&mut store, &batch(at(0), &caps, requests.clone())).await;
         assert!(temporary(result).contains(code), "{code}");
         assert_eq!(answers, [None]);
         for command in mends {
             server.query::<()>(command).unwrap();
         }
-        let answers = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
-        assert_eq!(answers[0].verdict, Verdict::Allowed, "{code}");
+        let answers = admit_all(&mut store, &batch(at(0), &caps, requests)).await;
+        assert_eq!(answers[0].verdict, AdmitVerdict::Allowed, "{code}");
     }
 }
 
@@ -142,7 +144,7 @@ async fn a_server_that_still_loads_is_waited_for() {
     let said = loading.await.unwrap();
     assert!(said.contains("LOADING"), "{said}");
     let answers = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
-    assert_eq!((answers[0].verdict, answers[0].at), (Verdict::Replayed, at(0)));
+    assert_eq!((answers[0].verdict, answers[0].at), (AdmitVerdict::Replayed, at(0)));
     reload.join().unwrap();
 }
 
@@ -161,12 +163,12 @@ async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
         }
         let started = Instant::now();
         let number = 1000 + pass;
-        let asks = vec![ask(&format!("p-{pass}"), number)];
-        let (_, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+        let requests = vec![request(&format!("p-{pass}"), number)];
+        let (_, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], requests.clone())).await;
         temporary(result);
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
         server.thaw();
-        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
+        let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], requests)).await;
         assert_eq!(sent(&answers), 1);
         assert_eq!(entries(&server, &store, &format!("p-{pass}")), 1);
     }
@@ -197,14 +199,14 @@ async fn a_wiped_table_of_names_holds_up_only_sends_with_new_names() {
     let server = server();
     let mut store = fresh_store(&own(&server)).await;
     let named = |user: &str, number, channel| {
-        let mut ask = ask(user, number);
-        ask.class.channel = Some(channel);
-        ask
+        let mut request = request(user, number);
+        request.class.channel = Some(channel);
+        request
     };
     admit_all(&mut store, &batch(at(0), &[], vec![named("a", 1, "push")])).await;
     server.query::<()>(&["DEL", store.keyspace().kinds_key()]).unwrap();
-    let asks = vec![named("a", 2, "push"), named("b", 3, "email"), named("b", 4, "push")];
-    let (answers, result) = admit(&mut store, &batch(at(0), &[], asks)).await;
+    let requests = vec![named("a", 2, "push"), named("b", 3, "email"), named("b", 4, "push")];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], requests)).await;
     assert!(matches!(result, Err(StoreError::LostHistory { .. })), "{result:?}");
     let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
     assert_eq!(answered, [true, false, false], "the later send of b must not overtake the earlier");
@@ -217,7 +219,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     options.users = 1;
     let mut store = fresh_store(&options).await;
     admit_all(&mut store, &batch(at(0), &[], users(64))).await;
-    let place = store.keyspace().meta().layout.place(ask("u-5", 0).user);
+    let place = store.keyspace().meta().layout.place(request("u-5", 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let _: () = redis::cmd("HSET").arg(&key).arg(place.field.to_bytes()).arg("foreign").query(&mut connection).unwrap();
@@ -233,18 +235,18 @@ async fn keys_outlive_the_history_and_not_for_ever() {
     let mut store = fresh_store(&own(&server)).await;
     admit_all(&mut store, &batch(at(0), &[], users(20))).await;
     for user in 0..20 {
-        let place = store.keyspace().meta().layout.place(ask(&format!("u-{user}"), 0).user);
+        let place = store.keyspace().meta().layout.place(request(&format!("u-{user}"), 0).user);
         let key = store.keyspace().bucket_key(place.shard, place.bucket);
         let left: i64 = server.query(&["PTTL", &key]).unwrap();
         assert!((16 * DAY_MS..=17 * DAY_MS).contains(&left), "{left}");
     }
     // The first send in a block of 8 days renews, later ones do not. When a key's blocks begin is its own.
-    let place = store.keyspace().meta().layout.place(ask("u-0", 0).user);
+    let place = store.keyspace().meta().layout.place(request("u-0", 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let mut renewed_on = Vec::new();
     for day in 1..=16_u32 {
         server.query::<()>(&["PEXPIRE", &key, "1000000"]).unwrap();
-        admit_all(&mut store, &batch(at(i64::from(day) * DAY_MS), &[], vec![ask("u-0", 777 + day)])).await;
+        admit_all(&mut store, &batch(at(i64::from(day) * DAY_MS), &[], vec![request("u-0", 777 + day)])).await;
         let left: i64 = server.query(&["PTTL", &key]).unwrap();
         if left > 1_000_000 {
             assert!(left > 16 * DAY_MS, "{left}");
@@ -262,20 +264,23 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bound
     let mut filtered = cap(20_000, DAY_MS);
     filtered.filter = Arc::new(push);
     let caps = [cap(7000, DAY_MS), filtered];
-    let asks: Vec<Ask<'_>> = (0..10_000)
+    let requests: Vec<AdmitRequest<'_>> = (0..10_000)
         .map(|number| {
-            let mut ask = ask("somebody", number);
-            ask.class.channel = Some("push");
-            ask.record = if number < 9000 { Record::Always } else { Record::IfAllowed };
-            ask
+            let mut request = request("somebody", number);
+            request.class.channel = Some("push");
+            request.record = if number < 9000 { RecordWhen::Always } else { RecordWhen::IfAllowed };
+            request
         })
         .collect();
-    let answers: Vec<Answer> = admit_all(&mut store, &batch(at(0), &caps, asks)).await;
+    let answers: Vec<Answer> = admit_all(&mut store, &batch(at(0), &caps, requests)).await;
     let verdicts = answers.iter().enumerate().map(|(place, answer)| (place, answer.verdict));
     for (place, verdict) in verdicts {
         let used = u32::try_from(place.min(9000)).unwrap();
-        let expected =
-            if place < 7000 { Verdict::Allowed } else { Verdict::Denied { cap: 0, used, blocking: Some(at(0)) } };
+        let expected = if place < 7000 {
+            AdmitVerdict::Allowed
+        } else {
+            AdmitVerdict::Denied { cap: 0, used, blocking: Some(at(0)) }
+        };
         assert_eq!(verdict, expected, "ask {place}");
     }
     assert_eq!(entries(&server, &store, "somebody"), 9000);
@@ -284,7 +289,7 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bound
 }
 
 /// Gives each of these users a history of 3,000 sends.
-fn give_long_histories(server: &RedisServer, store: &RedisStore, asks: &[Ask<'_>]) {
+fn give_long_histories(server: &RedisServer, store: &RedisStore, requests: &[AdmitRequest<'_>]) {
     let entry = |number: u32| Entry {
         at: at(0),
         id: IdHash(number.into()),
@@ -295,8 +300,8 @@ fn give_long_histories(server: &RedisServer, store: &RedisStore, asks: &[Ask<'_>
     };
     let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    for ask in asks {
-        let place = store.keyspace().meta().layout.place(ask.user);
+    for request in requests {
+        let place = store.keyspace().meta().layout.place(request.user);
         let key = store.keyspace().bucket_key(place.shard, place.bucket);
         let _: () =
             redis::cmd("HSET").arg(key).arg(place.field.to_bytes()).arg(&history).query(&mut connection).unwrap();
@@ -313,7 +318,7 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_later_calls
         let before = store.stats().troubles(RetryCause::PutOff);
         let (answers, result) = admit(&mut store, &batch(at(1), &[cap(3000, DAY_MS)], users(20))).await;
         result.unwrap();
-        let denied = Verdict::Denied { cap: 0, used: 3000, blocking: Some(at(0)) };
+        let denied = AdmitVerdict::Denied { cap: 0, used: 3000, blocking: Some(at(0)) };
         assert!(answers.iter().all(|answer| answer.unwrap().verdict == denied), "{answers:?}");
         put_off.push(store.stats().troubles(RetryCause::PutOff) - before);
     }
@@ -325,12 +330,12 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_later_calls
 async fn a_user_whose_own_sends_are_too_many_for_a_call_makes_nobody_elses_calls_smaller() {
     let server = server();
     let mut store = fresh_store(&RedisOptions { shards: 32, ..own(&server) }).await;
-    give_long_histories(&server, &store, &[ask("somebody", 0)]);
+    give_long_histories(&server, &store, &[request("somebody", 0)]);
     let filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
     let caps = [CapQuery { filter, ..cap(100_000, DAY_MS) }];
     let mut put_off = 0;
     for round in 0..5 {
-        let own = (0..100).map(|number| ask("somebody", 1_000_000 + 100 * round + number));
+        let own = (0..100).map(|number| request("somebody", 1_000_000 + 100 * round + number));
         admit_all(&mut store, &batch(at(1), &caps, users(400).into_iter().chain(own).collect())).await;
         put_off = store.stats().troubles(RetryCause::PutOff);
     }
@@ -351,22 +356,22 @@ async fn writes_count_only_once_enough_replicas_have_them() {
         primary.query::<String>(&["INFO", "replication"]).unwrap().contains("state=online")
     });
     let mut store = fresh_store(&options).await;
-    let asks = vec![ask("somebody", 1)];
-    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], asks)).await;
-    assert_eq!(answers[0].verdict, Verdict::Allowed);
+    let requests = vec![request("somebody", 1)];
+    let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], requests)).await;
+    assert_eq!(answers[0].verdict, AdmitVerdict::Allowed);
     assert_eq!(entries(&replica, &store, "somebody"), 1);
 
     drop(replica);
-    let asks = vec![ask("somebody else", 1)];
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], asks.clone())).await;
+    let requests = vec![request("somebody else", 1)];
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], requests.clone())).await;
     assert!(temporary(result).contains("0 of 1 replicas"));
     assert_eq!(answers, [None]);
 
     // The send is written already; the replay writes it again, so that the wait covers it on any connection.
     let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]).unwrap();
     let mut other = fresh_store(&options).await;
-    let answers = admit_all(&mut other, &batch(at(5), &[cap(1, 1000)], asks)).await;
-    assert_eq!(answers[0].verdict, Verdict::Replayed);
+    let answers = admit_all(&mut other, &batch(at(5), &[cap(1, 1000)], requests)).await;
+    assert_eq!(answers[0].verdict, AdmitVerdict::Replayed);
     assert_eq!(entries(&replica, &other, "somebody else"), 1);
 }
 
@@ -390,13 +395,13 @@ async fn names_beyond_the_table_share_a_number_that_every_filter_counts() {
     let mut push = cap(1, DAY_MS);
     push.filter = Arc::new(Filter { channels: Some(["push".to_owned()].into()), categories: None });
     let named = |number, channel| {
-        let mut ask = ask("somebody", number);
-        ask.class.channel = Some(channel);
-        ask
+        let mut request = request("somebody", number);
+        request.class.channel = Some(channel);
+        request
     };
-    let asks = vec![named(1, "c65534"), named(2, "invented"), named(3, "c7"), named(4, "invented too")];
-    let answers = admit_all(&mut store, &batch(at(0), &[push], asks)).await;
-    let sent: Vec<bool> = answers.iter().map(|answer| answer.verdict == Verdict::Allowed).collect();
+    let requests = vec![named(1, "c65534"), named(2, "invented"), named(3, "c7"), named(4, "invented too")];
+    let answers = admit_all(&mut store, &batch(at(0), &[push], requests)).await;
+    let sent: Vec<bool> = answers.iter().map(|answer| answer.verdict == AdmitVerdict::Allowed).collect();
     assert_eq!(sent, [true, true, false, false]);
     assert_eq!(server.query::<u64>(&["HLEN", &names]).unwrap(), 65534, "the table has grown");
 }

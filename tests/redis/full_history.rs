@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, store,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, request, server, store,
 };
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir_core::{
-    admit::{AdmitBatch, Ask},
+    admit::{AdmitBatch, AdmitRequest},
     class::ClassNames,
-    decide::{Record, Verdict},
+    decide::{AdmitVerdict, RecordWhen},
     history::MAX_ENTRIES,
     ports::{Histories, StoreError},
     shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{
-    Birth, RedisStore,
+    KeyspaceSeed, RedisStore,
     rebuild::{Scope, Send, begin},
 };
 
@@ -24,8 +24,9 @@ const SECONDS: Duration = Duration::from_secs(10);
 
 /// Intents of one user, recorded whatever a cap says.
 fn crowd(first: u32, count: u32, now: i64) -> AdmitBatch<'static> {
-    let asks = (first..first + count).map(|number| Ask { record: Record::Always, ..ask("hot", number) });
-    batch(at(now), &[cap(3, DAY_MS)], asks.collect())
+    let requests =
+        (first..first + count).map(|number| AdmitRequest { record: RecordWhen::Always, ..request("hot", number) });
+    batch(at(now), &[cap(3, DAY_MS)], requests.collect())
 }
 
 async fn entries(store: &mut RedisStore) -> usize {
@@ -51,7 +52,7 @@ async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
         let (took, after) = (began.elapsed(), in_scripts(&server));
         let calls = after.1 - before.1;
         println!("{round}: {took:?}, {calls} calls, {:.0} us each", (after.0 - before.0) / calls);
-        let denied = |verdict| matches!(verdict, Verdict::Denied { cap: 0, used: 3.., .. });
+        let denied = |verdict| matches!(verdict, AdmitVerdict::Denied { cap: 0, used: 3.., .. });
         assert!(answers.iter().skip(3).all(|answer| denied(answer.verdict)));
         assert!(took < SECONDS, "round {round} took {took:?} in {calls} calls");
         assert_eq!(entries(&mut store).await, 10_000, "no more, whatever is recorded");
@@ -71,7 +72,10 @@ async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole
     assert!(answers[..answered].iter().all(Option::is_some), "a user's sends are decided in their order");
     let (again, result) = admit(&mut store, &crowd(0, 16, 1)).await;
     result.unwrap();
-    assert!(again.iter().all(|answer| matches!(answer.unwrap().verdict, Verdict::Replayed)), "what was answered holds");
+    assert!(
+        again.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Replayed)),
+        "what was answered holds"
+    );
 }
 
 #[tokio::test]
@@ -80,9 +84,9 @@ async fn a_rebuild_keeps_the_newest_sends_of_a_user_and_done_twice_changes_nothi
     options.max_entries = 200;
     let opened = opened(&options).await.unwrap();
     let mut store = store(&options, &opened);
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
     let redis = std::sync::Arc::new(options.clone());
-    let rebuild = begin(&redis, &std::sync::Arc::default(), &Scope::All, unique("run"), birth).await.unwrap();
+    let rebuild = begin(&redis, &std::sync::Arc::default(), &Scope::All, unique("run"), keyspace_seed).await.unwrap();
     let mut restorer = rebuild.restorer();
     let send = |number: u32| Send {
         user: UserHash::of("hot"),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{admit, ask, at, batch, cap, fresh_store, opened, options, own, server, store};
+use crate::redis_support::{admit, at, batch, cap, fresh_store, opened, options, own, request, server, store};
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir_core::{decide::Verdict, ports::StoreError};
+use weir_core::{decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{
-    Birth, Eviction, FORMAT, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning, WhenMissing,
-    open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning,
+    WhenMissing, open,
 };
 
 fn single() -> RedisOptions {
@@ -54,8 +54,8 @@ async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
     }
     server.query::<()>(&["DEL", made.kinds_key()]).unwrap();
 
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, birth).await;
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+    let looked = open(&Arc::new(options.clone()), &Arc::default(), WhenMissing::Refuse, keyspace_seed).await;
     assert!(fatal(looked).contains("not finished"));
     let again = opened(&options).await.unwrap();
     assert_eq!(again.keyspace.epoch(), made.epoch());
@@ -68,8 +68,8 @@ async fn a_creation_that_stopped_half_way_is_finished_by_the_next_start() {
 async fn nothing_is_made_by_one_who_only_looks() {
     let server = server();
     let options = Arc::new(own(&server));
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
-    let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, birth).await;
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+    let looked = open(&options, &Arc::new(RedisStats::default()), WhenMissing::Refuse, keyspace_seed).await;
     assert!(fatal(looked).contains("weir check --create"));
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0);
 }
@@ -164,10 +164,10 @@ async fn histories_stay_compact_where_tuning_is_allowed_and_else_it_is_said_how(
     assert_eq!(set[1], LISTPACK_VALUE_BYTES.to_string());
 
     let mut store = store(&tuned, &opened);
-    let asks = (0..50).map(|number| ask("somebody", number)).collect();
-    let (answers, _) = admit(&mut store, &batch(at(0), &[cap(99, 1000)], asks)).await;
-    assert!(answers.iter().all(|answer| matches!(answer.unwrap().verdict, Verdict::Allowed)));
-    let place = store.keyspace().meta().layout.place(ask("somebody", 0).user);
+    let requests = (0..50).map(|number| request("somebody", number)).collect();
+    let (answers, _) = admit(&mut store, &batch(at(0), &[cap(99, 1000)], requests)).await;
+    assert!(answers.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Allowed)));
+    let place = store.keyspace().meta().layout.place(request("somebody", 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
     let encoding: String = server.query(&["OBJECT", "ENCODING", &key]).unwrap();
     assert_eq!(encoding, "listpack");
@@ -199,12 +199,12 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     let opened_ = opened(&named).await.unwrap();
     assert_eq!(opened_.warnings, Vec::<String>::new());
     let mut store = store(&named, &opened_);
-    let mut one = ask("somebody", 1);
+    let mut one = request("somebody", 1);
     one.class.channel = Some("push");
     one.class.campaign = Some("autumn");
     let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![one])).await;
     result.unwrap();
-    assert!(matches!(answers[0].unwrap().verdict, Verdict::Allowed));
+    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
     store.health().await.unwrap();
     drop(store);
 
@@ -215,7 +215,7 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
 
     server.query::<()>(&["ACL", "SETUSER", "weir", "-evalsha"]).unwrap();
     let mut store = fresh_store(&named).await;
-    let (answers, result) = admit(&mut store, &batch(at(0), &[], vec![ask("somebody", 2)])).await;
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], vec![request("somebody", 2)])).await;
     assert_eq!(answers, [None]);
     match result {
         Err(StoreError::Temporary(message)) => assert!(message.contains("NOPERM"), "{message}"),
@@ -235,9 +235,9 @@ async fn tls_works_with_the_ca_and_is_refused_without_it() {
     assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
     options.tls = Some(TlsFiles { ca: Some(std::fs::read(server.ca_file().unwrap()).unwrap()), client: None });
     let mut store = fresh_store(&options).await;
-    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![ask("somebody", 1)])).await;
+    let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("somebody", 1)])).await;
     result.unwrap();
-    assert!(matches!(answers[0].unwrap().verdict, Verdict::Allowed));
+    assert!(matches!(answers[0].unwrap().verdict, AdmitVerdict::Allowed));
 }
 
 #[tokio::test]

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, own, server, two_stores,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, request, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
-    admit::{Ask, CapQuery},
+    admit::{AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Filter, Kind},
-    decide::{Answer, Verdict},
+    decide::{AdmitVerdict, Answer},
     ports::{Store as _, StoreError},
 };
 use weir_redis::{RedisStore, WhenMissing, open};
 
 /// A send of this campaign, to a user of its own.
-fn of_campaign(name: &'static str, number: u32) -> Ask<'static> {
-    let mut ask = ask(&format!("u-{number}"), number);
-    ask.class = ClassNames { campaign: Some(name), ..ClassNames::default() };
-    ask
+fn of_campaign(name: &'static str, number: u32) -> AdmitRequest<'static> {
+    let mut request = request(&format!("u-{number}"), number);
+    request.class = ClassNames { campaign: Some(name), ..ClassNames::default() };
+    request
 }
 
 /// The number that a store knows a campaign by.
@@ -125,7 +125,7 @@ async fn after_a_reconnect_a_table_that_lost_a_number_is_lost_history_until_it_i
         &Arc::new(options.clone()),
         &Arc::default(),
         WhenMissing::Refuse,
-        weir_redis::Birth { epoch: "x".to_owned(), now: at(0) },
+        weir_redis::KeyspaceSeed { epoch: "x".to_owned(), now: at(0) },
     )
     .await;
     assert!(again.is_ok(), "a worker may start meanwhile");
@@ -138,10 +138,10 @@ fn on_channel(limit: u32, channel: &str) -> CapQuery {
     cap
 }
 
-fn on(channel: &'static str, number: u32) -> Ask<'static> {
-    let mut ask = ask("somebody", number);
-    ask.class.channel = Some(channel);
-    ask
+fn on(channel: &'static str, number: u32) -> AdmitRequest<'static> {
+    let mut request = request("somebody", number);
+    request.class.channel = Some(channel);
+    request
 }
 
 /// Bytes that the server has sent so far.
@@ -170,7 +170,7 @@ async fn invented_kinds_cost_what_they_are_and_not_the_table_each_time() {
             store.numbers(&ClassNames { channel: Some(channel), ..ClassNames::default() }).unwrap().0,
             Kind::OVERFLOW
         );
-        assert_eq!(answers[0].verdict, Verdict::Allowed);
+        assert_eq!(answers[0].verdict, AdmitVerdict::Allowed);
     }
     let each = (sent_bytes(&server) - before) / 50;
     assert!(each < 2_000, "{each} bytes a batch");
@@ -191,7 +191,7 @@ async fn a_kind_without_a_name_counts_against_every_filter() {
         let options = store.options().clone();
         let mut fresh = crate::redis_support::store(&options, &opened(&options).await.unwrap());
         let answers = admit_all(&mut fresh, &batch(at(1), &[on_channel(1, "email")], vec![on("email", 2)])).await;
-        let denied = |answer: &Answer| matches!(answer.verdict, Verdict::Denied { .. });
+        let denied = |answer: &Answer| matches!(answer.verdict, AdmitVerdict::Denied { .. });
         assert!(denied(&answers[0]), "next {next}: a cap on another channel would be exceeded, for all that is known");
         server.query::<()>(&["HDEL", kinds, "[\"email\",null]"]).unwrap();
         let number = if next == "1" { "1" } else { "257" };

@@ -6,7 +6,7 @@ use crate::redis_support::{DAY_MS, at, cap, opened, server, store};
 use testkit::redis::RedisServer;
 use weir::cli::plan::measured;
 use weir_core::{
-    admit::{AdmitBatch, Ask},
+    admit::{AdmitBatch, AdmitRequest},
     class::ClassNames,
     shard::UserHash,
 };
@@ -29,13 +29,13 @@ async fn fill(store: &mut RedisStore, sends: u32) {
     let users: Vec<u32> = (0..USERS).collect();
     for number in 0..sends {
         for some in users.chunks(BATCH) {
-            let ask = |user: &u32| Ask {
+            let request = |user: &u32| AdmitRequest {
                 user: UserHash::of(&user.to_string()),
                 class: ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") },
-                ..crate::redis_support::ask("", user * 100 + number)
+                ..crate::redis_support::request("", user * 100 + number)
             };
-            let asks = some.iter().map(ask).collect();
-            let batch = AdmitBatch { now: at(3_600_000 * i64::from(number)), cap_sets: vec![caps.to_vec()], asks };
+            let requests = some.iter().map(request).collect();
+            let batch = AdmitBatch { now: at(3_600_000 * i64::from(number)), cap_sets: vec![caps.to_vec()], requests };
             let answers = crate::redis_support::admit_all(store, &batch).await;
             assert_eq!(crate::redis_support::sent(&answers), some.len());
         }

@@ -9,19 +9,19 @@ use std::{
     time::Duration,
 };
 
-use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, own, server, store};
+use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, own, request, server, store};
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::sync::Notify;
 use weir_core::{
     class::ClassNames,
-    decide::Verdict,
+    decide::AdmitVerdict,
     ports::StoreError,
     refund::Refund,
     shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{
-    Birth, Boxed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
+    Boxed, KeyspaceSeed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
     rebuild::{RebuildError, Scope, Send, begin},
 };
 
@@ -82,8 +82,8 @@ fn sent(user: &str, number: u32) -> Send<'static> {
 
 /// All of a rebuild, of one user's two sends and a refund of the second.
 async fn rebuild(options: RedisOptions, scope: Scope, run: String) -> Result<(), RebuildError> {
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
-    let mut rebuild = begin(&Arc::new(options), &Arc::new(RedisStats::default()), &scope, run, birth).await?;
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+    let mut rebuild = begin(&Arc::new(options), &Arc::new(RedisStats::default()), &scope, run, keyspace_seed).await?;
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
         return Ok(());
@@ -130,12 +130,12 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
         let (options, opened) = (options.clone(), opened(&options));
         async move {
             let mut store = store(&options, &opened.await.unwrap());
-            let (answers, result) = admit(&mut store, &batch(at(now), &caps, vec![ask(&user, number)])).await;
+            let (answers, result) = admit(&mut store, &batch(at(now), &caps, vec![request(&user, number)])).await;
             result.unwrap();
             answers[0].unwrap().verdict
         }
     };
-    assert_eq!(decided("u", 9, 0).await, Verdict::Allowed);
+    assert_eq!(decided("u", 9, 0).await, AdmitVerdict::Allowed);
     let place = before.keyspace.meta().layout.place(UserHash::of("u"));
     server.query::<()>(&["DEL", &before.keyspace.epoch_key(place.shard)]).unwrap();
     if *scope == Scope::All {
@@ -160,7 +160,7 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
     // As after the 20 s for which it holds.
     server.query::<()>(&["DEL", &lock]).unwrap();
     tokio::time::timeout(DEADLINE, rebuild(options.clone(), scope.clone(), unique("second"))).await.unwrap().unwrap();
-    assert_eq!(decided("u", 3, 3000).await, Verdict::Allowed, "step {step}: the first of the two that fit");
+    assert_eq!(decided("u", 3, 3000).await, AdmitVerdict::Allowed, "step {step}: the first of the two that fit");
     let mut expected = everything(&server);
     thawed.notify_one();
     let ended = tokio::time::timeout(DEADLINE, first).await.unwrap().unwrap();
@@ -181,7 +181,7 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
         Err(RebuildError::Store(StoreError::TooSlow(_) | StoreError::Fatal(_))) | Ok(()) => false,
     };
     assert!(refused || ended.is_ok(), "step {step} of {scope:?}: {ended:?}");
-    assert_ne!(decided("u", 4, 4000).await, Verdict::Allowed, "step {step}: one was restored, one decided since");
+    assert_ne!(decided("u", 4, 4000).await, AdmitVerdict::Allowed, "step {step}: one was restored, one decided since");
     true
 }
 

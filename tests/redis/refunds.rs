@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, ask, at, batch, cap, opened, options, own, server, store};
+use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, request, server, store};
 use testkit::{stack::Stack, unique};
 use weir_core::{
     class::ClassNames,
-    decide::Verdict,
+    decide::AdmitVerdict,
     ports::{StoreError, TakeBack},
     refund::{
         Refund,
@@ -16,7 +16,7 @@ use weir_core::{
     time::Time,
 };
 use weir_redis::{
-    Birth, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
+    KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,
     rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin},
 };
 
@@ -36,16 +36,16 @@ async fn take(refunds: &mut RedisRefunds, what: &[Refund]) -> Vec<RefundOutcome>
     outcomes.into_iter().map(Option::unwrap).collect()
 }
 
-async fn verdict(options: &RedisOptions, opened: &Opened, user: &str, number: u32, now: i64) -> Verdict {
+async fn verdict(options: &RedisOptions, opened: &Opened, user: &str, number: u32, now: i64) -> AdmitVerdict {
     let (answers, result) =
-        admit(&mut store(options, opened), &batch(at(now), &[cap(1, CAP_MS)], vec![ask(user, number)])).await;
+        admit(&mut store(options, opened), &batch(at(now), &[cap(1, CAP_MS)], vec![request(user, number)])).await;
     result.unwrap();
     answers[0].unwrap().verdict
 }
 
 async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
-    begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), birth).await
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+    begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), keyspace_seed).await
 }
 
 fn sent(user: &str, number: u32, millis: i64) -> Send<'static> {
@@ -66,8 +66,8 @@ async fn a_refund_takes_one_send_back_and_never_a_later_one() {
         let options = options(&urls);
         let opened = opened(&options).await.unwrap();
         let mut refunds = refunds(&options, &opened);
-        assert_eq!(verdict(&options, &opened, "u", 1, 1000).await, Verdict::Allowed);
-        assert!(matches!(verdict(&options, &opened, "u", 2, 1001).await, Verdict::Denied { .. }));
+        assert_eq!(verdict(&options, &opened, "u", 1, 1000).await, AdmitVerdict::Allowed);
+        assert!(matches!(verdict(&options, &opened, "u", 2, 1001).await, AdmitVerdict::Denied { .. }));
 
         let early = refund("u", 1, Some(at(999)), 3);
         let first = refund("u", 1, Some(at(1500)), 5);
@@ -75,15 +75,15 @@ async fn a_refund_takes_one_send_back_and_never_a_later_one() {
         let all = [early, first, strangers[0], strangers[1]];
         assert_eq!(take(&mut refunds, &all).await, [Early, TakenBack, Unknown, Unknown]);
         // It no longer counts, and its id may be sent again.
-        assert_eq!(verdict(&options, &opened, "u", 1, 2000).await, Verdict::Allowed);
+        assert_eq!(verdict(&options, &opened, "u", 1, 2000).await, AdmitVerdict::Allowed);
         // A refund read again has no effect; neither has a late copy of it, which is older than the send.
         assert_eq!(take(&mut refunds, &all).await, [Repeated; 4]);
         assert_eq!(take(&mut refunds, &[refund("u", 1, Some(at(1500)), 8)]).await, [Early]);
-        assert!(matches!(verdict(&options, &opened, "u", 2, 2001).await, Verdict::Denied { .. }));
+        assert!(matches!(verdict(&options, &opened, "u", 2, 2001).await, AdmitVerdict::Denied { .. }));
         // Another partition has offsets of its own; without a time a refund takes any.
         let other = Refund { partition: 1, ..refund("u", 1, None, 0) };
         assert_eq!(take(&mut refunds, &[other]).await, [TakenBack]);
-        assert_eq!(verdict(&options, &opened, "u", 2, 2002).await, Verdict::Allowed);
+        assert_eq!(verdict(&options, &opened, "u", 2, 2002).await, AdmitVerdict::Allowed);
     }
 }
 
@@ -92,9 +92,9 @@ async fn many_refunds_of_one_batch_are_taken_in_their_order() {
     let options = options(&[Stack::shared().redis()]);
     let opened = opened(&options).await.unwrap();
     let users: Vec<String> = (0..700).map(|user| format!("u{user}")).collect();
-    let asks = users.iter().map(|user| ask(user, 1)).collect();
-    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(0), &[cap(1, CAP_MS)], asks)).await;
-    assert!(answers.iter().all(|answer| answer.unwrap().verdict == Verdict::Allowed));
+    let requests = users.iter().map(|user| request(user, 1)).collect();
+    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(0), &[cap(1, CAP_MS)], requests)).await;
+    assert!(answers.iter().all(|answer| answer.unwrap().verdict == AdmitVerdict::Allowed));
     // Each twice: the first takes it back.
     let twice = users
         .iter()
@@ -111,7 +111,7 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
     let opened = opened(&options).await.unwrap();
     let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
     let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
-    assert_eq!(verdict(&options, &opened, &other, 1, 0).await, Verdict::Allowed);
+    assert_eq!(verdict(&options, &opened, &other, 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard("u"))]).unwrap();
     let mut refunds = refunds(&options, &opened);
     let both = [refund("u", 1, None, 0), refund(&other, 1, None, 1)];
@@ -127,10 +127,10 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
 async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     let options = options(&[Stack::shared().redis()]);
     let opened = opened(&options).await.unwrap();
-    assert_eq!(verdict(&options, &opened, "u", 5, 5000).await, Verdict::Allowed);
+    assert_eq!(verdict(&options, &opened, "u", 5, 5000).await, AdmitVerdict::Allowed);
     let rebuild = begun(&options, &Scope::All).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::Fresh);
-    let (asked, result) = admit(&mut store(&options, &opened), &batch(at(1), &[], vec![ask("u", 1)])).await;
+    let (asked, result) = admit(&mut store(&options, &opened), &batch(at(1), &[], vec![request("u", 1)])).await;
     assert_eq!(asked, [None], "nothing is decided on a shard that is being restored");
     assert!(matches!(result, Err(StoreError::LostHistory { .. })));
 
@@ -159,15 +159,15 @@ async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     assert_eq!(rebuild.finish().await.unwrap(), Vec::<u16>::new());
 
     // The send that was there has its origin still; one that was put back is a duplicate whatever its origin.
-    assert_eq!(verdict(&options, &opened, "u", 5, 8000).await, Verdict::Replayed);
-    assert_eq!(verdict(&options, &opened, "u", 3, 8000).await, Verdict::Duplicate);
+    assert_eq!(verdict(&options, &opened, "u", 5, 8000).await, AdmitVerdict::Replayed);
+    assert_eq!(verdict(&options, &opened, "u", 3, 8000).await, AdmitVerdict::Duplicate);
     let caps = [cap(3, CAP_MS)];
-    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(8000), &caps, vec![ask("u", 8)])).await;
-    let expected = Verdict::Denied { cap: 0, used: 3, blocking: Some(at(3000)) };
+    let (answers, _) = admit(&mut store(&options, &opened), &batch(at(8000), &caps, vec![request("u", 8)])).await;
+    let expected = AdmitVerdict::Denied { cap: 0, used: 3, blocking: Some(at(3000)) };
     assert_eq!(answers[0].unwrap().verdict, expected, "3, 5 and 7 are there, the oldest first; 6 was taken back");
     let (answers, _) =
-        admit(&mut store(&options, &opened), &batch(at(8000), &[cap(1, CAP_MS)], vec![ask("v", 8)])).await;
-    let expected = Verdict::Denied { cap: 0, used: 1, blocking: Some(at(5200)) };
+        admit(&mut store(&options, &opened), &batch(at(8000), &[cap(1, CAP_MS)], vec![request("v", 8)])).await;
+    let expected = AdmitVerdict::Denied { cap: 0, used: 1, blocking: Some(at(5200)) };
     assert_eq!(answers[0].unwrap().verdict, expected, "once, at the later time");
     // The refund was taken by the rebuild: the reader of refunds passes over it.
     assert_eq!(take(&mut refunds(&options, &opened), &[refund("u", 6, Some(at(6000)), 0)]).await, [Repeated]);
@@ -189,7 +189,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
         ..own(&server)
     };
     let opened = opened(&named).await.unwrap();
-    assert_eq!(verdict(&named, &opened, "u", 1, 0).await, Verdict::Allowed);
+    assert_eq!(verdict(&named, &opened, "u", 1, 0).await, AdmitVerdict::Allowed);
     assert_eq!(take(&mut refunds(&named, &opened), &[refund("u", 1, None, 0)]).await, [TakenBack]);
 
     assert!(begun(&named, &Scope::All).await.is_err(), "del is not among them");
@@ -241,7 +241,7 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     let server = server();
     let options = own(&server);
     let before = opened(&options).await.unwrap();
-    assert_eq!(verdict(&options, &before, "u", 1, 0).await, Verdict::Allowed);
+    assert_eq!(verdict(&options, &before, "u", 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();
     match begun(&options, &Scope::Lost).await {
         Err(RebuildError::Store(StoreError::Fatal(message))) => {
@@ -254,8 +254,8 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     rebuild.finish().await.unwrap();
     // A store of before takes it up by itself; what was written under the old tables is gone.
     let mut old = store(&options, &before);
-    let again = batch(at(1), &[cap(1, CAP_MS)], vec![ask("u", 1)]);
+    let again = batch(at(1), &[cap(1, CAP_MS)], vec![request("u", 1)]);
     let answers = crate::redis_support::admit_all(&mut old, &again).await;
-    assert_eq!(answers[0].verdict, Verdict::Allowed);
+    assert_eq!(answers[0].verdict, AdmitVerdict::Allowed);
     assert_ne!(old.keyspace().epoch(), before.keyspace.epoch());
 }

@@ -1,9 +1,11 @@
 //! Users who never return leave Redis, and a user who is to be forgotten leaves it at once.
 
-use crate::redis_support::{DAY_MS, admit_all, ask, at, batch, cap, opened, options, own, server, store, two_stores};
+use crate::redis_support::{
+    DAY_MS, admit_all, at, batch, cap, opened, options, own, request, server, store, two_stores,
+};
 use testkit::{redis::RedisServer, stack::Stack};
 use weir_core::{
-    decide::Verdict,
+    decide::AdmitVerdict,
     ports::{Histories, Store, StoreError},
     shard::UserHash,
 };
@@ -29,7 +31,7 @@ async fn users_who_never_return_are_deleted_within_about_a_retention_while_other
     let mut store = store(&options, &opened);
     let caps = [cap(5, DAY_MS)];
     let once: Vec<String> = (0..300).map(|user| format!("once-{user}")).collect();
-    admit_all(&mut store, &batch(at(0), &caps, once.iter().map(|user| ask(user, 1)).collect())).await;
+    admit_all(&mut store, &batch(at(0), &caps, once.iter().map(|user| request(user, 1)).collect())).await;
     assert_eq!(users(&server, &options.prefix), 300);
     // Hundred others get one a day, ten at a time.
     let daily: Vec<String> = (0..100).map(|user| format!("daily-{user}")).collect();
@@ -37,9 +39,9 @@ async fn users_who_never_return_are_deleted_within_about_a_retention_while_other
     for day in 1..=17 {
         for (part, users) in daily.chunks(10).enumerate() {
             let moment = at(day * DAY_MS + i64::try_from(part).unwrap() * DAY_MS / 10);
-            let asks = users.iter().map(|user| ask(user, u32::try_from(day).unwrap())).collect();
-            let answers = admit_all(&mut store, &batch(moment, &caps, asks)).await;
-            assert!(answers.iter().all(|answer| answer.verdict == Verdict::Allowed));
+            let requests = users.iter().map(|user| request(user, u32::try_from(day).unwrap())).collect();
+            let answers = admit_all(&mut store, &batch(moment, &caps, requests)).await;
+            assert!(answers.iter().all(|answer| answer.verdict == AdmitVerdict::Allowed));
         }
         left.push(users(&server, &options.prefix));
     }
@@ -59,7 +61,7 @@ async fn a_key_outlives_its_newest_entry_whoever_renewed_it() {
     for step in 0..20 {
         // Another user each time: the first entry in the key's block, and later ones.
         let user = format!("u{step}");
-        admit_all(&mut store, &batch(at(step * DAY_MS), &[cap(5, DAY_MS)], vec![ask(&user, 1)])).await;
+        admit_all(&mut store, &batch(at(step * DAY_MS), &[cap(5, DAY_MS)], vec![request(&user, 1)])).await;
         let left: i64 = server.query(&["PTTL", &key]).unwrap();
         assert!(left > HISTORY_MS, "step {step}: {left} ms are left");
     }
@@ -72,7 +74,7 @@ async fn a_forgotten_user_begins_an_empty_history_and_nobody_else_does() {
         let opened = opened(&options).await.unwrap();
         let mut store = store(&options, &opened);
         let caps = [cap(2, DAY_MS)];
-        let both = |number| vec![ask("forgotten", number), ask("other", number)];
+        let both = |number| vec![request("forgotten", number), request("other", number)];
         for number in 1..=2 {
             admit_all(&mut store, &batch(at(number.into()), &caps, both(number))).await;
         }
@@ -81,8 +83,8 @@ async fn a_forgotten_user_begins_an_empty_history_and_nobody_else_does() {
         assert_eq!(store.history_of(UserHash::of("forgotten")).await.unwrap().entries, []);
         // The same ids again: neither duplicates nor denied.
         let answers = admit_all(&mut store, &batch(at(9), &caps, both(2))).await;
-        assert_eq!(answers[0].verdict, Verdict::Allowed);
-        assert_eq!(answers[1].verdict, Verdict::Replayed);
+        assert_eq!(answers[0].verdict, AdmitVerdict::Allowed);
+        assert_eq!(answers[1].verdict, AdmitVerdict::Replayed);
         assert_eq!(store.history_of(UserHash::of("forgotten")).await.unwrap().entries.len(), 1);
     }
 }
@@ -92,10 +94,10 @@ async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
     let options = options(&[Stack::shared().redis()]);
     let (mut deciding, mut forgetting) = two_stores(&options).await;
     for round in 0..30_u32 {
-        let asks = batch(at(round.into()), &[], (0..20).map(|n| ask("u", round * 20 + n)).collect());
-        let decided = async { admit_all(&mut deciding, &asks).await };
+        let requests = batch(at(round.into()), &[], (0..20).map(|n| request("u", round * 20 + n)).collect());
+        let decided = async { admit_all(&mut deciding, &requests).await };
         let (answers, deleted) = tokio::join!(decided, forgetting.forget(UserHash::of("u")));
-        assert!(answers.iter().all(|answer| answer.verdict == Verdict::Allowed));
+        assert!(answers.iter().all(|answer| answer.verdict == AdmitVerdict::Allowed));
         let left = deciding.history_of(UserHash::of("u")).await.unwrap().entries.len();
         let deleted = usize::try_from(deleted.unwrap()).unwrap();
         assert!(left + deleted >= 20, "round {round}: {left} left, {deleted} deleted");

@@ -6,15 +6,15 @@ use std::{sync::Arc, time::Duration};
 
 use testkit::{redis::RedisServer, unique};
 use weir_core::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{ClassNames, Filter},
-    decide::{Answer, Record, Scope, Verdict},
+    decide::{AdmitVerdict, Answer, RecordWhen, Scope},
     ports::{Store, StoreError},
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
     window::Window,
 };
-use weir_redis::{Birth, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
@@ -48,8 +48,8 @@ pub fn own(server: &RedisServer) -> RedisOptions {
 
 /// Creates or opens the keyspace.
 pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
-    let birth = Birth { epoch: unique("epoch"), now: at(0) };
-    open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, birth).await
+    let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
+    open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, keyspace_seed).await
 }
 
 /// A lane's store.
@@ -74,26 +74,26 @@ pub fn cap(limit: u32, length_ms: i64) -> CapQuery {
 }
 
 /// A send of cost 1 without a class; its origin is its number.
-pub fn ask(user: &str, number: u32) -> Ask<'static> {
-    Ask {
+pub fn request(user: &str, number: u32) -> AdmitRequest<'static> {
+    AdmitRequest {
         user: UserHash::of(user),
         id: IdHash::of(&format!("i-{number}")),
         origin: OriginMark(number & 0x00FF_FFFF),
         class: ClassNames::default(),
         cost: 1,
         cap_set: 0,
-        record: Record::IfAllowed,
+        record: RecordWhen::IfAllowed,
     }
 }
 
 /// A batch under one set of caps.
-pub fn batch<'a>(now: Time, caps: &[CapQuery], asks: Vec<Ask<'a>>) -> AdmitBatch<'a> {
-    AdmitBatch { now, cap_sets: vec![caps.to_vec()], asks }
+pub fn batch<'a>(now: Time, caps: &[CapQuery], requests: Vec<AdmitRequest<'a>>) -> AdmitBatch<'a> {
+    AdmitBatch { now, cap_sets: vec![caps.to_vec()], requests }
 }
 
 /// Asks for a whole batch once.
 pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Option<Answer>>, Result<(), StoreError>) {
-    let mut answers = vec![None; batch.asks.len()];
+    let mut answers = vec![None; batch.requests.len()];
     let result = store.admit(batch, &mut answers).await;
     (answers, result)
 }
@@ -101,7 +101,7 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
 /// Asks until every send is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
 /// has answered.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
-    let mut answers = vec![None; batch.asks.len()];
+    let mut answers = vec![None; batch.requests.len()];
     let mut said = None;
     let patience = async {
         loop {
@@ -119,5 +119,5 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
 
 /// How many of the answers approve their send, now or before.
 pub fn sent(answers: &[Answer]) -> usize {
-    answers.iter().filter(|answer| matches!(answer.verdict, Verdict::Allowed | Verdict::Replayed)).count()
+    answers.iter().filter(|answer| matches!(answer.verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed)).count()
 }

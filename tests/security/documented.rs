@@ -66,7 +66,7 @@ async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by
     let one = redis_support::batch(
         redis_support::at(0),
         &[redis_support::cap(1, redis_support::DAY_MS)],
-        vec![redis_support::ask("somebody", 1)],
+        vec![redis_support::request("somebody", 1)],
     );
     let (answers, result) = redis_support::admit(&mut redis_support::store(&options, &opened), &one).await;
     result.unwrap();

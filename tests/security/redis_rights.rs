@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use testkit::redis::RedisServer;
 use weir_core::{
-    admit::Ask,
+    admit::AdmitRequest,
     class::ClassNames,
     ports::{Store, StoreError},
 };
@@ -13,7 +13,7 @@ use weir_worker::clock::SystemClock;
 
 use crate::{
     page,
-    redis_support::{DAY_MS, ask, at, batch, cap, opened, options, store},
+    redis_support::{DAY_MS, at, batch, cap, opened, options, request, store},
 };
 
 /// Commands used only while slots move, and those of refunds.
@@ -45,9 +45,9 @@ async fn everything(options: &RedisOptions) -> String {
 }
 
 /// A send with a class, which gets numbers in Redis.
-fn of_a_class(number: u32) -> Ask<'static> {
+fn of_a_class(number: u32) -> AdmitRequest<'static> {
     let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") };
-    Ask { class, ..ask("somebody", number) }
+    AdmitRequest { class, ..request("somebody", number) }
 }
 
 #[tokio::test]

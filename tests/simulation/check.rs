@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 use weir_core::{
-    decide::Verdict,
+    decide::AdmitVerdict,
     policy::Mode,
     record::{Destination, OutputValue},
     shard::IdHash,
@@ -174,7 +174,7 @@ impl<'w> Judge<'w> {
                 };
                 self.broken.push(format!("{tag}suppressed for no reason: {envelope}"));
             }
-            let denied = |verdict: &Verdict| !matches!(verdict, Verdict::Allowed | Verdict::Replayed);
+            let denied = |verdict: &AdmitVerdict| !matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
             if let (Some(decided), Some(at)) = (self.world.decided(out, ask, denied), decided_at(&envelope)) {
                 self.by_the_clock(out, decided, at);
             }

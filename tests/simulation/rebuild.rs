@@ -16,7 +16,7 @@ use weir_core::{
     shard::OriginMark,
 };
 use weir_redis::{
-    Birth,
+    KeyspaceSeed,
     rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
 };
 use weir_worker::lane::ANSWERS_HOLD;
@@ -138,7 +138,8 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
 }
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let begin = |run, birth| rebuild::begin(world.keyspace.options(), &world.keyspace.stats, scope, run, birth);
+    let begin =
+        |run, keyspace_seed| rebuild::begin(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed);
     under_lock(world, process, begin).await
 }
 
@@ -146,14 +147,14 @@ async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuil
 async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
     world: &World,
     process: &Process,
-    begin: impl Fn(String, Birth) -> F,
+    begin: impl Fn(String, KeyspaceSeed) -> F,
 ) -> Result<T, RebuildError> {
     let mut tries = 0;
     loop {
         tries += 1;
         let name = |what| format!("{what}-{}-{tries}-{}", process.number, world.env.passed().as_micros());
-        let birth = Birth { epoch: name("epoch"), now: process.clock.now() };
-        match begin(name("run"), birth).await {
+        let keyspace_seed = KeyspaceSeed { epoch: name("epoch"), now: process.clock.now() };
+        match begin(name("run"), keyspace_seed).await {
             Err(RebuildError::Store(StoreError::Temporary(reason))) if tries < 30 => {
                 world.env.note(|| format!("weir rebuild waits: {reason}"));
                 world.env.sleep(Duration::from_secs(1)).await;
@@ -165,7 +166,9 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
 
 /// Repairs the tables of names from the headers of the approved topic, where they are lost.
 async fn repair_names(world: &World, process: &Process, scope: &Scope) -> Result<(), String> {
-    let begin = |run, birth| rebuild::begin_names(world.keyspace.options(), &world.keyspace.stats, scope, run, birth);
+    let begin = |run, keyspace_seed| {
+        rebuild::begin_names(world.keyspace.options(), &world.keyspace.stats, scope, run, keyspace_seed)
+    };
     let begun = under_lock(world, process, begin).await.map_err(|error| error.to_string())?;
     let Some(mut repair) = begun else { return Ok(()) };
     world.env.note(|| format!("process {} repairs the names", process.number));

@@ -7,7 +7,7 @@ use weir_core::{
     class::Filter,
     current::Current,
     decide::Scope,
-    desk::Desk,
+    decider::Decider,
     fields::FieldMap,
     policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Unavailable},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
@@ -223,7 +223,7 @@ fn policy(setting: &Setting) -> Policy {
     }
 }
 
-pub fn desk(setting: &Setting) -> Desk {
+pub fn decider(setting: &Setting) -> Decider {
     let segment = |(name, is_in, _): &Rule| Segment {
         name: (*name).to_owned(),
         sha256: Sha256([0; 32]),
@@ -232,7 +232,7 @@ pub fn desk(setting: &Setting) -> Desk {
     };
     let segments = SEGMENTS.iter().map(segment).collect();
     let set = SegmentSet::new("simulated".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
-    Desk {
+    Decider {
         topic: TOPIC.into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),

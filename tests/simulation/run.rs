@@ -13,7 +13,7 @@ use std::{
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{desk::Desk, ports::Clock as _};
+use weir_core::{decider::Decider, ports::Clock as _};
 use weir_redis::NodeClocks;
 use weir_worker::lane::{Lane, LaneError, LaneSettings};
 
@@ -65,7 +65,7 @@ pub struct World {
     pub refunded: RefCell<Refunded>,
     pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
-    pub desk: Desk,
+    pub decider: Decider,
     pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
     /// All processes ever started.
@@ -116,7 +116,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         clock_changes: RefCell::default(),
         next_lane: Cell::new(0),
         keyspace: Keyspace::new(&env, &setting, made),
-        desk: rules::desk(&setting),
+        decider: rules::decider(&setting),
         setting,
         lanes_metrics: RefCell::default(),
         processes: RefCell::default(),
@@ -289,7 +289,7 @@ impl World {
             sink: SimSink::new(&self.env, &self.broker, &process, (lane, number)),
             store: self.keyspace.store(&self.env, number, &process.clock),
             clock: process.clock.clone(),
-            desk: self.desk.clone(),
+            decider: self.decider.clone(),
             settings: LaneSettings {
                 batch: 40,
                 commit_interval: Duration::from_millis(200),

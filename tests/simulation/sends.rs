@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{decide::Verdict, policy::Mode, record::Destination, shard::IdHash};
+use weir_core::{decide::AdmitVerdict, policy::Mode, record::Destination, shard::IdHash};
 
 use super::{
     broker::{Broker, Out},
@@ -60,8 +60,9 @@ impl<'w> Judge<'w> {
                 self.broken.push(format!("{ask:?} does not say when it was decided"));
                 continue;
             };
-            let let_through = |verdict: &Verdict| {
-                self.world.setting.mode == Mode::Shadow || matches!(verdict, Verdict::Allowed | Verdict::Replayed)
+            let let_through = |verdict: &AdmitVerdict| {
+                self.world.setting.mode == Mode::Shadow
+                    || matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed)
             };
             let decided = self.world.decided(out, ask, let_through);
             self.in_time(out, ask, decided, at);

@@ -10,13 +10,15 @@ use std::{
 use weir_core::{
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
-    decide::{Answer, Verdict},
+    decide::{AdmitVerdict, Answer},
     owed::OwedSend,
     ports::{Store, StoreError},
     shard::{IdHash, UserHash},
     time::Time,
 };
-use weir_redis::{Birth, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{
+    KeyspaceSeed, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open,
+};
 
 use super::{
     cluster::Cluster,
@@ -65,10 +67,10 @@ async fn make() -> Made {
     assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
     let options = Arc::new(options(&env, &cluster));
-    let birth = Birth { epoch: "the epoch".to_owned(), now: Time::default().plus(env.time().wall_ms()) };
+    let keyspace_seed = KeyspaceSeed { epoch: "the epoch".to_owned(), now: Time::default().plus(env.time().wall_ms()) };
     let time = Arc::clone(env.time());
     let stats = Arc::default();
-    let opening = open(&options, &stats, WhenMissing::Create, birth);
+    let opening = open(&options, &stats, WhenMissing::Create, keyspace_seed);
     let ticking = async {
         loop {
             time.advance();
@@ -103,7 +105,7 @@ pub struct Answered {
     /// When the store was asked.
     pub called: Duration,
     pub at: Duration,
-    pub verdict: Verdict,
+    pub verdict: AdmitVerdict,
 }
 
 /// All answers to a lane about a user's id, in their order.
@@ -201,9 +203,9 @@ impl SimStore {
     fn note(&self, called: Duration, batch: &AdmitBatch<'_>, new: impl Iterator<Item = (usize, Answer)>) {
         let (mut answers, at) = (lock(&self.answers), self.env.passed());
         for (place, answer) in new {
-            let ask = &batch.asks[place];
+            let request = &batch.requests[place];
             let answered = Answered { called, at, verdict: answer.verdict };
-            answers.entry((self.lane, ask.user, ask.id)).or_default().push(answered);
+            answers.entry((self.lane, request.user, request.id)).or_default().push(answered);
         }
     }
 }
@@ -213,7 +215,7 @@ impl Store for SimStore {
         let (called, open) = (self.env.passed(), answers.to_vec());
         let mut outcome = self.store.admit(batch, answers).await;
         if outcome.is_err() && self.env.sabotage() == Sabotage::SkipStoreRetry {
-            let through = Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false };
+            let through = Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false };
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = Some(through));
             outcome = Ok(());
         }

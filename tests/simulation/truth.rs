@@ -6,7 +6,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use weir_core::{
-    decide::Verdict,
+    decide::AdmitVerdict,
     shard::{IdHash, UserHash},
 };
 use weir_worker::lane::ANSWERS_HOLD;
@@ -29,9 +29,9 @@ pub struct Decided {
 
 impl World {
     /// When an output was decided; `None` for a replay, which was decided before.
-    pub fn decided(&self, out: &Out, ask: &Ask, wanted: impl Fn(&Verdict) -> bool) -> Option<Decided> {
+    pub fn decided(&self, out: &Out, ask: &Ask, wanted: impl Fn(&AdmitVerdict) -> bool) -> Option<Decided> {
         let (from, upto, asked) = match self.answer(out, ask, wanted) {
-            Some(Answered { verdict: Verdict::Replayed, .. }) => return None,
+            Some(Answered { verdict: AdmitVerdict::Replayed, .. }) => return None,
             Some(Answered { called, .. }) => (called.saturating_sub(JUDGED_WITHIN), called, true),
             None => (out.submit.at.saturating_sub(ANSWERS_HOLD), out.submit.at, false),
         };
@@ -40,13 +40,13 @@ impl World {
     }
 
     /// The store's answer for an output.
-    fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&Verdict) -> bool) -> Option<Answered> {
+    fn answer(&self, out: &Out, ask: &Ask, wanted: impl Fn(&AdmitVerdict) -> bool) -> Option<Answered> {
         let answers = lock(&self.keyspace.answers);
         let of_lane = answers.get(&(out.submit.lane, UserHash::of(&ask.user), IdHash::of(&ask.id)))?;
         let held =
             |answer: &&Answered| answer.called >= out.fetched && answer.at <= out.submit.at && wanted(&answer.verdict);
         // Of two intents of one id in a batch, one may be a replay.
-        let replayed = of_lane.iter().filter(held).find(|answer| answer.verdict == Verdict::Replayed);
+        let replayed = of_lane.iter().filter(held).find(|answer| answer.verdict == AdmitVerdict::Replayed);
         replayed.or_else(|| of_lane.iter().rfind(held)).copied()
     }
 

@@ -5,15 +5,15 @@ use std::hint::black_box;
 use weir_core::{
     class::{Campaign, ClassNames, ClassNumbers, Kind},
     decide::Answer,
-    desk::{Decoded, Desk, Sitting},
+    decider::{BatchDecision, Decider, Decoded},
     history::{Entry, pack, unpack},
     record::progress_of,
     reply::read_reply,
-    segment::{LookupScratch, Membership},
+    segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
 };
 
-use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, desk, now};
+use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, now};
 
 /// Something that is done many times.
 pub struct Case {
@@ -63,41 +63,41 @@ fn kept<T>(value: T) -> &'static T {
 }
 
 fn decode(shape: Shape) -> Case {
-    let (desk, batch) = (desk(), shape.batch());
-    case(BATCH, move || drop(black_box(desk.sit(now()).decode(black_box(&batch)))))
+    let (decider, batch) = (decider(), shape.batch());
+    case(BATCH, move || drop(black_box(decider.begin_batch(now()).decode(black_box(&batch)))))
 }
 
 fn lookup() -> Case {
-    let desk = desk();
-    let (_, decoded) = decoded(&desk, Shape::USUAL);
-    let (mut scratch, mut found) = (LookupScratch::default(), Vec::<Membership>::new());
+    let decider = decider();
+    let (_, decoded) = decoded(&decider, Shape::USUAL);
+    let (mut scratch, mut found) = (LookupScratch::default(), Vec::<UserSegment>::new());
     case(BATCH, move || {
-        let set = desk.segments.get();
+        let set = decider.segments.get();
         set.lookup_many(decoded.iter().flatten().map(|intent| set.number_of(intent)), &mut scratch, &mut found);
         black_box(&found);
     })
 }
 
 /// The batch of a case, decoded.
-fn decoded(desk: &Desk, shape: Shape) -> (&'static Batch, &'static [Decoded<'static>]) {
+fn decoded(decider: &Decider, shape: Shape) -> (&'static Batch, &'static [Decoded<'static>]) {
     let batch = kept(shape.batch());
-    (batch, kept(desk.sit(now()).decode(batch)))
+    (batch, kept(decider.begin_batch(now()).decode(batch)))
 }
 
 fn gate() -> Case {
-    let desk = desk();
-    let (batch, decoded) = decoded(&desk, Shape::USUAL);
-    case(BATCH, move || drop(black_box(desk.sit(now()).gate(batch, black_box(decoded)))))
+    let decider = decider();
+    let (batch, decoded) = decoded(&decider, Shape::USUAL);
+    case(BATCH, move || drop(black_box(decider.begin_batch(now()).gate(batch, black_box(decoded)))))
 }
 
 fn encode(shape: Shape, denied: Denied) -> Case {
-    let desk = desk();
-    let (batch, decoded) = decoded(&desk, shape);
-    let mut sitting = desk.sit(now());
-    let (drafts, asks, _) = sitting.gate(batch, decoded);
-    let answers = answers(&asks, denied);
+    let decider = decider();
+    let (batch, decoded) = decoded(&decider, shape);
+    let mut batch_decision = decider.begin_batch(now());
+    let (gate_results, admit_batch, _) = batch_decision.gate(batch, decoded);
+    let answers = answers(&admit_batch, denied);
     case(BATCH, move || {
-        drop(black_box(sitting.outputs(batch, black_box(decoded), &drafts, (&answers, &numbers))));
+        drop(black_box(batch_decision.outputs(batch, black_box(decoded), &gate_results, (&answers, &numbers))));
     })
 }
 
@@ -108,20 +108,20 @@ fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
 
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole() -> Case {
-    let (desk, batch) = (desk(), Shape::USUAL.batch());
-    let gated = |sitting: &mut Sitting, batch: &Batch| {
-        let decoded = sitting.decode(batch);
-        answers(&sitting.gate(batch, &decoded).1, Denied::AQuarter)
+    let (decider, batch) = (decider(), Shape::USUAL.batch());
+    let gated = |batch_decision: &mut BatchDecision, batch: &Batch| {
+        let decoded = batch_decision.decode(batch);
+        answers(&batch_decision.gate(batch, &decoded).1, Denied::AQuarter)
     };
-    let answered: Vec<Option<Answer>> = gated(&mut desk.sit(now()), &batch);
+    let answered: Vec<Option<Answer>> = gated(&mut decider.begin_batch(now()), &batch);
     case(BATCH, move || {
-        let mut sitting = desk.sit(now());
-        let decoded = sitting.decode(black_box(&batch));
-        let (drafts, asks, counts) = sitting.gate(&batch, &decoded);
+        let mut batch_decision = decider.begin_batch(now());
+        let decoded = batch_decision.decode(black_box(&batch));
+        let (gate_results, admit_batch, counts) = batch_decision.gate(&batch, &decoded);
         black_box(counts);
-        black_box(sitting.otherwise(&drafts));
-        black_box(&asks);
-        drop(black_box(sitting.outputs(&batch, &decoded, &drafts, (&answered, &numbers))));
+        black_box(batch_decision.fallback(&gate_results));
+        black_box(&admit_batch);
+        drop(black_box(batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers))));
         drop(black_box(progress_of(&batch)));
     })
 }

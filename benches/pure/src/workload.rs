@@ -6,8 +6,8 @@ use weir_core::{
     admit::AdmitBatch,
     class::Filter,
     current::Current,
-    decide::{Answer, Scope, Verdict},
-    desk::Desk,
+    decide::{AdmitVerdict, Answer, Scope},
+    decider::Decider,
     fields::FieldMap,
     policy::{Cap, CapWindow, Caps, Mode, Policy},
     record::{Headers, RecordView, Records},
@@ -192,7 +192,7 @@ impl Shape {
 }
 
 /// Four segments with two sliding caps each, and some of their users in them.
-pub fn desk() -> Desk {
+pub fn decider() -> Decider {
     let cap = |name: &str, limit, text: &str, length_ms| Cap {
         name: name.into(),
         limit,
@@ -218,7 +218,7 @@ pub fn desk() -> Desk {
         max_age_ms: None,
         mode: Mode::Enforce,
     };
-    Desk {
+    Decider {
         topic: "send-intents".into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set())),
@@ -246,18 +246,18 @@ pub fn now() -> Time {
 }
 
 /// What a store answers: a quarter is denied by one of the two caps, each by an entry of its own.
-pub fn answers(asks: &AdmitBatch<'_>, denied: Denied) -> Vec<Option<Answer>> {
+pub fn answers(admit_batch: &AdmitBatch<'_>, denied: Denied) -> Vec<Option<Answer>> {
     let mut numbers = fastrand::Rng::with_seed(SEED);
     let answer = |_| {
         let verdict = if denied.is(&mut numbers) {
             let blocking = Time::from_millis(NOW_MS - i64::from(numbers.u32(1..86_400_000)));
-            Verdict::Denied { cap: numbers.u8(..2), used: 3, blocking }
+            AdmitVerdict::Denied { cap: numbers.u8(..2), used: 3, blocking }
         } else {
-            Verdict::Allowed
+            AdmitVerdict::Allowed
         };
         Some(Answer { verdict, at: now(), ahead: false })
     };
-    asks.asks.iter().map(answer).collect()
+    admit_batch.requests.iter().map(answer).collect()
 }
 
 /// Which intents a cap denies.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     class::{ClassNames, Filter},
-    decide::{Record, Scope},
+    decide::{RecordWhen, Scope},
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
     window::Window,
@@ -37,7 +37,7 @@ impl CapQuery {
 
 /// One send that asks to be let through.
 #[derive(Debug, Clone)]
-pub struct Ask<'a> {
+pub struct AdmitRequest<'a> {
     /// The user.
     pub user: UserHash,
     /// The intent's id.
@@ -51,10 +51,10 @@ pub struct Ask<'a> {
     /// The caps that must allow it: an index into [`AdmitBatch::cap_sets`].
     pub cap_set: usize,
     /// When to record it.
-    pub record: Record,
+    pub record: RecordWhen,
 }
 
-/// All that one batch asks of the store. Asks of one user are answered in their order here.
+/// All that one batch asks of the store. Requests of one user are answered in their order here.
 #[derive(Debug, Clone, Default)]
 pub struct AdmitBatch<'a> {
     /// The batch's clock, read once.
@@ -62,5 +62,5 @@ pub struct AdmitBatch<'a> {
     /// The different sets of caps, each at most [`MAX_CAPS`] long.
     pub cap_sets: Vec<Vec<CapQuery>>,
     /// The sends.
-    pub asks: Vec<Ask<'a>>,
+    pub requests: Vec<AdmitRequest<'a>>,
 }

@@ -25,7 +25,7 @@ pub enum Scope {
 
 /// When a send is written into the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Record {
+pub enum RecordWhen {
     /// When it is allowed.
     IfAllowed,
     /// Always (shadow mode: everything is sent, so everything is recorded).
@@ -72,12 +72,12 @@ pub struct Send {
     /// What it takes, 1 to 255.
     pub cost: u8,
     /// When to record it.
-    pub record: Record,
+    pub record: RecordWhen,
 }
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AdmitVerdict {
     /// Allowed now, and recorded.
     Allowed,
     /// It was allowed before: the same id from the same place.
@@ -99,7 +99,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: AdmitVerdict,
     /// The time it was judged by; for a replay the time it was allowed at.
     pub at: Time,
     /// Whether the history holds an entry more than [`MAX_AHEAD_MS`] ahead of the clock.
@@ -126,14 +126,16 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bo
         if send.origin != OriginMark::NO_RECORD {
             (entry.kind, entry.campaign) = (send.kind, send.campaign);
         }
-        return Answer { verdict: Verdict::Replayed, at: entry.at, ahead };
+        return Answer { verdict: AdmitVerdict::Replayed, at: entry.at, ahead };
     }
     let alive = &history[first_alive..];
     let same_id = || alive.iter().filter(|entry| entry.id == send.id);
-    let verdict = if same_id().next().is_some() { Verdict::Duplicate } else { judge(alive, send, caps, at) };
+    let verdict = if same_id().next().is_some() { AdmitVerdict::Duplicate } else { judge(alive, send, caps, at) };
     let record = match (verdict, send.record) {
-        (Verdict::Allowed, _) | (_, Record::Always) => true,
-        (Verdict::Replayed | Verdict::Duplicate | Verdict::Denied { .. }, Record::IfAllowed) => false,
+        (AdmitVerdict::Allowed, _) | (_, RecordWhen::Always) => true,
+        (AdmitVerdict::Replayed | AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, RecordWhen::IfAllowed) => {
+            false
+        }
     };
     if record {
         write(history, send, at, bounds);
@@ -196,8 +198,8 @@ impl Cap {
 }
 
 /// The caps alone: allowed, or denied by the cap that frees last.
-fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> Verdict {
-    let mut worst: Option<(Option<Time>, Verdict)> = None;
+fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> AdmitVerdict {
+    let mut worst: Option<(Option<Time>, AdmitVerdict)> = None;
     for (cap, index) in caps.iter().zip(0_u8..) {
         let (used, room) = cap.weigh(alive, send.campaign, send.cost, at);
         let blocking = match room {
@@ -214,10 +216,10 @@ fn judge(alive: &[Entry], send: &Send, caps: &[Cap], at: Time) -> Verdict {
             (Some((Some(worst), _)), Some(freed)) => freed > *worst,
         };
         if later {
-            worst = Some((freed, Verdict::Denied { cap: index, used, blocking }));
+            worst = Some((freed, AdmitVerdict::Denied { cap: index, used, blocking }));
         }
     }
-    worst.map_or(Verdict::Allowed, |(_, verdict)| verdict)
+    worst.map_or(AdmitVerdict::Allowed, |(_, verdict)| verdict)
 }
 
 /// Writes a send at its time, behind the entries that are not later, and cuts off what is too old, and too many.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Kind, KindTable, table_name},
     decide::{Answer, Cap, Send, decide, drop_oldest},
     history::{Entry, HistoryBounds},
@@ -63,11 +63,11 @@ impl EmbeddedStore {
         shared.histories.get(&user).cloned().unwrap_or_default()
     }
 
-    /// Answers all asks, each at its own time (`times`, one an ask) in place of the batch's clock: for the replay of
+    /// Answers all requests, each at its own time (`times`, one a request) in place of the batch's clock: for the replay of
     /// past intents.
     #[must_use]
     pub fn admit_each(&self, batch: &AdmitBatch<'_>, times: &[Time]) -> Vec<Option<Answer>> {
-        let mut answers = vec![None; batch.asks.len()];
+        let mut answers = vec![None; batch.requests.len()];
         self.decide_all(batch, |place| times[place], &mut answers);
         answers
     }
@@ -85,21 +85,29 @@ impl EmbeddedStore {
 
     fn decide_all(&self, batch: &AdmitBatch<'_>, now: impl Fn(usize) -> Time, answers: &mut [Option<Answer>]) {
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-        let open = || batch.asks.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
-        let sends: Vec<(usize, Send)> = open().map(|(ask, place)| (place, shared.send(ask))).collect();
+        let open =
+            || batch.requests.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
+        let sends: Vec<(usize, Send)> = open().map(|(request, place)| (place, shared.send(request))).collect();
         let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| shared.caps(caps)).collect();
         for (place, send) in sends {
-            let ask = &batch.asks[place];
-            let history = shared.histories.entry(ask.user).or_default();
-            answers[place] = Some(decide(history, &send, &sets[ask.cap_set], now(place), self.bounds));
+            let request = &batch.requests[place];
+            let history = shared.histories.entry(request.user).or_default();
+            answers[place] = Some(decide(history, &send, &sets[request.cap_set], now(place), self.bounds));
         }
     }
 }
 
 impl Shared {
-    fn send(&mut self, ask: &Ask<'_>) -> Send {
-        let Ask { id, origin, cost, record, .. } = *ask;
-        Send { id, origin, kind: self.kind(&ask.class), campaign: self.campaign(ask.class.campaign), cost, record }
+    fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
+        let AdmitRequest { id, origin, cost, record, .. } = *request;
+        Send {
+            id,
+            origin,
+            kind: self.kind(&request.class),
+            campaign: self.campaign(request.class.campaign),
+            cost,
+            record,
+        }
     }
 
     fn kind(&mut self, class: &ClassNames<'_>) -> Kind {

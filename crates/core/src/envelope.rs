@@ -25,14 +25,14 @@ pub const fn overhead_bytes(names_bytes: usize) -> usize {
 /// Reports a decision on an intent: the value of a suppressed record, as its schema says.
 #[must_use]
 pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
-    Letterhead::of(decision).envelope(decision, intent)
+    EnvelopeTemplate::of(decision).envelope(decision, intent)
 }
 
 /// What the envelopes of one batch have in common, written once: policy, segments and topic, and as a rule the time.
 ///
 /// Envelopes are written member by member, which takes a fifth of what serde does; a test compares the two.
 #[derive(Debug)]
-pub struct Letterhead {
+pub struct EnvelopeTemplate {
     decided_at: Time,
     /// That time, as it is shown.
     shown: [u8; 24],
@@ -40,7 +40,7 @@ pub struct Letterhead {
     versions_and_topic: Vec<u8>,
 }
 
-impl Letterhead {
+impl EnvelopeTemplate {
     /// What a decision has in common with the others of its batch.
     #[must_use]
     pub fn of(decision: &Decision<'_>) -> Self {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    admit::{Ask, CapQuery},
+    admit::{AdmitRequest, CapQuery},
     class::Campaign,
     decide::{self, Answer, MAX_AHEAD_MS, Room, Scope, alive, decide, judged_at},
     history::Entry,
@@ -159,15 +159,15 @@ impl<'a> Moment<'a> {
 
 /// What a store with this history would answer to a send; nothing is recorded.
 #[must_use]
-pub fn would(history: &NamedHistory, ask: &Ask<'_>, caps: &[CapQuery], now: Time) -> Answer {
+pub fn would(history: &NamedHistory, request: &AdmitRequest<'_>, caps: &[CapQuery], now: Time) -> Answer {
     let send = decide::Send {
-        id: ask.id,
-        origin: ask.origin,
+        id: request.id,
+        origin: request.origin,
         // A send's own kind plays no part: its caps have been chosen by name.
         kind: super::class::Kind::NONE,
-        campaign: history.campaign_number(ask.class.campaign),
-        cost: ask.cost,
-        record: ask.record,
+        campaign: history.campaign_number(request.class.campaign),
+        cost: request.cost,
+        record: request.record,
     };
     let cap = |query: &CapQuery| decide::Cap {
         window: query.window,

@@ -12,7 +12,7 @@ use super::intent::MAX_DEPTH;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "a field's doc is in `intent::Intent`")]
-pub enum Field {
+pub enum IntentField {
     Id,
     UserId,
     Channel,
@@ -25,7 +25,7 @@ pub enum Field {
     Timezone,
 }
 
-impl Field {
+impl IntentField {
     /// All of them, in the order in which they are judged.
     pub const ALL: [Self; 10] = [
         Self::Id,
@@ -74,7 +74,7 @@ pub enum FieldMapError {
     #[error("{} = {pointer:?} is not a JSON pointer: {problem}", field.name())]
     NotAPointer {
         /// Which field.
-        field: Field,
+        field: IntentField,
         /// What it was mapped to.
         pointer: String,
         /// What is wrong with that.
@@ -84,11 +84,11 @@ pub enum FieldMapError {
     #[error("{} = {inner:?} lies inside {} = {outer:?}, which is no object: map them to different places", field.name(), other.name())]
     Inside {
         /// The field that lies inside.
-        field: Field,
+        field: IntentField,
         /// Its pointer.
         inner: String,
         /// The field that it lies in.
-        other: Field,
+        other: IntentField,
         /// The pointer of that.
         outer: String,
     },
@@ -113,13 +113,13 @@ impl FieldMap {
     ///
     /// # Errors
     /// A mapping that is not a pointer, or that lies inside another field's place.
-    pub fn new<'p>(mapped: impl IntoIterator<Item = (Field, &'p str)>) -> Result<Self, FieldMapError> {
-        let mut pointers: Vec<String> = Field::ALL.iter().map(|field| format!("/{}", field.name())).collect();
+    pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
+        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.name())).collect();
         for (field, pointer) in mapped {
             pointers[field as usize] = pointer.to_owned();
         }
         let mut steps = Vec::with_capacity(pointers.len());
-        for (field, pointer) in Field::ALL.into_iter().zip(&pointers) {
+        for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
             let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
                 field,
                 pointer: pointer.clone(),
@@ -130,7 +130,7 @@ impl FieldMap {
         for (field, inner) in &steps {
             let around = steps.iter().find(|(_, outer)| outer.len() < inner.len() && inner.starts_with(outer));
             if let Some((other, _)) = around {
-                let pointer = |field: Field| pointers[field as usize].clone();
+                let pointer = |field: IntentField| pointers[field as usize].clone();
                 let (inner, outer) = (pointer(*field), pointer(*other));
                 return Err(FieldMapError::Inside { field: *field, inner, other: *other, outer });
             }
@@ -148,7 +148,7 @@ impl FieldMap {
 
     /// The pointer of a field; in a structured CloudEvent it starts at `data`.
     #[must_use]
-    pub fn pointer(&self, field: Field) -> &str {
+    pub fn pointer(&self, field: IntentField) -> &str {
         &self.pointers[field as usize]
     }
 }
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn every_field_is_found_by_its_name() {
-        for (at, field) in Field::ALL.into_iter().enumerate() {
+        for (at, field) in IntentField::ALL.into_iter().enumerate() {
             assert_eq!(field as usize, at);
-            assert_eq!(Field::named(field.name()), Some(field));
-            assert_eq!(serde_json::from_value::<Field>(field.name().into()).unwrap(), field);
+            assert_eq!(IntentField::named(field.name()), Some(field));
+            assert_eq!(serde_json::from_value::<IntentField>(field.name().into()).unwrap(), field);
         }
-        assert_eq!(Field::named("payload"), None);
+        assert_eq!(IntentField::named("payload"), None);
     }
 
     #[test]
@@ -222,19 +222,19 @@ mod tests {
             (&deep, "more steps"),
         ];
         for (pointer, problem) in cases {
-            let refused = FieldMap::new([(Field::UserId, pointer)]).unwrap_err().to_string();
+            let refused = FieldMap::new([(IntentField::UserId, pointer)]).unwrap_err().to_string();
             assert!(refused.starts_with("user_id = ") && refused.contains(problem), "{pointer}: {refused}");
         }
     }
 
     #[test]
     fn a_field_inside_another_field_is_refused() {
-        let refused = FieldMap::new([(Field::UserId, "/id/user")]).unwrap_err().to_string();
+        let refused = FieldMap::new([(IntentField::UserId, "/id/user")]).unwrap_err().to_string();
         assert_eq!(
             refused,
             r#"user_id = "/id/user" lies inside id = "/id", which is no object: map them to different places"#
         );
-        assert!(FieldMap::new([(Field::UserId, "/id")]).is_ok(), "two fields may be one place");
-        assert!(FieldMap::new([(Field::UserId, "/idx/user")]).is_ok(), "a longer name is another place");
+        assert!(FieldMap::new([(IntentField::UserId, "/id")]).is_ok(), "two fields may be one place");
+        assert!(FieldMap::new([(IntentField::UserId, "/idx/user")]).is_ok(), "a longer name is another place");
     }
 }

@@ -5,7 +5,7 @@
 //! crate bans what the standard library has of these.
 //!
 //! A batch: [`decode`], [`segment`] and [`policy`] say what to ask a store ([`admit`]), [`decide`] is the answer's reference,
-//! [`desk`] leads a batch from records to outputs ([`record`], [`output`]), and [`embedded`] is a store in memory.
+//! [`decider`] leads a batch from records to outputs ([`record`], [`output`]), and [`embedded`] is a store in memory.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,9 @@ pub mod clocks;
 pub mod current;
 pub mod dead_letter;
 pub mod decide;
+pub mod decider;
 pub mod decision_header;
 pub mod decode;
-pub mod desk;
 pub mod document;
 pub mod embedded;
 pub mod envelope;
@@ -43,13 +43,13 @@ pub mod policy_file;
 pub mod ports;
 pub mod record;
 pub mod refund;
+pub mod replay;
 pub mod reply;
 pub mod room;
 pub mod schema;
 pub mod segment;
 pub mod segment_format;
 pub mod shard;
-pub mod simulation;
 pub mod tally;
 pub mod time;
 pub mod verdict;

@@ -1,4 +1,4 @@
-//! How large a record each output topic takes. The Kafka edge finds out, the desk keeps to it.
+//! How large a record each output topic takes. The Kafka edge finds out, the decider keeps to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

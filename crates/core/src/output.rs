@@ -5,16 +5,16 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 
 use super::{
-    desk::{Decoded, Desk, Draft, Held, Way},
+    decider::{Decider, Decoded, Disposition, GateDenial, GateResult},
     letter::dead_letter,
     limits::OutputLimits,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
     class::{ClassNames, ClassNumbers},
-    decide::{Answer, Verdict as Answered},
+    decide::{AdmitVerdict, Answer},
     decision_header,
-    envelope::Letterhead,
+    envelope::EnvelopeTemplate,
     header::HeaderName,
     origin::Origin,
     policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
@@ -42,7 +42,7 @@ pub(super) struct OutputWriter<'w, 'b> {
     /// Denials by segment and cap; names are made once a batch, not once a denial.
     denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
     /// Made with the first envelope.
-    letterhead: Option<Letterhead>,
+    template: Option<EnvelopeTemplate>,
     /// The headers of what gets none.
     none: OurHeaders,
     tally: Tally,
@@ -50,16 +50,16 @@ pub(super) struct OutputWriter<'w, 'b> {
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(
-        desk: &'w Desk,
+        decider: &'w Decider,
         set: &'w SegmentSet,
         eval: &'w PolicyEval,
         now: Time,
         numbers: NumbersOf<'w>,
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
-        let (letterhead, none, tally) = (None, Arc::new([]), Tally::default());
-        let (topic, limits) = (&*desk.topic.name, &*desk.limits);
-        Self { topic, set, eval, limits, now, numbers, stamps, denials, letterhead, none, tally }
+        let (template, none, tally) = (None, Arc::new([]), Tally::default());
+        let (topic, limits) = (&*decider.topic.name, &*decider.limits);
+        Self { topic, set, eval, limits, now, numbers, stamps, denials, template, none, tally }
     }
 
     /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
@@ -67,10 +67,10 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         &mut self,
         (record, bytes_beside): (&RecordView<'_>, usize),
         decoded: &'b Decoded<'b>,
-        draft: &Draft,
+        gate_result: &GateResult,
         answers: &[Option<Answer>],
     ) -> Output {
-        if draft.way == Way::LeftOut {
+        if gate_result.disposition == Disposition::Skip {
             return Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::clone(&self.none) };
         }
         let intent = match decoded {
@@ -81,7 +81,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 return output;
             }
         };
-        let decision = self.decision(record, draft, answers);
+        let decision = self.decision(record, gate_result, answers);
         let Decision { verdict, decided_at, .. } = decision;
         let reason = verdict.suppressed().map(Suppressed::reason);
         if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
@@ -89,11 +89,11 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         match verdict {
             Verdict::Suppressed(_) => {
-                let letterhead = self.letterhead.get_or_insert_with(|| Letterhead::of(&decision));
+                let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&decision));
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
                 Output {
                     to: Destination::Suppressed,
-                    value: OutputValue::Ours(letterhead.envelope(&decision, intent)),
+                    value: OutputValue::Ours(template.envelope(&decision, intent)),
                     headers: Arc::clone(&self.none),
                 }
             }
@@ -101,7 +101,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
                 self.tally.decision(verdict.as_str(), why);
                 let class = intent.class();
-                let stamp = (draft.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                let stamp =
+                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
                 let headers = self.stamps.entry(stamp).or_insert_with(|| {
                     let numbers = match counts {
                         Counts::Yes | Counts::Later => (self.numbers)(&class),
@@ -128,13 +129,13 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn decision(
         &mut self,
         record: &RecordView<'_>,
-        draft: &Draft,
+        gate_result: &GateResult,
         answers: &[Option<Answer>],
     ) -> Decision<'w> {
-        let (verdict, decided_at) = self.verdict(draft, answers);
+        let (verdict, decided_at) = self.verdict(gate_result, answers);
         Decision {
             verdict,
-            segment: draft.segment.map(|place| self.set.segments()[place].name.as_str()),
+            segment: gate_result.segment.map(|place| self.set.segments()[place].name.as_str()),
             decided_at,
             policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
@@ -143,61 +144,68 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     /// What became of an intent, and the time it was judged by.
-    fn verdict(&mut self, draft: &Draft, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
-        match (answer(draft, answers), draft.way) {
+    fn verdict(&mut self, gate_result: &GateResult, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
+        match (answer(gate_result, answers), gate_result.disposition) {
             (Some(answer), _) => {
                 self.tally.ahead += u64::from(answer.ahead);
-                self.tally.replayed += u64::from(answer.verdict == Answered::Replayed);
+                self.tally.replayed += u64::from(answer.verdict == AdmitVerdict::Replayed);
             }
-            (None, Way::Ask { otherwise, .. }) => self.tally.unavailable(otherwise.as_str()),
-            (None, Way::DeadLetter | Way::Hold(_) | Way::LookUp { .. } | Way::Bypass { .. } | Way::LeftOut) => {}
+            (None, Disposition::CheckCaps { fallback, .. }) => self.tally.unavailable(fallback.as_str()),
+            (
+                None,
+                Disposition::DeadLetter
+                | Disposition::Suppress(_)
+                | Disposition::LookUp { .. }
+                | Disposition::Bypass { .. }
+                | Disposition::Skip,
+            ) => {}
         }
-        ruling(self.eval, draft, answers, self.now)
+        ruling(self.eval, gate_result, answers, self.now)
     }
 }
 
 /// The store's answer to an intent that it was asked about; none where it was given up.
-fn answer(draft: &Draft, answers: &[Option<Answer>]) -> Option<Answer> {
-    match draft.way {
-        Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
-        Way::Ask { ask, .. } | Way::LookUp { ask, .. } => answers[ask],
+fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer> {
+    match gate_result.disposition {
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
+        Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => answers[request],
     }
 }
 
 /// What became of an intent that came at `now`, and the time it was judged by.
 pub(super) fn ruling<'e>(
     eval: &'e PolicyEval,
-    draft: &Draft,
+    gate_result: &GateResult,
     answers: &[Option<Answer>],
     now: Time,
 ) -> (Verdict<'e>, Time) {
-    let (cap_set, shadowed, otherwise) = match draft.way {
+    let (cap_set, shadowed, fallback) = match gate_result.disposition {
         // A dead letter has been written before, and nothing is for what is left out.
-        Way::DeadLetter | Way::LeftOut => return (Verdict::Approved(Counts::No), now),
-        Way::Hold(held) => return (Verdict::Suppressed(suppressed(held)), now),
-        Way::LookUp { held, .. } => {
-            let replay = answer(draft, answers).filter(|answer| answer.verdict == Answered::Replayed);
+        Disposition::DeadLetter | Disposition::Skip => return (Verdict::Approved(Counts::No), now),
+        Disposition::Suppress(denial) => return (Verdict::Suppressed(suppressed(denial)), now),
+        Disposition::LookUp { denial, .. } => {
+            let replay = answer(gate_result, answers).filter(|answer| answer.verdict == AdmitVerdict::Replayed);
             return match replay {
                 Some(before) => (Verdict::Approved(Counts::Yes), before.at),
-                None => (Verdict::Suppressed(suppressed(held)), now),
+                None => (Verdict::Suppressed(suppressed(denial)), now),
             };
         }
-        Way::Bypass { shadowed } => {
+        Disposition::Bypass { shadowed } => {
             let verdict = match shadowed {
                 None => Verdict::Approved(Counts::No),
-                Some(held) => Verdict::ShadowSuppressed(suppressed(held), Counts::No),
+                Some(denial) => Verdict::ShadowSuppressed(suppressed(denial), Counts::No),
             };
             return (verdict, now);
         }
-        Way::Ask { ask: _, cap_set, shadowed, otherwise } => (cap_set, shadowed, otherwise),
+        Disposition::CheckCaps { request: _, cap_set, shadowed, fallback } => (cap_set, shadowed, fallback),
     };
-    let Some(answer) = answer(draft, answers) else {
-        return (given_up(shadowed, otherwise, eval.policy().mode), now);
+    let Some(answer) = answer(gate_result, answers) else {
+        return (unavailable_outcomes(shadowed, fallback, eval.policy().mode), now);
     };
     let refused = match answer.verdict {
-        Answered::Allowed | Answered::Replayed => None,
-        Answered::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
-        Answered::Denied { cap, used, blocking } => Some(denied(eval, cap_set, (cap, used), blocking)),
+        AdmitVerdict::Allowed | AdmitVerdict::Replayed => None,
+        AdmitVerdict::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
+        AdmitVerdict::Denied { cap, used, blocking } => Some(denied(eval, cap_set, (cap, used), blocking)),
     };
     let verdict = match (shadowed.map(suppressed).or(refused), eval.policy().mode) {
         (None, _) => Verdict::Approved(Counts::Yes),
@@ -208,8 +216,8 @@ pub(super) fn ruling<'e>(
 }
 
 /// What becomes of an intent whose history was waited for long enough.
-fn given_up<'e>(shadowed: Option<Held>, otherwise: Unavailable, mode: Mode) -> Verdict<'e> {
-    let unavailable = match otherwise {
+fn unavailable_outcomes<'e>(shadowed: Option<GateDenial>, fallback: Unavailable, mode: Mode) -> Verdict<'e> {
+    let unavailable = match fallback {
         Unavailable::Wait => unreachable!("the lane asks for as long as it takes where the policy says to wait"),
         Unavailable::Approve => None,
         Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
@@ -239,7 +247,7 @@ const fn how_counted(counts: Counts) -> &'static str {
     }
 }
 
-fn suppressed((reason, eligible_at): Held) -> Suppressed<'static> {
+fn suppressed((reason, eligible_at): GateDenial) -> Suppressed<'static> {
     let cause = match reason {
         GateReason::Expired => Cause::Expired,
         GateReason::TooEarly => Cause::TooEarly,

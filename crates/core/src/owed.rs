@@ -1,7 +1,7 @@
 //! A send that was approved while its history was away, and is not in it yet.
 
 use super::{
-    admit::Ask,
+    admit::AdmitRequest,
     class::ClassNames,
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
@@ -27,12 +27,12 @@ pub struct OwedSend {
 }
 
 impl OwedSend {
-    /// What this ask comes to when it is approved at a time without an answer.
+    /// What this request comes to when it is approved at a time without an answer.
     #[must_use]
-    pub fn new(ask: &Ask<'_>, at: Time) -> Self {
-        let ClassNames { channel, category, campaign } = ask.class;
+    pub fn new(request: &AdmitRequest<'_>, at: Time) -> Self {
+        let ClassNames { channel, category, campaign } = request.class;
         let names = [channel, category, campaign].map(|name| name.map(Box::from));
-        Self { user: ask.user, id: ask.id, origin: ask.origin, at, cost: ask.cost, names }
+        Self { user: request.user, id: request.id, origin: request.origin, at, cost: request.cost, names }
     }
 
     /// Channel, category and campaign.

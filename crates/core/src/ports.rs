@@ -91,10 +91,10 @@ pub struct ShardsFound {
 
 /// Where histories are: decides sends and records them, atomically a user.
 pub trait Store: Send {
-    /// Answers all asks of a batch whose place in `answers` (as long as `batch.asks`) is still empty.
+    /// Answers all requests of a batch whose place in `answers` (as long as `batch.requests`) is still empty.
     ///
     /// Safe to call again after an error, and to drop half way: a send that was recorded already is
-    /// answered as [`crate::decide::Verdict::Replayed`].
+    /// answered as [`crate::decide::AdmitVerdict::Replayed`].
     ///
     /// # Errors
     /// Some places in `answers` are still empty; the error says why.

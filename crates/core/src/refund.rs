@@ -3,7 +3,7 @@
 use super::{
     dead_letter::DeadLetter,
     decode::decode,
-    fields::{Field, FieldMap},
+    fields::{FieldMap, IntentField},
     shard::{IdHash, UserHash},
     time::Time,
 };
@@ -64,19 +64,19 @@ const NOWHERE: &str = "/\u{0}";
 
 impl Default for RefundReader {
     fn default() -> Self {
-        let pointer = |field: Field| match field {
-            Field::Id => "/intent_id",
-            Field::UserId => "/user_id",
-            Field::Channel
-            | Field::Category
-            | Field::Campaign
-            | Field::Cost
-            | Field::CreatedAt
-            | Field::ExpiresAt
-            | Field::NotBefore
-            | Field::Timezone => NOWHERE,
+        let pointer = |field: IntentField| match field {
+            IntentField::Id => "/intent_id",
+            IntentField::UserId => "/user_id",
+            IntentField::Channel
+            | IntentField::Category
+            | IntentField::Campaign
+            | IntentField::Cost
+            | IntentField::CreatedAt
+            | IntentField::ExpiresAt
+            | IntentField::NotBefore
+            | IntentField::Timezone => NOWHERE,
         };
-        let map = FieldMap::new(Field::ALL.map(|field| (field, pointer(field))));
+        let map = FieldMap::new(IntentField::ALL.map(|field| (field, pointer(field))));
         Self(map.expect("these are pointers to different places"))
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes that come back from `lua/admit.lua`; its header says what they are.
 
 use crate::{
-    decide::{Answer, Verdict},
+    decide::{AdmitVerdict, Answer},
     history::EPOCH_MS,
     time::Time,
 };
@@ -44,7 +44,7 @@ pub fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Reply> {
         return None;
     }
     let at = Time::default().plus(EPOCH_MS + i64::try_from(now).ok()?);
-    let allowed = Answer { verdict: Verdict::Allowed, at, ahead: false };
+    let allowed = Answer { verdict: AdmitVerdict::Allowed, at, ahead: false };
     let mut outcomes = vec![Outcome::Answered(allowed); sends];
     let (mut next, mut dropped) = (0, 0);
     for record in records {
@@ -69,10 +69,10 @@ fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
     }
     let answer = |verdict| Outcome::Answered(Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 });
     Some(match record[0] & 0x0F {
-        0 => answer(Verdict::Allowed),
-        1 => answer(Verdict::Replayed),
-        2 => answer(Verdict::Duplicate),
-        3 => answer(Verdict::Denied {
+        0 => answer(AdmitVerdict::Allowed),
+        1 => answer(AdmitVerdict::Replayed),
+        2 => answer(AdmitVerdict::Duplicate),
+        3 => answer(AdmitVerdict::Denied {
             cap: record[1],
             used: u32::try_from(number(2..6)).ok()?,
             blocking: (flags & 2 == 2).then(|| time(11..16)),
@@ -102,7 +102,7 @@ mod tests {
     fn sends_that_a_reply_does_not_speak_of_were_let_through_at_the_clock() {
         let Reply { outcomes, dropped } = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
         let at = Time::default().plus(EPOCH_MS + 7);
-        let allowed = Outcome::Answered(Answer { verdict: Verdict::Allowed, at, ahead: false });
+        let allowed = Outcome::Answered(Answer { verdict: AdmitVerdict::Allowed, at, ahead: false });
         assert_eq!((outcomes, dropped), (vec![allowed, Outcome::PutOff, allowed], 0));
         assert_eq!(read_reply(&reply(3, &[(1, 0x40), (2, 0)]), 3, 7).unwrap().dropped, 1);
     }

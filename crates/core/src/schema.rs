@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
-use super::{decision_header::HeaderShape, envelope::Envelope, simulation::Report, time::Time};
+use super::{decision_header::HeaderShape, envelope::Envelope, replay::Report, time::Time};
 
 /// The schema of a decision envelope.
 #[must_use]

@@ -9,7 +9,7 @@ use super::{
     number,
     origin::{Topic, TopicId},
 };
-pub use field::Field;
+pub use field::HashField;
 
 /// Hash slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -76,7 +76,7 @@ pub struct Place {
     /// Which key of the shard: some 32 users share one.
     pub bucket: u32,
     /// Which field of that key's hash.
-    pub field: Field,
+    pub field: HashField,
 }
 
 /// Users that a key is made for: fewer cost more calls, and more take longer to be found in their key.
@@ -121,9 +121,9 @@ impl Layout {
             Some(number) => {
                 // Neighbourhoods of one key are of different turns.
                 let turns = (number >> NEIGHBOUR_BITS) / self.turn;
-                Field::Numbered(turns << NEIGHBOUR_BITS | (number & ((1 << NEIGHBOUR_BITS) - 1)))
+                HashField::Numbered(turns << NEIGHBOUR_BITS | (number & ((1 << NEIGHBOUR_BITS) - 1)))
             }
-            None => Field::Hashed(rest),
+            None => HashField::Hashed(rest),
         };
         Place { shard: u16::try_from(shard).unwrap_or(0), bucket, field }
     }

@@ -4,15 +4,15 @@ use crate::refund::RefundOutcome;
 
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
 #[derive(Debug, Clone)]
-pub struct Few<K>(Vec<(K, u64)>);
+pub struct SmallCounter<K>(Vec<(K, u64)>);
 
-impl<K> Default for Few<K> {
+impl<K> Default for SmallCounter<K> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<K: PartialEq + Copy> Few<K> {
+impl<K: PartialEq + Copy> SmallCounter<K> {
     /// One more of a key.
     fn one_more(&mut self, key: K) {
         match self.0.iter_mut().find(|(known, _)| *known == key) {
@@ -49,11 +49,11 @@ pub struct SegmentCounts {
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Decisions by verdict and reason.
-    pub decisions: Few<(&'static str, &'static str)>,
+    pub decisions: SmallCounter<(&'static str, &'static str)>,
     /// Dead letters by reason.
-    pub dead_letters: Few<&'static str>,
+    pub dead_letters: SmallCounter<&'static str>,
     /// Decisions without the user's history, by what the policy said.
-    pub unavailable: Few<&'static str>,
+    pub unavailable: SmallCounter<&'static str>,
     /// Denials by cap.
     pub cap_denials: Vec<(CapOfSegment, u64)>,
     /// Decisions that the store had made before.
@@ -89,9 +89,9 @@ impl Tally {
 #[derive(Debug, Clone, Default)]
 pub struct RefundTally {
     /// Refunds by outcome.
-    pub refunds: Few<&'static str>,
+    pub refunds: SmallCounter<&'static str>,
     /// Dead letters by reason.
-    pub dead_letters: Few<&'static str>,
+    pub dead_letters: SmallCounter<&'static str>,
 }
 
 impl RefundTally {

@@ -7,7 +7,7 @@ use weir_core::{
     time::Time,
 };
 
-use super::open::Birth;
+use super::open::KeyspaceSeed;
 
 /// The format of keys and entries that this version reads and writes.
 pub const FORMAT: &str = "weir/4";
@@ -170,10 +170,10 @@ impl Keyspace {
 
 impl Meta {
     /// A new keyspace. Its epoch, which every shard carries, tells all that the meta key does: the node that holds that may be lost.
-    pub(super) fn born(layout: Layout, history_ms: i64, birth: Birth) -> Self {
-        let (Layout { shards, buckets, .. }, created_at) = (layout, birth.now);
+    pub(super) fn from_seed(layout: Layout, history_ms: i64, keyspace_seed: KeyspaceSeed) -> Self {
+        let (Layout { shards, buckets, .. }, created_at) = (layout, keyspace_seed.now);
         // A mark puts colons around epochs.
-        let random = birth.epoch.replace(':', "-");
+        let random = keyspace_seed.epoch.replace(':', "-");
         let epoch = format!("{random}.{shards}.{buckets}.{history_ms}.{}", created_at.millis());
         Self { layout, epoch, history_ms, created_at }
     }
@@ -191,8 +191,9 @@ impl Meta {
 
     /// The same keyspace under another epoch; `random` is text that no other keyspace has.
     pub(super) fn renamed(&self, random: &str) -> Self {
-        let birth = Birth { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
-        Self::born(self.layout, self.history_ms, birth)
+        let keyspace_seed =
+            KeyspaceSeed { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
+        Self::from_seed(self.layout, self.history_ms, keyspace_seed)
     }
 
     /// The fields of the meta key.

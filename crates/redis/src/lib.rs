@@ -42,7 +42,7 @@ pub use clocks::NodeClocks;
 pub use commits::RedisCommits;
 pub use keyspace::{FORMAT, Keyspace, Meta};
 pub use network::{Boxed, Link, Network, Tcp};
-pub use open::{Birth, Looked, Opened, look, open};
+pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };

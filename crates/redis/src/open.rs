@@ -33,7 +33,7 @@ pub struct Opened {
 
 /// What a keyspace gets that cannot be read off the options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Birth {
+pub struct KeyspaceSeed {
     /// A text that no other keyspace has: random, at most 64 bytes.
     pub epoch: String,
     /// The clock.
@@ -54,11 +54,11 @@ pub async fn open(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,
     when_missing: WhenMissing,
-    birth: Birth,
+    keyspace_seed: KeyspaceSeed,
 ) -> Result<Opened, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta::born(layout, options.history_ms, birth);
+    let ours = Meta::from_seed(layout, options.history_ms, keyspace_seed);
     let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
     let mut warnings = servers::check(&mut cluster).await?;
     let (meta, state) = match found {
@@ -99,10 +99,15 @@ pub struct Looked {
 ///
 /// # Errors
 /// As [`open`].
-pub async fn look(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, birth: Birth) -> Result<Looked, StoreError> {
+pub async fn look(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    keyspace_seed: KeyspaceSeed,
+) -> Result<Looked, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta { layout, epoch: birth.epoch, history_ms: options.history_ms, created_at: birth.now };
+    let ours =
+        Meta { layout, epoch: keyspace_seed.epoch, history_ms: options.history_ms, created_at: keyspace_seed.now };
     // Only `claim` would make it.
     let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours), WhenMissing::Create).await?;
     let warnings = servers::check(&mut cluster).await?;

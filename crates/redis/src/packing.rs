@@ -6,11 +6,11 @@ mod sets;
 use msgpack::{put_integer, put_string};
 use sets::{CapPlans, Path};
 use weir_core::{
-    admit::Ask,
+    admit::AdmitRequest,
     class::ClassNumbers,
     decide::MAX_AHEAD_MS,
     history::{EPOCH_MS, HistoryBounds, MAX_ENTRY_MS},
-    shard::Field,
+    shard::HashField,
     time::Time,
 };
 
@@ -44,7 +44,7 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 }
 
 /// A field, behind its length.
-pub(super) fn put_field(out: &mut Vec<u8>, field: Field) {
+pub(super) fn put_field(out: &mut Vec<u8>, field: HashField) {
     let at = out.len();
     out.push(0);
     field.put(out);
@@ -83,7 +83,7 @@ pub(super) fn pack_call(
     terms: &Terms,
     sets: &CapSets,
     sends: &[Planned],
-    asks: &[Ask<'_>],
+    requests: &[AdmitRequest<'_>],
     numbers: &[Option<ClassNumbers>],
 ) -> [Vec<u8>; 5] {
     let mut plans = CapPlans::new(sets, terms);
@@ -96,13 +96,13 @@ pub(super) fn pack_call(
             users += 1;
             put_string(&mut fields, |out| user[0].place.field.put(out));
             // All on one path: the fast one must not reread what the slow one wrote.
-            let is_fast = user.iter().all(|send| plans.path(&asks[send.ask]) == Path::Fast);
+            let is_fast = user.iter().all(|send| plans.path(&requests[send.request]) == Path::Fast);
             let path = if is_fast { Path::Fast } else { Path::Slow };
             for (send, left) in user.iter().zip((0..user.len()).rev()) {
-                let ask = &asks[send.ask];
-                let plan = plans.place(ask, path);
+                let request = &requests[send.request];
+                let plan = plans.place(request, path);
                 put_integer(&mut packed, if left > 0 { -plan } else { plan });
-                put_send(&mut packed, ask, numbers[send.ask].unwrap_or_default());
+                put_send(&mut packed, request, numbers[send.request].unwrap_or_default());
             }
         }
         put_count(&mut users_of, users);
@@ -113,13 +113,13 @@ pub(super) fn pack_call(
     [terms, sets, fields, packed, users_of]
 }
 
-fn put_send(out: &mut Vec<u8>, ask: &Ask<'_>, (kind, campaign): ClassNumbers) {
-    put_string(out, |out| out.extend_from_slice(&ask.id.0.to_be_bytes()[2..]));
+fn put_send(out: &mut Vec<u8>, request: &AdmitRequest<'_>, (kind, campaign): ClassNumbers) {
+    put_string(out, |out| out.extend_from_slice(&request.id.0.to_be_bytes()[2..]));
     put_string(out, |out| {
-        out.extend_from_slice(&ask.origin.0.to_be_bytes()[1..]);
+        out.extend_from_slice(&request.origin.0.to_be_bytes()[1..]);
         out.extend_from_slice(&kind.0.to_be_bytes());
         out.extend_from_slice(&campaign.0.to_be_bytes()[1..]);
-        out.push(ask.cost);
+        out.push(request.cost);
     });
 }
 

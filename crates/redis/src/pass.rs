@@ -90,10 +90,11 @@ impl<'a> Pass<'a> {
         cluster: &Cluster,
     ) -> Self {
         let layout = keyspace.meta().layout;
-        let open = batch.asks.iter().enumerate().filter(|(ask, _)| answers.get(*ask).is_some_and(Option::is_none));
-        let pending = open.map(|(ask, asked)| Planned { place: layout.place(asked.user), ask }).collect();
+        let open =
+            batch.requests.iter().enumerate().filter(|(request, _)| answers.get(*request).is_some_and(Option::is_none));
+        let pending = open.map(|(request, asked)| Planned { place: layout.place(asked.user), request }).collect();
         Self {
-            numbers: vec![None; batch.asks.len()],
+            numbers: vec![None; batch.requests.len()],
             batch,
             answers,
             keyspace,
@@ -116,11 +117,12 @@ impl<'a> Pass<'a> {
     /// Turns names into numbers. A user with a send whose numbers cannot be had is not asked for at all, so
     /// that order is kept.
     pub(super) async fn name(&mut self, cluster: &mut Cluster, names: &mut Names) {
-        let classes: Vec<ClassNames<'_>> = self.pending.iter().map(|send| self.batch.asks[send.ask].class).collect();
+        let classes: Vec<ClassNames<'_>> =
+            self.pending.iter().map(|send| self.batch.requests[send.request].class).collect();
         let (numbers, trouble) = names.resolve(&classes, cluster, self.keyspace).await;
         let mut nameless = BTreeSet::new();
         for (send, number) in self.pending.iter().zip(numbers) {
-            self.numbers[send.ask] = number;
+            self.numbers[send.request] = number;
             if number.is_none() {
                 nameless.insert(send.place);
             }
@@ -149,7 +151,7 @@ impl<'a> Pass<'a> {
                 self.take(call, reply, cluster);
             }
             let open = self.pending.len();
-            self.pending.retain(|send| self.answers[send.ask].is_none());
+            self.pending.retain(|send| self.answers[send.request].is_none());
             if self.pending.len() < open {
                 self.answered_at = cluster.options().network.passed();
                 // Rounds without an answer end by themselves.
@@ -251,7 +253,7 @@ impl<'a> Pass<'a> {
             touch: cluster.options().wait_replicas > 0,
         };
         let mut args = vec![epoch.as_bytes().to_vec()];
-        args.extend(pack_call(&terms, sets, &call.sends, &self.batch.asks, &self.numbers));
+        args.extend(pack_call(&terms, sets, &call.sends, &self.batch.requests, &self.numbers));
         cluster.stats().call(call.sends.len());
         // Sent within one reply's time, and given up after another.
         let latest = Some(self.answered_at + 2 * cluster.options().response_timeout);
@@ -308,7 +310,7 @@ impl<'a> Pass<'a> {
                     if answer.ahead {
                         cluster.stats().ahead_seen();
                     }
-                    self.answers[send.ask] = Some(answer);
+                    self.answers[send.request] = Some(answer);
                 }
                 Outcome::PutOff => {
                     cluster.stats().trouble(RetryCause::PutOff);
@@ -358,15 +360,15 @@ impl<'a> Pass<'a> {
 
     /// The result for the caller.
     pub(super) fn result(self) -> Result<(), StoreError> {
-        let open = |ask: &usize| self.answers[*ask].is_none();
+        let open = |request: &usize| self.answers[*request].is_none();
         let layout = self.keyspace.meta().layout;
-        let shard = |ask: usize| layout.place(self.batch.asks[ask].user).shard;
-        let missing: Vec<usize> = (0..self.answers.len().min(self.batch.asks.len())).filter(open).collect();
+        let shard = |request: usize| layout.place(self.batch.requests[request].user).shard;
+        let missing: Vec<usize> = (0..self.answers.len().min(self.batch.requests.len())).filter(open).collect();
         if missing.is_empty() {
             return Ok(());
         }
         if let Some((_, found)) = self.lost.first_key_value()
-            && missing.iter().all(|ask| self.lost.contains_key(&shard(*ask)))
+            && missing.iter().all(|request| self.lost.contains_key(&shard(*request)))
         {
             return Err(lost_history(self.lost.keys().copied().collect(), found));
         }

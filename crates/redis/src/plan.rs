@@ -51,7 +51,7 @@ pub(super) struct Planned {
     /// Where its user's history is.
     pub(super) place: Place,
     /// Its place in the batch.
-    pub(super) ask: usize,
+    pub(super) request: usize,
 }
 
 /// Cuts the sends of a round into calls: each of one shard, all sends of a user in one call and in the order of
@@ -107,12 +107,15 @@ pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> 
 
 #[cfg(test)]
 mod tests {
-    use weir_core::shard::Field;
+    use weir_core::shard::HashField;
 
     use super::*;
 
-    fn send(shard: u16, user: u8, ask: usize) -> Planned {
-        Planned { place: Place { shard, bucket: u32::from(user % 3), field: Field::Numbered(user.into()) }, ask }
+    fn send(shard: u16, user: u8, request: usize) -> Planned {
+        Planned {
+            place: Place { shard, bucket: u32::from(user % 3), field: HashField::Numbered(user.into()) },
+            request,
+        }
     }
 
     #[test]
@@ -136,13 +139,13 @@ mod tests {
             let users: Vec<Place> = call.chunk_by(|a, b| a.place == b.place).map(|user| user[0].place).collect();
             assert!(users.len() <= most_users);
             for user in users {
-                let asks = call.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
-                assert!(seen.insert(user, asks).is_none(), "a user is in two calls");
+                let requests = call.iter().filter(|send| send.place == user).map(|send| send.request).collect();
+                assert!(seen.insert(user, requests).is_none(), "a user is in two calls");
             }
         }
-        for (user, asks) in seen {
-            let all: Vec<usize> = pending.iter().filter(|send| send.place == user).map(|send| send.ask).collect();
-            assert_eq!(asks[..], all[..all.len().min(MAX_SENDS_A_USER)]);
+        for (user, requests) in seen {
+            let all: Vec<usize> = pending.iter().filter(|send| send.place == user).map(|send| send.request).collect();
+            assert_eq!(requests[..], all[..all.len().min(MAX_SENDS_A_USER)]);
         }
     }
 

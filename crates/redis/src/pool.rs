@@ -184,8 +184,8 @@ pub struct PooledStore(pub Arc<RedisPool>);
 impl Store for PooledStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         // One request is about one user.
-        let Some(ask) = batch.asks.first() else { return Ok(()) };
-        self.0.borrow(ask.user).await?.store().admit(batch, answers).await
+        let Some(request) = batch.requests.first() else { return Ok(()) };
+        self.0.borrow(request.user).await?.store().admit(batch, answers).await
     }
 
     fn shards(&self) -> u16 {

@@ -39,7 +39,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decide::Answer,
-    desk::{Decoded, Desk, Draft, GivenUp, Way},
+    decider::{Decider, Decoded, Disposition, GateResult, UnavailableOutcome},
     owed::OwedSend,
     parked::Condition,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
@@ -107,7 +107,7 @@ pub struct Lane<S, K, D, C> {
     /// The clock.
     pub clock: C,
     /// What turns records into outputs.
-    pub desk: Desk,
+    pub decider: Decider,
     /// How large and how often.
     pub settings: LaneSettings,
     /// The word to stop.
@@ -167,7 +167,7 @@ where
             committed: BTreeMap::new(),
             away: Away::new(self.settings.unavailable_after),
             owed: Owed::new(Arc::clone(&self.settings.owing)),
-            parking: Parking::new(self.desk.fields.digest()),
+            parking: Parking::new(self.decider.fields.digest()),
         };
         let end = self.work(&mut turn).await;
         turn.owed.say_what_is_left();
@@ -265,7 +265,7 @@ where
     /// the group. After a wait the whole batch is judged again.
     async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
         let mut rounds = Rounds::begin(self.clock.passed());
-        let decoded = self.desk.decode(batch);
+        let decoded = self.decider.decode(batch);
         self.tend(turn).await?;
         loop {
             match self.judge(turn, batch, &decoded, &mut rounds).await? {
@@ -285,25 +285,25 @@ where
     ) -> Result<Judged, Interruption> {
         let now = self.time_to_decide(turn, batch).await?;
         let asked_at = self.clock.passed();
-        let mut sitting = self.desk.sit(now);
-        sitting.leave_out(turn.parking.done(batch, decoded));
+        let mut batch_decision = self.decider.begin_batch(now);
+        batch_decision.skip(turn.parking.done(batch, decoded));
         // What was asked for in a round before may have been recorded, whatever came of the answer.
-        sitting.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
-        let (mut drafts, asks, counts) = sitting.gate(batch, decoded);
+        batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        let (mut gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
         self.metrics.gated(counts);
         if rounds.is_first() {
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
         }
 
-        let mut answers = vec![None; asks.asks.len()];
-        let given_up = sitting.otherwise(&drafts);
+        let mut answers = vec![None; admit_batch.requests.len()];
+        let unavailable_outcomes = batch_decision.fallback(&gate_results);
         let shards = self.store.shards();
         let question = Question {
-            asks: &asks,
-            given_up: &given_up,
-            shards: asks.asks.iter().map(|ask| ask.user.shard(shards)).collect(),
+            admit_batch: &admit_batch,
+            unavailable_outcomes: &unavailable_outcomes,
+            shards: admit_batch.requests.iter().map(|request| request.user.shard(shards)).collect(),
             awaited: turn.parking.awaited(shards),
-            policy: sitting.policy(),
+            policy: batch_decision.policy(),
             reach: &|| reach(batch),
         };
         let waits = if answers.is_empty() {
@@ -314,13 +314,14 @@ where
                 Admitted::Unanswered(shards) => return Ok(Judged::Unanswered(shards)),
             }
         };
-        let decided = waits.as_ref().map(|waits| leave_out(decoded, &mut drafts, waits)).unwrap_or_default();
+        let decided = waits.as_ref().map(|waits| leave_out(decoded, &mut gate_results, waits)).unwrap_or_default();
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
 
-        let (outputs, tally) = sitting.outputs(batch, decoded, &drafts, (&answers, &|class| self.store.numbers(class)));
+        let (outputs, tally) =
+            batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        let promises = promises(batch, &drafts, &question, &answers);
+        let promises = promises(batch, &gate_results, &question, &answers);
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises, waits, decided })))
     }
 }
@@ -350,7 +351,7 @@ struct Decided {
 /// The sends of a batch that were approved without an answer.
 fn promises(
     batch: &impl Records,
-    drafts: &[Draft],
+    gate_results: &[GateResult],
     question: &Question<'_, '_>,
     answers: &[Option<Answer>],
 ) -> Vec<Promise> {
@@ -358,20 +359,23 @@ fn promises(
         return Vec::new();
     }
     let mut promises = Vec::new();
-    for (index, draft) in drafts.iter().enumerate() {
-        match draft.way {
-            Way::Ask { ask, .. } if answers[ask].is_none() && question.given_up[ask] == GivenUp::Sent => {
+    for (index, gate_result) in gate_results.iter().enumerate() {
+        match gate_result.disposition {
+            Disposition::CheckCaps { request, .. }
+                if answers[request].is_none()
+                    && question.unavailable_outcomes[request] == UnavailableOutcome::Approved =>
+            {
                 let record = batch.get(index);
-                let send = OwedSend::new(&question.asks.asks[ask], question.asks.now);
+                let send = OwedSend::new(&question.admit_batch.requests[request], question.admit_batch.now);
                 let (partition, offset) = (record.partition, record.offset);
-                promises.push(Promise { partition, offset, shard: question.shards[ask], send });
+                promises.push(Promise { partition, offset, shard: question.shards[request], send });
             }
-            Way::Ask { .. }
-            | Way::LookUp { .. }
-            | Way::DeadLetter
-            | Way::Hold(_)
-            | Way::Bypass { .. }
-            | Way::LeftOut => {}
+            Disposition::CheckCaps { .. }
+            | Disposition::LookUp { .. }
+            | Disposition::DeadLetter
+            | Disposition::Suppress(_)
+            | Disposition::Bypass { .. }
+            | Disposition::Skip => {}
         }
     }
     promises

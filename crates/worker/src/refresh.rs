@@ -21,7 +21,7 @@ const JITTER: f64 = 0.1;
 const MIN_WAIT: Duration = Duration::from_millis(10);
 
 /// Where something comes from.
-pub trait Source: Send {
+pub trait RefreshSource: Send {
     /// What it is.
     type Value: Send + Sync;
     /// Why it was refused: what, where, what to do.
@@ -144,7 +144,7 @@ impl<T> Refreshed<T> {
 }
 
 /// Reads the source about every `every` until `stop`; give it to a task of its own.
-pub async fn keep_fresh<S: Source>(
+pub async fn keep_fresh<S: RefreshSource>(
     mut source: S,
     refreshed: Arc<Refreshed<S::Value>>,
     every: Duration,
@@ -163,7 +163,7 @@ pub async fn keep_fresh<S: Source>(
 }
 
 /// Reads the source once and takes up what it gives.
-pub async fn refresh<S: Source>(source: &mut S, refreshed: &Refreshed<S::Value>) {
+pub async fn refresh<S: RefreshSource>(source: &mut S, refreshed: &Refreshed<S::Value>) {
     match source.load().await {
         Ok(Some(value)) => {
             let (from, to) = (refreshed.current(), Arc::clone(&value));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::{policy::Policy, segment::SegmentSet};
-use weir_worker::refresh::Source;
+use weir_worker::refresh::RefreshSource;
 
 use super::{
     Reach,
@@ -74,7 +74,7 @@ pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut Rep
 
 /// Reads a source and reports its version and size, or the error. An error that may pass by itself is the store's; any other
 /// is in what the source holds.
-async fn read<S: Source>(
+async fn read<S: RefreshSource>(
     source: Result<S, S::Error>,
     place: &Location,
     size: impl FnOnce(&S::Value) -> String,

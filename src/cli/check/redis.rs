@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::ports::{Clock as _, StoreError, in_short};
-use weir_redis::{Birth, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
+use weir_redis::{KeyspaceSeed, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 use weir_worker::clock::SystemClock;
 
 use super::{
@@ -52,12 +52,12 @@ async fn clock(options: &Arc<RedisOptions>, report: &mut Report) {
 }
 
 async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, StoreError> {
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
     let stats = Arc::new(RedisStats::default());
     match missing {
-        Missing::Report => weir_redis::look(options, &stats, birth).await,
+        Missing::Report => weir_redis::look(options, &stats, keyspace_seed).await,
         Missing::Create => {
-            let mut opened = weir_redis::open(options, &stats, WhenMissing::Create, birth).await?;
+            let mut opened = weir_redis::open(options, &stats, WhenMissing::Create, keyspace_seed).await?;
             let warnings = std::mem::take(&mut opened.warnings);
             Ok(Looked { keyspace: Some(opened), warnings })
         }

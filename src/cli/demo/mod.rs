@@ -19,7 +19,7 @@ use rdkafka::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    desk::Desk, embedded::EmbeddedStore, fields::FieldMap, memory::LaneMemory, policy::Policy,
+    decider::Decider, embedded::EmbeddedStore, fields::FieldMap, memory::LaneMemory, policy::Policy,
     policy_file::parse_policy,
 };
 use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL};
@@ -150,7 +150,7 @@ async fn worker(
 ) -> anyhow::Result<()> {
     let segments = Refreshed::new(Arc::new(traffic::segments()));
     let policy = Refreshed::new(Arc::new(policy));
-    let desk = Desk {
+    let decider = Decider {
         topic: kafka.intents.as_str().into(),
         fields: Arc::new(FieldMap::default()),
         segments: segments.value(),
@@ -166,14 +166,14 @@ async fn worker(
         owing: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
-    let inquiry = Inquiry::new(&desk, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));
+    let inquiry = Inquiry::new(&decider, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));
     let inquiries = Arc::new(InquiryPool::new(vec![inquiry]));
     let worker = Worker {
         refunds: None,
         commits: None,
         kafka,
         stores: vec![store],
-        desk,
+        decider,
         segments,
         policy,
         lane,

@@ -15,7 +15,7 @@ use std::{io::Write, path::Path, sync::Arc};
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    simulation::{Source, Tally},
+    replay::{ReplaySource, ReplayTally},
     time::Time,
 };
 use weir_kafka::client::KafkaOptions;
@@ -98,7 +98,7 @@ fn cannot_write(option: &str, path: &Path) -> String {
 }
 
 /// All users for whom the policies differ, as CSV.
-fn write_users(path: &Path, tally: &Tally) -> anyhow::Result<()> {
+fn write_users(path: &Path, tally: &ReplayTally) -> anyhow::Result<()> {
     let mut file = csv::Writer::from_path(path)?;
     file.write_record(["user_id", "segment", "approved", "approved_against"])?;
     for (user, segment) in tally.changed_users() {
@@ -110,8 +110,8 @@ fn write_users(path: &Path, tally: &Tally) -> anyhow::Result<()> {
 }
 
 /// Reads the history and the intents, and judges them.
-fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(Tally, Source)> {
-    let mut source = Source { intents: plan.intents.to_string(), ..Source::default() };
+fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, ReplaySource)> {
+    let mut source = ReplaySource { intents: plan.intents.to_string(), ..ReplaySource::default() };
     let mut input: Box<dyn Input> = match &plan.intents {
         PastSource::File(path) => Box::new(FileInput::open(path, &plan, &mut source, stop)?),
         PastSource::Topic(kafka, topic) => Box::new(TopicInput::open(kafka, topic, plan.between)?),

@@ -31,7 +31,7 @@ const REPORTS: usize = 64;
 
 /// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum RebuildTopic {
     /// Sends, to be put back.
     Approved,
     /// Refunds, to be taken.
@@ -54,13 +54,13 @@ impl Fill {
     pub(super) async fn run(
         &self,
         rebuild: &mut Rebuild,
-        (source, spans): (Source, Vec<Span>),
+        (source, spans): (RebuildTopic, Vec<Span>),
         progress: &mut Progress,
         summary: &mut Summary,
     ) -> anyhow::Result<()> {
         let topic = match source {
-            Source::Approved => Some(Topic::from(self.kafka.approved.as_str())),
-            Source::Refunds => self.refunds.clone(),
+            RebuildTopic::Approved => Some(Topic::from(self.kafka.approved.as_str())),
+            RebuildTopic::Refunds => self.refunds.clone(),
         };
         let Some(topic) = topic else { return Ok(()) };
         let began = Instant::now();
@@ -121,11 +121,11 @@ impl Fill {
 }
 
 /// Keeps how far the sends are. Refunds need no such thing: each shard knows which it has taken.
-async fn save(rebuild: &mut Rebuild, source: Source, next: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
+async fn save(rebuild: &mut Rebuild, source: RebuildTopic, next: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
     let none = BTreeMap::new();
     let next = match source {
-        Source::Approved => next,
-        Source::Refunds => &none,
+        RebuildTopic::Approved => next,
+        RebuildTopic::Refunds => &none,
     };
     rebuild.save(next).await
 }

@@ -36,7 +36,7 @@ use weir_kafka::{
     topics,
 };
 use weir_redis::{
-    Birth, RedisOptions,
+    KeyspaceSeed, RedisOptions,
     rebuild::{self, LOCK_MS, NamesRepair, Rebuild, RebuildError, Scope},
 };
 use weir_worker::{
@@ -45,7 +45,7 @@ use weir_worker::{
 };
 
 use self::{
-    fill::{Fill, Source},
+    fill::{Fill, RebuildTopic},
     progress::Progress,
     summary::Summary,
 };
@@ -185,14 +185,14 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
 
 /// Begins to repair the names, where they are lost.
 async fn begin_names(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Option<NamesRepair>, RebuildError> {
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), birth).await
+    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), keyspace_seed).await
 }
 
 /// Marks the shards.
 async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let birth = Birth { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), birth).await
+    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), keyspace_seed).await
 }
 
 /// How long a decision taken before the shards were marked may take to become visible: its answer holds for a while, its
@@ -242,19 +242,19 @@ async fn restore(
     summary.begins(&approved, rebuild.progress());
     let first = spans(&approved, rebuild.progress());
     let mut progress = Progress::new("sends");
-    fill.run(rebuild, (Source::Approved, first), &mut progress, summary).await?;
+    fill.run(rebuild, (RebuildTopic::Approved, first), &mut progress, summary).await?;
 
     let settled = rebuild.marked_at().plus(i64::try_from(settle.as_millis())?);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
-    fill.run(rebuild, (Source::Approved, last), &mut progress, summary).await?;
+    fill.run(rebuild, (RebuildTopic::Approved, last), &mut progress, summary).await?;
     progress.done();
 
     // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
     if let Some(refunds) = &kafka.refunds {
         let mut progress = Progress::new("refunds");
         let all = spans(&extents_of(kafka, refunds, since).await?, &BTreeMap::new());
-        fill.run(rebuild, (Source::Refunds, all), &mut progress, summary).await?;
+        fill.run(rebuild, (RebuildTopic::Refunds, all), &mut progress, summary).await?;
         progress.done();
     }
     Ok(())

@@ -21,7 +21,7 @@ use weir_kafka::span::{SpanBatch, SpanReader};
 use weir_redis::rebuild::{Restorer, Send};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
-use super::fill::Source;
+use super::fill::RebuildTopic;
 
 /// Records taken together, at most.
 const BATCH: usize = 5_000;
@@ -74,7 +74,7 @@ pub(super) struct Report {
 
 /// One reader.
 pub(super) struct Reader {
-    pub(super) source: Source,
+    pub(super) source: RebuildTopic,
     pub(super) topic: Topic,
     pub(super) spans: SpanReader,
     pub(super) restorer: Restorer,
@@ -93,8 +93,8 @@ impl Reader {
             && let Some(batch) = self.spans.read(BATCH, FILL)?
         {
             let mut report = match self.source {
-                Source::Approved => self.approved(&batch)?,
-                Source::Refunds => self.refunds(&batch)?,
+                RebuildTopic::Approved => self.approved(&batch)?,
+                RebuildTopic::Refunds => self.refunds(&batch)?,
             };
             report.next.clone_from(self.spans.next());
             report.counts.records = batch.len() as u64;

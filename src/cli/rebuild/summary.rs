@@ -12,7 +12,7 @@ use weir_kafka::span::Extent;
 use weir_redis::rebuild::Beginning;
 
 use super::{
-    fill::Source,
+    fill::RebuildTopic,
     in_words,
     read::{Counts, Report},
 };
@@ -66,16 +66,16 @@ impl Summary {
         self.cut = approved.iter().filter(cut).map(|extent| (extent.partition, None)).collect();
     }
 
-    pub(super) fn add(&mut self, source: Source, report: &Report) {
+    pub(super) fn add(&mut self, source: RebuildTopic, report: &Report) {
         let Counts { records, sends, restored, uncounted, foreign, unreadable, taken_back } = report.counts;
         match source {
-            Source::Approved => {
+            RebuildTopic::Approved => {
                 self.approved_records += records;
                 for (partition, time) in &report.first {
                     self.cut.entry(*partition).and_modify(|first| *first = first.or(Some(*time)));
                 }
             }
-            Source::Refunds => self.refund_records += records,
+            RebuildTopic::Refunds => self.refund_records += records,
         }
         self.sends += sends;
         self.restored += restored;
@@ -161,9 +161,9 @@ mod tests {
         summary.begins(&extents, &BTreeMap::new());
         let late = [(0, "2026-11-20"), (1, "2026-11-15"), (2, "2026-11-12"), (3, "2026-11-19")];
         let first = late.map(|(partition, day)| (partition, at(&format!("{day}T00:00:00Z"))));
-        summary.add(Source::Approved, &Report { first: first.into(), ..Report::default() });
+        summary.add(RebuildTopic::Approved, &Report { first: first.into(), ..Report::default() });
         let later = Report { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..Report::default() };
-        summary.add(Source::Approved, &later);
+        summary.add(RebuildTopic::Approved, &later);
         summary.warn_of_gaps(history_begins, None);
         assert_eq!(summary.warnings.len(), 1);
         assert!(summary.warnings[0].contains("before 2026-11-15T00:00:00"), "{:?}", summary.warnings);

@@ -13,7 +13,7 @@ enum Trouble {
     Wrong,
 }
 
-impl Source for Script {
+impl RefreshSource for Script {
     type Value = &'static str;
     type Error = Trouble;
     const NAME: &'static str = "script";

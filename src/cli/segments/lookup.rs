@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
-use weir_core::segment::{LookupScratch, Membership, SegmentSet};
+use weir_core::segment::{LookupScratch, SegmentSet, UserSegment};
 
 use super::{SetArgs, input::Lines, load, progress};
 use crate::cli::output::OutputForm;
@@ -44,10 +44,10 @@ struct LookupReport<'s> {
 }
 
 impl<'s> LookupReport<'s> {
-    fn of(set: &'s SegmentSet, user_id: &'s str, found: Membership) -> Self {
+    fn of(set: &'s SegmentSet, user_id: &'s str, found: UserSegment) -> Self {
         let others = match found {
-            Membership::InSeveral(first) => first + 1..set.segments().len(),
-            Membership::Nowhere | Membership::In(_) => 0..0,
+            UserSegment::InSeveral(first) => first + 1..set.segments().len(),
+            UserSegment::Nowhere | UserSegment::In(_) => 0..0,
         };
         let name = |at: usize| set.segments()[at].name.as_str();
         let also_in: Vec<&str> = others.filter(|&at| set.contains(at, user_id)).map(name).collect();
@@ -68,7 +68,7 @@ struct Answers<'s, W> {
     out: W,
     printed: u64,
     scratch: LookupScratch,
-    found: Vec<Membership>,
+    found: Vec<UserSegment>,
 }
 
 impl<W: Write> Answers<'_, W> {

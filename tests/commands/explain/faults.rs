@@ -7,14 +7,14 @@ use testkit::{
     stack::Stack,
 };
 use weir_core::{
-    admit::Ask,
+    admit::AdmitRequest,
     class::ClassNames,
     ports::{Histories as _, StoreError},
     shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{RedisOptions, RetryCause};
 
-use crate::redis_support::{DAY_MS, admit, admit_all, ask, at, batch, cap, fresh_store, opened, options, store};
+use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, request, store};
 
 const CAMPAIGNS: u32 = 5000;
 
@@ -23,12 +23,12 @@ async fn a_history_of_5000_campaigns_is_named_in_a_few_round_trips() {
     let options = options(Stack::shared().redis_cluster());
     let opened = opened(&options).await.unwrap();
     let names: Vec<String> = (0..CAMPAIGNS).map(|number| format!("campaign-{number}")).collect();
-    let asks = names.iter().zip(0..).map(|(name, number)| Ask {
+    let requests = names.iter().zip(0..).map(|(name, number)| AdmitRequest {
         class: ClassNames { channel: Some("push"), category: None, campaign: Some(name) },
-        ..ask("u", number)
+        ..request("u", number)
     });
     let mut writer = store(&options, &opened);
-    admit_all(&mut writer, &batch(at(0), &[cap(CAMPAIGNS, DAY_MS)], asks.collect())).await;
+    admit_all(&mut writer, &batch(at(0), &[cap(CAMPAIGNS, DAY_MS)], requests.collect())).await;
 
     let mut reader = store(&options, &opened);
     assert!(reader.history_of(UserHash::of("nobody")).await.unwrap().entries.is_empty());
@@ -56,8 +56,8 @@ async fn a_lost_history_is_told_and_not_taken_for_an_empty_one() {
     let layout = store.keyspace().meta().layout;
     let shard = |user: &str| layout.place(UserHash::of(user)).shard;
     let other = (0..).map(|n| format!("o-{n}")).find(|user| shard(user) != shard("u")).unwrap();
-    let asks = vec![ask("u", 1), ask(&other, 2)];
-    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], asks)).await;
+    let requests = vec![request("u", 1), request(&other, 2)];
+    admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], requests)).await;
 
     for epoch in [None, Some("another")] {
         let key = store.keyspace().epoch_key(shard("u"));
@@ -77,7 +77,7 @@ async fn a_lost_history_is_told_and_not_taken_for_an_empty_one() {
 async fn a_history_is_read_from_a_full_server_and_one_that_forgot_the_scripts() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
     let mut store = fresh_store(&options(&[server.url()])).await;
-    admit_all(&mut store, &batch(at(0), &[cap(9, DAY_MS)], vec![ask("u", 1)])).await;
+    admit_all(&mut store, &batch(at(0), &[cap(9, DAY_MS)], vec![request("u", 1)])).await;
     for setting in ["1", "0"] {
         server.query::<()>(&["CONFIG", "SET", "maxmemory", setting]).unwrap();
         assert_eq!(store.history_of(UserHash::of("u")).await.unwrap().entries.len(), 1);
@@ -100,8 +100,8 @@ async fn histories_are_read_while_their_slots_move() {
     let options = RedisOptions { response_timeout: Duration::from_millis(800), ..options(&cluster.nodes()) };
     let mut store = fresh_store(&options).await;
     let users: Vec<String> = (0..200).map(|number| format!("u-{number}")).collect();
-    let asks = users.iter().zip(0..).map(|(user, number)| ask(user, number)).collect();
-    let (_, done) = admit(&mut store, &batch(at(0), &[cap(9, DAY_MS)], asks)).await;
+    let requests = users.iter().zip(0..).map(|(user, number)| request(user, number)).collect();
+    let (_, done) = admit(&mut store, &batch(at(0), &[cap(9, DAY_MS)], requests)).await;
     done.unwrap();
 
     let layout = store.keyspace().meta().layout;

@@ -23,7 +23,7 @@ use weir::{
 };
 use weir_core::{
     current::Current,
-    desk::Desk,
+    decider::Decider,
     document::Format,
     fields::FieldMap,
     policy_file::parse_policy,
@@ -65,7 +65,7 @@ impl Clock for Hand {
 }
 
 /// The segments of the scenes, and this policy.
-fn desk(policy: &str) -> Desk {
+fn decider(policy: &str) -> Decider {
     let segment = |(name, users): &(&str, std::ops::Range<u64>)| Segment {
         name: (*name).to_owned(),
         sha256: Sha256([0; 32]),
@@ -75,7 +75,7 @@ fn desk(policy: &str) -> Desk {
     let segments = SEGMENTS.iter().map(segment).collect();
     let set = SegmentSet::new("test-set".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
     let policy = parse_policy("policy.toml", policy, Format::Toml, RETENTION_MS).unwrap();
-    Desk {
+    Decider {
         topic: "send-intents".into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),
@@ -85,5 +85,5 @@ fn desk(policy: &str) -> Desk {
 }
 
 fn inquiry<S>(policy: &str, door: Door, store: S, clock: &Hand) -> Inquiry<S, Hand> {
-    Inquiry::new(&desk(policy), door, store, clock.clone(), Arc::new(Metrics::default()))
+    Inquiry::new(&decider(policy), door, store, clock.clone(), Arc::new(Metrics::default()))
 }

@@ -9,7 +9,7 @@ use weir::{
     object_store::{Fetched, Location, ObjectProblem, S3Options, StoredObject, Upload},
     segments::SegmentSource,
 };
-use weir_core::segment::{Manifest, Membership, UserIdKind};
+use weir_core::segment::{Manifest, UserIdKind, UserSegment};
 
 use super::support::{entry, load, manifest, members, names, object, put, set, source};
 
@@ -22,7 +22,7 @@ async fn the_first_segment_in_the_manifest_wins_and_a_user_in_two_is_told() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), &set("v1", &[("b", &[1, 2]), ("a", &[2, 3])]));
     let set = load(&mut source(folder.path()).await).await;
-    assert_eq!(set.lookup("2"), Membership::InSeveral(0));
+    assert_eq!(set.lookup("2"), UserSegment::InSeveral(0));
     assert_eq!(names(&set, &["1", "2", "3", "4"]), [Some("b"), Some("b"), Some("a"), None]);
 }
 

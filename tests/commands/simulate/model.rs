@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use weir_core::{
     class::{Campaign, KindTable},
-    decide::{Cap, Record, Send, Verdict, decide},
+    decide::{AdmitVerdict, Cap, RecordWhen, Send, decide},
     decode::decode,
     document::Format,
     fields::FieldMap,
@@ -104,7 +104,7 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
                 became.push((None, None));
                 continue;
             }
-            Gate::Ask { cap_set } => cap_set,
+            Gate::CheckCaps { cap_set } => cap_set,
         };
         let names = (class.channel.map(str::to_owned), class.category.map(str::to_owned));
         let kind = kinds.number(&names).unwrap_or_else(|| kinds.push(names));
@@ -125,13 +125,13 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
             kind,
             campaign,
             cost: intent.cost,
-            record: Record::IfAllowed,
+            record: RecordWhen::IfAllowed,
         };
         let history = histories.entry(intent.user_id.to_string()).or_insert_with(Vec::new);
         became.push(match decide(history, &send, &caps, now, HISTORY_MS.into()).verdict {
-            Verdict::Allowed | Verdict::Replayed => (None, None),
-            Verdict::Duplicate => (Some("duplicate"), None),
-            Verdict::Denied { cap, blocking, .. } => {
+            AdmitVerdict::Allowed | AdmitVerdict::Replayed => (None, None),
+            AdmitVerdict::Duplicate => (Some("duplicate"), None),
+            AdmitVerdict::Denied { cap, blocking, .. } => {
                 (Some("cap"), eval.denied(cap_set, cap, blocking).map(|denied| denied.cap.name.to_string()))
             }
         });

@@ -4,14 +4,14 @@ use std::sync::{Arc, LazyLock};
 
 use testkit::{kafka::Record, stack::Stack};
 use weir_core::{
-    admit::{AdmitBatch, Ask},
+    admit::{AdmitBatch, AdmitRequest},
     class::ClassNames,
-    decide::{Record as When, Verdict},
+    decide::{AdmitVerdict, RecordWhen as When},
     ports::{Clock, Store},
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
 };
-use weir_redis::{Birth, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 use weir_worker::clock::SystemClock;
 
 use crate::{
@@ -124,11 +124,11 @@ fn remember(scene: &Scene, mut earlier: Vec<Earlier>) -> i64 {
     earlier.sort_by_key(|send| -send.ago_ms);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let stats = Arc::new(RedisStats::default());
-        let birth = Birth { epoch: scene.name.clone(), now };
-        let opened = open(&options, &stats, WhenMissing::Create, birth).await.unwrap();
+        let keyspace_seed = KeyspaceSeed { epoch: scene.name.clone(), now };
+        let opened = open(&options, &stats, WhenMissing::Create, keyspace_seed).await.unwrap();
         let mut store = RedisStore::new(&options, &stats, &opened);
         for (number, send) in (0..).zip(earlier) {
-            let ask = Ask {
+            let request = AdmitRequest {
                 user: UserHash::of(&send.user.to_string()),
                 id: IdHash::of(&format!("earlier-{number}")),
                 origin: OriginMark(number),
@@ -137,10 +137,10 @@ fn remember(scene: &Scene, mut earlier: Vec<Earlier>) -> i64 {
                 cap_set: 0,
                 record: When::Always,
             };
-            let batch = AdmitBatch { now: now.plus(-send.ago_ms), cap_sets: vec![vec![]], asks: vec![ask] };
+            let batch = AdmitBatch { now: now.plus(-send.ago_ms), cap_sets: vec![vec![]], requests: vec![request] };
             let mut answers = [None];
             store.admit(&batch, &mut answers).await.unwrap();
-            assert_eq!(answers[0].unwrap().verdict, Verdict::Allowed);
+            assert_eq!(answers[0].unwrap().verdict, AdmitVerdict::Allowed);
         }
     });
     Time::millis(now)

@@ -33,7 +33,7 @@
 //! lead around a cap.
 
 mod cloud_events;
-mod given;
+mod field_value;
 mod json;
 mod scan;
 mod walk;
@@ -46,7 +46,7 @@ use std::borrow::Cow;
 pub use self::cloud_events::Header;
 use self::{
     cloud_events::Mode,
-    given::{Given, Source, Usual},
+    field_value::{FieldReader, FieldValue, Usual},
     scan::Refused,
     walk::Found,
 };
@@ -56,7 +56,7 @@ use super::{
         DeadLetterReason::{Empty, MissingField, NotUtf8, TooLarge, WrongType},
     },
     fields::{
-        Field, FieldMap,
+        FieldMap, IntentField,
         trie::{EventMember, Slot},
     },
     intent::{Intent, MAX_INTENT_BYTES},
@@ -84,7 +84,7 @@ pub fn decode<'a>(
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
     check_event(&found)?;
-    intent(text, &Source { trie, found: &found, mode })
+    intent(text, &FieldReader { trie, found: &found, mode })
 }
 
 /// The value as text, if it has a size and an encoding that are read.
@@ -114,16 +114,16 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 }
 
 /// Judges the fields, in the order of the table in docs/records.md.
-fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
-    let id = match source.usual(Field::Id) {
-        Usual::Text(id) if given::is_sized(id) => id.into(),
-        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, Field::Id)?.id()?,
+fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
+    let id = match source.usual(IntentField::Id) {
+        Usual::Text(id) if field_value::is_sized(id) => id.into(),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, IntentField::Id)?.id()?,
     };
-    let user_id = match source.usual(Field::UserId) {
-        Usual::Text(id) if given::is_sized(id) => id.into(),
-        Usual::Digits(id) if given::is_short(id) => id.into(),
+    let user_id = match source.usual(IntentField::UserId) {
+        Usual::Text(id) if field_value::is_sized(id) => id.into(),
+        Usual::Digits(id) if field_value::is_short(id) => id.into(),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-            required(source, Field::UserId)?.user_id()?
+            required(source, IntentField::UserId)?.user_id()?
         }
     };
     Ok(Intent {
@@ -131,24 +131,24 @@ fn intent<'a>(value: &'a str, source: &Source<'_, 'a>) -> Result<Intent<'a>, Dea
         user: UserHash::of(&user_id),
         id,
         user_id,
-        channel: text_of(source, Field::Channel)?,
-        category: text_of(source, Field::Category)?,
-        campaign: text_of(source, Field::Campaign)?,
-        cost: optional(source, Field::Cost, Given::cost)?.unwrap_or(1),
-        created_at: match source.usual(Field::CreatedAt) {
-            Usual::Digits(digits) if let Some(time) = given::short_time(digits) => Some(time),
+        channel: text_of(source, IntentField::Channel)?,
+        category: text_of(source, IntentField::Category)?,
+        campaign: text_of(source, IntentField::Campaign)?,
+        cost: optional(source, IntentField::Cost, FieldValue::cost)?.unwrap_or(1),
+        created_at: match source.usual(IntentField::CreatedAt) {
+            Usual::Digits(digits) if let Some(time) = field_value::short_time(digits) => Some(time),
             Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-                source.given(Field::CreatedAt)?.map(Given::time).transpose()?
+                source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()?
             }
         },
-        expires_at: optional(source, Field::ExpiresAt, Given::time)?,
-        not_before: optional(source, Field::NotBefore, Given::time)?,
-        timezone: optional(source, Field::Timezone, Given::zone)?,
+        expires_at: optional(source, IntentField::ExpiresAt, FieldValue::time)?,
+        not_before: optional(source, IntentField::NotBefore, FieldValue::time)?,
+        timezone: optional(source, IntentField::Timezone, FieldValue::zone)?,
         value,
     })
 }
 
-fn required<'s, 'a>(source: &'s Source<'_, 'a>, field: Field) -> Result<Given<'s, 'a>, DeadLetter> {
+fn required<'s, 'a>(source: &'s FieldReader<'_, 'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
     source.given(field)?.ok_or_else(|| {
         let places = source.places(field);
         DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", field.name()))
@@ -157,20 +157,20 @@ fn required<'s, 'a>(source: &'s Source<'_, 'a>, field: Field) -> Result<Given<'s
 
 /// A field that is any string. No event stands in for it.
 #[inline(always)]
-fn text_of<'a>(source: &Source<'_, 'a>, field: Field) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+fn text_of<'a>(source: &FieldReader<'_, 'a>, field: IntentField) -> Result<Option<Cow<'a, str>>, DeadLetter> {
     match source.usual(field) {
         Usual::Absent => Ok(None),
         Usual::Text(text) => Ok(Some(text.into())),
-        Usual::Digits(_) | Usual::Other => source.given(field)?.map(Given::text).transpose(),
+        Usual::Digits(_) | Usual::Other => source.given(field)?.map(FieldValue::text).transpose(),
     }
 }
 
 /// A field that few intents have. No event stands in for it.
 #[inline(always)]
 fn optional<'s, 'a, T>(
-    source: &'s Source<'_, 'a>,
-    field: Field,
-    read: impl FnOnce(Given<'s, 'a>) -> Result<T, DeadLetter>,
+    source: &'s FieldReader<'_, 'a>,
+    field: IntentField,
+    read: impl FnOnce(FieldValue<'s, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<Option<T>, DeadLetter> {
     match source.usual(field) {
         Usual::Absent => Ok(None),

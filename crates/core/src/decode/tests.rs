@@ -186,10 +186,10 @@ fn nothing_is_copied_that_has_no_escapes() {
 #[test]
 fn mapped_fields_are_found_at_their_pointers() {
     let map = FieldMap::new([
-        (Field::UserId, "/recipients/1/id"),
-        (Field::Id, "/meta/a~1b/~0id"),
-        (Field::Campaign, "/recipients/1/id"),
-        (Field::Cost, "/meta/cost"),
+        (IntentField::UserId, "/recipients/1/id"),
+        (IntentField::Id, "/meta/a~1b/~0id"),
+        (IntentField::Campaign, "/recipients/1/id"),
+        (IntentField::Cost, "/meta/cost"),
     ])
     .unwrap();
     let value = r#"{
@@ -219,7 +219,7 @@ fn mapped_fields_are_found_at_their_pointers() {
         // A user that is a number is also the campaign here, which no number is.
         assert_eq!(found, expected.map(str::to_owned), "{value}");
     }
-    let padded = FieldMap::new([(Field::UserId, "/recipients/01/id")]).unwrap();
+    let padded = FieldMap::new([(IntentField::UserId, "/recipients/01/id")]).unwrap();
     let letter = decode(Some(br#"{"id":"i","recipients":[{},{"id":"u"}]}"#), [], &padded).unwrap_err();
     assert_eq!(letter.reason, DeadLetterReason::MissingField, "01 is no element's number");
     let missing = decode(Some(br#"{"meta":{"a/b":{"~id":"i"}}}"#), [], &map).unwrap_err();

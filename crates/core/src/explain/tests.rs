@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     class::{ClassNames, Filter, Kind, KindNames, KindTable},
-    decide::{Record, Send, Verdict},
+    decide::{AdmitVerdict, RecordWhen, Send},
     policy::{CapWindow, Gate, IntentFacts, Mode, Period, Policy, PolicyEval},
     shard::{IdHash, OriginMark, UserHash},
 };
@@ -93,7 +93,7 @@ impl Case {
     fn decided(&self, caps: &[Cap], class: ClassNames<'_>, cost: u8, clock: Time) -> Answer {
         let mut eval = PolicyEval::new::<&str>(self.policy(caps), &[], clock);
         let facts = IntentFacts { class, ..IntentFacts::default() };
-        let Gate::Ask { cap_set } = eval.gate(&facts) else { panic!("nothing else is in the policy") };
+        let Gate::CheckCaps { cap_set } = eval.gate(&facts) else { panic!("nothing else is in the policy") };
         let query = |query: &CapQuery| decide::Cap {
             window: query.window,
             limit: query.limit,
@@ -107,14 +107,14 @@ impl Case {
             kind: Kind::NONE,
             campaign: campaign_of(class.campaign),
             cost,
-            record: Record::IfAllowed,
+            record: RecordWhen::IfAllowed,
         };
         decide(&mut self.entries.clone(), &send, &set, clock, self.retention_ms().into())
     }
 
     /// How many of the classes a worker with this clock would let through.
     fn allowed(&self, caps: &[Cap], clock: Time) -> usize {
-        classes().filter(|class| self.decided(caps, *class, 1, clock).verdict == Verdict::Allowed).count()
+        classes().filter(|class| self.decided(caps, *class, 1, clock).verdict == AdmitVerdict::Allowed).count()
     }
 
     fn agrees(&self, caps: &[Cap], next: Next) -> Result<(), TestCaseError> {
@@ -241,7 +241,7 @@ proptest! {
                     let mut verdicts = classes()
                         .filter(|class| class.campaign == name)
                         .map(|class| case.decided(std::slice::from_ref(cap), class, 1, clock).verdict);
-                    verdicts.all(|verdict| verdict == Verdict::Allowed)
+                    verdicts.all(|verdict| verdict == AdmitVerdict::Allowed)
                 };
                 match one.next {
                     Next::Now => prop_assert!(fits(case.now)),
@@ -259,16 +259,16 @@ proptest! {
         let class = classes().nth(class).unwrap();
         let history = case.history();
         let mut eval = PolicyEval::new::<&str>(case.policy(&case.caps), &[], case.now);
-        let Gate::Ask { cap_set } = eval.gate(&IntentFacts { class, ..IntentFacts::default() }) else { panic!() };
+        let Gate::CheckCaps { cap_set } = eval.gate(&IntentFacts { class, ..IntentFacts::default() }) else { panic!() };
         let sets = eval.take_cap_sets();
         let (id, origin) = (IdHash(id), OriginMark(origin));
-        let ask = Ask { user: UserHash(0), id, origin, class, cost, cap_set, record: Record::IfAllowed };
-        let answer = would(&history, &ask, &sets[cap_set], case.now);
+        let request = AdmitRequest { user: UserHash(0), id, origin, class, cost, cap_set, record: RecordWhen::IfAllowed };
+        let answer = would(&history, &request, &sets[cap_set], case.now);
         let mut expected = case.decided(&case.caps, class, cost, case.now);
         let alive = |entry: &&Entry| entry.at >= judged_at(&case.entries, case.now).0.plus(1 - case.retention_ms());
         let mut same_id = case.entries.iter().filter(|entry| entry.id == id).filter(alive);
         if let Some(first) = same_id.next() {
-            expected.verdict = if origin == OriginMark(1) { Verdict::Replayed } else { Verdict::Duplicate };
+            expected.verdict = if origin == OriginMark(1) { AdmitVerdict::Replayed } else { AdmitVerdict::Duplicate };
             expected.at = if origin == OriginMark(1) { first.at } else { expected.at };
         }
         prop_assert_eq!(answer, expected);

@@ -1,12 +1,12 @@
 //! The places that are read in a value, as a tree of steps.
 
-use super::Field;
+use super::IntentField;
 
 /// Something that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// A field of the intent.
-    Field(Field),
+    Field(IntentField),
     /// A member of a structured CloudEvent.
     Event(EventMember),
 }
@@ -38,13 +38,13 @@ impl EventMember {
 
 impl Slot {
     /// How many there are.
-    pub(crate) const COUNT: usize = Field::ALL.len() + EventMember::ALL.len();
+    pub(crate) const COUNT: usize = IntentField::ALL.len() + EventMember::ALL.len();
 
     /// Its number, below [`Slot::COUNT`].
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Field(field) => field as usize,
-            Self::Event(member) => Field::ALL.len() + member as usize,
+            Self::Event(member) => IntentField::ALL.len() + member as usize,
         }
     }
 }

@@ -51,7 +51,7 @@ pub enum Gate {
     /// It is to be sent, not recorded, and the store is not asked.
     Bypass,
     /// The store is to be asked, with these caps.
-    Ask {
+    CheckCaps {
         /// Which of [`PolicyEval::take_cap_sets`].
         cap_set: usize,
     },
@@ -204,13 +204,13 @@ impl PolicyEval {
         self.route(intent)
     }
 
-    /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::Ask`].
+    /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::CheckCaps`].
     pub fn route(&mut self, intent: &IntentFacts<'_>) -> Gate {
         let bypass = self.policy.bypass.iter().find(|rule| rule.matches(&intent.class)).map(|rule| rule.counts);
         match bypass {
             Some(Counts::No) => Gate::Bypass,
-            Some(Counts::Yes | Counts::Later) => Gate::Ask { cap_set: Self::NO_CAPS },
-            None => Gate::Ask { cap_set: self.cap_set(intent) },
+            Some(Counts::Yes | Counts::Later) => Gate::CheckCaps { cap_set: Self::NO_CAPS },
+            None => Gate::CheckCaps { cap_set: self.cap_set(intent) },
         }
     }
 

@@ -356,7 +356,7 @@ fn the_gate_suppresses_in_the_documented_order() {
     for (case, intent, expected) in cases {
         let found = match eval.gate(&intent) {
             Gate::Suppress { reason, eligible_at } => Some((reason, eligible_at)),
-            Gate::Bypass | Gate::Ask { .. } => None,
+            Gate::Bypass | Gate::CheckCaps { .. } => None,
         };
         assert_eq!(found, expected, "{case}");
     }
@@ -365,7 +365,7 @@ fn the_gate_suppresses_in_the_documented_order() {
 /// The names of the caps that an intent is held to; `None` for a bypass.
 fn asked(eval: &mut PolicyEval, segment: Option<usize>, class: ClassNames<'_>) -> Option<Vec<String>> {
     match eval.gate(&IntentFacts { segment, class, ..IntentFacts::default() }) {
-        Gate::Ask { cap_set } => {
+        Gate::CheckCaps { cap_set } => {
             let names = |cap| eval.denied(cap_set, cap, None).map(|denied| denied.cap.name.to_string());
             Some((0..=255).map_while(names).collect())
         }
@@ -413,7 +413,7 @@ fn a_batch_shares_its_sets_of_caps() {
     let sets = eval.take_cap_sets();
     assert_eq!(sets.len(), 1 + ZONES.len() + 1);
     assert_eq!(gates[0], gates[3 * ZONES.len()]);
-    let Gate::Ask { cap_set } = gates[0] else { panic!("{:?}", gates[0]) };
+    let Gate::CheckCaps { cap_set } = gates[0] else { panic!("{:?}", gates[0]) };
     let set = &sets[cap_set];
     let push = CapQuery {
         window: Window::Calendar {
@@ -435,7 +435,7 @@ fn a_denial_says_when_its_window_frees() {
     let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
     let utc = Zone::utc();
     let intent = IntentFacts { segment: Some(0), class: class("push", "", ""), zone: Some(&utc), ..Default::default() };
-    let Gate::Ask { cap_set } = eval.gate(&intent) else { panic!("not asked") };
+    let Gate::CheckCaps { cap_set } = eval.gate(&intent) else { panic!("not asked") };
     drop(eval.take_cap_sets());
     let cases = [
         (0, Some("2026-11-21T08:00:00.123Z"), "daily", Some("2026-11-22T08:00:00.123Z")),
@@ -496,7 +496,7 @@ proptest! {
             let (said, expected) = (moved.gate(&facts), made.gate(&facts));
             sets.extend(moved.take_cap_sets());
             match (said, expected) {
-                (Gate::Ask { cap_set: said }, Gate::Ask { cap_set: expected }) => {
+                (Gate::CheckCaps { cap_set: said }, Gate::CheckCaps { cap_set: expected }) => {
                     prop_assert_eq!(&sets[said], &made.take_cap_sets()[expected]);
                 }
                 (said, expected) => prop_assert_eq!(said, expected),

@@ -19,5 +19,5 @@ pub use manifest::{
     ObjectKey, Sha256, text_problem,
 };
 pub use members::{Members, Page};
-pub use set::{LookupScratch, Membership, Overlap, Segment, SegmentSet};
+pub use set::{LookupScratch, Overlap, Segment, SegmentSet, UserSegment};
 pub use user_ids::{UserIdKind, UserIds};

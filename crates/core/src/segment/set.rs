@@ -34,7 +34,7 @@ pub struct Overlap {
 
 /// Where a user is; segments by their places in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Membership {
+pub enum UserSegment {
     /// In no segment.
     Nowhere,
     /// In this one alone.
@@ -43,7 +43,7 @@ pub enum Membership {
     InSeveral(usize),
 }
 
-impl Membership {
+impl UserSegment {
     /// The segment that counts.
     #[must_use]
     pub const fn segment(self) -> Option<usize> {
@@ -135,22 +135,22 @@ impl SegmentSet {
 
     /// Where this user is.
     #[must_use]
-    pub fn lookup(&self, user_id: &str) -> Membership {
-        self.number(user_id).map_or(Membership::Nowhere, |number| self.lookup_number(number))
+    pub fn lookup(&self, user_id: &str) -> UserSegment {
+        self.number(user_id).map_or(UserSegment::Nowhere, |number| self.lookup_number(number))
     }
 
-    fn lookup_number(&self, number: u64) -> Membership {
+    fn lookup_number(&self, number: u64) -> UserSegment {
         let first = self.segments.iter().position(|segment| segment.members.contains(number));
-        first.map_or(Membership::Nowhere, |first| self.also_elsewhere(first, number))
+        first.map_or(UserSegment::Nowhere, |first| self.also_elsewhere(first, number))
     }
 
     /// Whether a user whose first segment this is is in later ones too.
-    fn also_elsewhere(&self, first: usize, number: u64) -> Membership {
+    fn also_elsewhere(&self, first: usize, number: u64) -> UserSegment {
         // Sets should not overlap, and then this list is empty and the first hit is the whole answer.
         if self.also_in[first].iter().any(|&other| self.segments[other].members.contains(number)) {
-            Membership::InSeveral(first)
+            UserSegment::InSeveral(first)
         } else {
-            Membership::In(first)
+            UserSegment::In(first)
         }
     }
 }
@@ -189,12 +189,12 @@ mod tests {
         for kind in KINDS {
             let set = set(&[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])], kind);
             let cases = [
-                ("1", Membership::In(0)),
-                ("2", Membership::InSeveral(0)),
-                ("3", Membership::InSeveral(1)),
-                ("4", Membership::In(2)),
-                ("5", Membership::Nowhere),
-                ("04", Membership::Nowhere),
+                ("1", UserSegment::In(0)),
+                ("2", UserSegment::InSeveral(0)),
+                ("3", UserSegment::InSeveral(1)),
+                ("4", UserSegment::In(2)),
+                ("5", UserSegment::Nowhere),
+                ("04", UserSegment::Nowhere),
             ];
             for (user, expected) in cases {
                 assert_eq!(set.lookup(user), expected, "{user} as {kind}");
@@ -217,7 +217,7 @@ mod tests {
                 let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
                 let mut found = Vec::new();
                 set.lookup_many(users.iter().map(|user| set.number(user)), &mut LookupScratch::default(), &mut found);
-                let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
+                let single: Vec<UserSegment> = users.iter().map(|user| set.lookup(user)).collect();
                 assert_eq!(found, single, "{kind}, {some} segments");
             }
         }
@@ -230,11 +230,11 @@ mod tests {
             let third: Vec<u64> = (0..2000).filter(|n| n % 3 == 0).collect();
             let set = set(&[("odd", &odd), ("third", &third)], kind);
             let users: Vec<String> = (0..2100).rev().map(|n| (n * 7 % 2100).to_string()).chain(["x".into()]).collect();
-            let (mut scratch, mut found) = (LookupScratch::default(), vec![Membership::In(9)]);
+            let (mut scratch, mut found) = (LookupScratch::default(), vec![UserSegment::In(9)]);
             set.lookup_many(users.iter().map(|user| set.number(user)), &mut scratch, &mut found);
-            let single: Vec<Membership> = users.iter().map(|user| set.lookup(user)).collect();
+            let single: Vec<UserSegment> = users.iter().map(|user| set.lookup(user)).collect();
             assert_eq!(found, single, "{kind}");
-            assert!(found.contains(&Membership::InSeveral(0)) && found.contains(&Membership::Nowhere));
+            assert!(found.contains(&UserSegment::InSeveral(0)) && found.contains(&UserSegment::Nowhere));
         }
     }
 }

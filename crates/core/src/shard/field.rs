@@ -2,7 +2,7 @@
 
 /// What tells a user from all others of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Field {
+pub enum HashField {
     /// The turn of the id's neighbourhood, and the id's place in it: written as a decimal number, which Redis keeps in one or
     /// two bytes where it is small.
     Numbered(u64),
@@ -10,7 +10,7 @@ pub enum Field {
     Hashed(u64),
 }
 
-impl Field {
+impl HashField {
     /// The field as it is written. No two fields are written alike.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {

@@ -88,11 +88,14 @@ fn neighbourhoods_of_a_key_are_a_turn_apart_and_no_further_than_they_must() {
 fn a_user_is_numbered_among_those_of_its_key() {
     let layout = layout();
     let field = |id: &str| layout.place(UserHash::of(id)).field;
-    assert_eq!((field("0"), field("31"), field("32")), (Field::Numbered(0), Field::Numbered(31), Field::Numbered(0)));
+    assert_eq!(
+        (field("0"), field("31"), field("32")),
+        (HashField::Numbered(0), HashField::Numbered(31), HashField::Numbered(0))
+    );
     // One byte in Redis: numbers below 128.
-    let small = |number: u64| matches!(field(&number.to_string()), Field::Numbered(..128));
+    let small = |number: u64| matches!(field(&number.to_string()), HashField::Numbered(..128));
     assert!((0..USERS).all(small));
-    assert!(matches!(field("user-1"), Field::Hashed(_)));
+    assert!(matches!(field("user-1"), HashField::Hashed(_)));
 }
 
 #[test]
@@ -106,17 +109,17 @@ fn no_two_users_share_a_place_whatever_the_layout() {
             assert!(counts(places).iter().all(|count| *count == 1.0), "{kind} in {layout:?}");
         }
         let field = |id: u64| layout.place(UserHash::of(&id.to_string())).field;
-        assert!(matches!(field(u64::MAX), Field::Numbered(_)), "{layout:?}");
+        assert!(matches!(field(u64::MAX), HashField::Numbered(_)), "{layout:?}");
     }
 }
 
 #[test]
 fn a_hash_is_not_written_as_a_number_is() {
     let digits = u64::from_be_bytes(*b"12345678");
-    assert_eq!(Field::Hashed(digits).to_bytes(), b"12345678\0");
-    assert_eq!(Field::Numbered(12_345_678).to_bytes(), b"12345678");
-    assert_eq!(Field::Hashed(1).to_bytes(), [0, 0, 0, 0, 0, 0, 0, 1]);
-    assert_eq!(Field::Numbered(u64::MAX).to_bytes(), u64::MAX.to_string().as_bytes());
+    assert_eq!(HashField::Hashed(digits).to_bytes(), b"12345678\0");
+    assert_eq!(HashField::Numbered(12_345_678).to_bytes(), b"12345678");
+    assert_eq!(HashField::Hashed(1).to_bytes(), [0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(HashField::Numbered(u64::MAX).to_bytes(), u64::MAX.to_string().as_bytes());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Cap sets as the script's slow path reads them, and the cap plans of one call, which its fast path reads.
 
 use weir_core::{
-    admit::{Ask, CapQuery},
+    admit::{AdmitRequest, CapQuery},
     class::{Filter, Kind, KindTable},
-    decide::{Record, Scope},
+    decide::{RecordWhen, Scope},
     history::{ENTRY_BYTES, EPOCH_MS},
     window::Window,
 };
@@ -165,7 +165,7 @@ pub(super) struct CapPlans<'s> {
 
 struct CapPlan<'s> {
     set: usize,
-    record: Record,
+    record: RecordWhen,
     path: Path,
     place: usize,
     /// The caps that the fast path is told of.
@@ -181,7 +181,7 @@ impl CapPlan<'_> {
         };
         put_integer(out, in_bytes(least));
         put_number(out, set);
-        put_integer(out, (self.record == Record::Always).into());
+        put_integer(out, (self.record == RecordWhen::Always).into());
         let last = self.place + PLAN_NUMBERS + CAP_NUMBERS * self.caps.len() - 1;
         put_number(out, last);
         let mut more = Vec::new();
@@ -203,24 +203,25 @@ impl<'s> CapPlans<'s> {
     }
 
     /// The path of a send, as far as it and its caps decide that.
-    pub(super) fn path(&self, ask: &Ask<'_>) -> Path {
-        let set = &self.all.sets[ask.cap_set];
+    pub(super) fn path(&self, request: &AdmitRequest<'_>) -> Path {
+        let set = &self.all.sets[request.cap_set];
         let known = || set.iter().all(|cap| cap.window_at(self.now).is_some());
-        if ask.cost == 1 && set.len() <= MAX_FAST_CAPS && known() { Path::Fast } else { Path::Slow }
+        if request.cost == 1 && set.len() <= MAX_FAST_CAPS && known() { Path::Fast } else { Path::Slow }
     }
 
     /// The place of a send's plan.
-    pub(super) fn place(&mut self, ask: &Ask<'_>, path: Path) -> i64 {
-        let is = |plan: &&CapPlan<'_>| plan.set == ask.cap_set && plan.record == ask.record && plan.path == path;
+    pub(super) fn place(&mut self, request: &AdmitRequest<'_>, path: Path) -> i64 {
+        let is =
+            |plan: &&CapPlan<'_>| plan.set == request.cap_set && plan.record == request.record && plan.path == path;
         let place = self.plans.iter().find(is).map(|plan| plan.place).unwrap_or_else(|| {
             let place = self.next_place;
             let caps = match path {
-                Path::Fast => &self.all.sets[ask.cap_set][..],
+                Path::Fast => &self.all.sets[request.cap_set][..],
                 Path::Slow => &[],
             };
             let with_more = caps.iter().filter(|cap| !cap.is_plain());
             self.next_place += PLAN_NUMBERS + CAP_NUMBERS * caps.len() + MORE_NUMBERS * with_more.count();
-            self.plans.push(CapPlan { set: ask.cap_set, record: ask.record, path, place, caps });
+            self.plans.push(CapPlan { set: request.cap_set, record: request.record, path, place, caps });
             place
         });
         i64::try_from(place).unwrap_or(0)

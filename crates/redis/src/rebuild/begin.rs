@@ -17,7 +17,7 @@ use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
     node::Request,
-    open::{Birth, compare, epochs, foreign, get, read_meta, startup},
+    open::{KeyspaceSeed, compare, epochs, foreign, get, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
 };
@@ -26,7 +26,7 @@ use crate::{
 const MAX_KEYS_A_CALL: u32 = 500;
 
 /// Marks the shards of the scope, so that nothing is decided on them until [`Rebuild::finish`]. `run` names this run,
-/// differently from all others; `birth` is for a keyspace that has to be recreated.
+/// differently from all others; `keyspace_seed` is for a keyspace that has to be recreated.
 ///
 /// # Errors
 /// [`StoreError::Temporary`] where Redis is unavailable or another run is at work; [`StoreError::Fatal`] where the scope
@@ -37,10 +37,12 @@ pub async fn begin(
     stats: &Arc<RedisStats>,
     scope: &Scope,
     run: String,
-    birth: Birth,
+    keyspace_seed: KeyspaceSeed,
 ) -> Result<Rebuild, RebuildError> {
-    under_lock((options, stats), &run, birth, |cluster, ours| locked(cluster, (options, stats), scope, &run, ours))
-        .await
+    under_lock((options, stats), &run, keyspace_seed, |cluster, ours| {
+        locked(cluster, (options, stats), scope, &run, ours)
+    })
+    .await
 }
 
 /// The begin, under the lock.

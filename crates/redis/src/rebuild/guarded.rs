@@ -10,7 +10,7 @@ use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta},
     node::Request,
-    open::{Birth, get, startup},
+    open::{KeyspaceSeed, get, startup},
     options::RedisOptions,
     script::Script,
     stats::RedisStats,
@@ -76,12 +76,12 @@ pub(super) struct Lock<'l> {
 pub(super) async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
     (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
     run: &str,
-    birth: Birth,
+    keyspace_seed: KeyspaceSeed,
     begin: impl FnOnce(Cluster, Keyspace) -> F,
 ) -> Result<T, RebuildError> {
     let connect = || Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
-    let ours = Keyspace::new(&options.prefix, Meta::born(layout, options.history_ms, birth));
+    let ours = Keyspace::new(&options.prefix, Meta::from_seed(layout, options.history_ms, keyspace_seed));
     let mut cluster = connect();
     let lock = Lock { keyspace: &ours, run };
     lock.take(&mut cluster).await?;

@@ -16,7 +16,7 @@ use crate::{
     keyspace::{Keyspace, Meta, State},
     names::{Table, campaign_field, kind_field},
     node::Request,
-    open::{Birth, compare, epochs, read_meta, startup},
+    open::{KeyspaceSeed, compare, epochs, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
 };
@@ -45,10 +45,10 @@ pub async fn begin_names(
     stats: &Arc<RedisStats>,
     scope: &Scope,
     run: String,
-    birth: Birth,
+    keyspace_seed: KeyspaceSeed,
 ) -> Result<Option<NamesRepair>, RebuildError> {
     let run = run.as_str();
-    under_lock((options, stats), run, birth, |mut cluster, ours| async move {
+    under_lock((options, stats), run, keyspace_seed, |mut cluster, ours| async move {
         let lock = Lock { keyspace: &ours, run };
         let Some((was, renamed)) = locked(&mut cluster, options, scope, &lock).await? else {
             lock.release(&mut cluster).await;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use weir_core::{
-    desk::{Decoded, Draft, Way},
+    decider::{Decoded, Disposition, GateResult},
     parked::{Condition, Parked, ParkedError, ROOM_BYTES},
     ports::{Clock, Sink, Source, Store},
     record::{Progress, RecordView, Records, progress_of},
@@ -212,15 +212,19 @@ pub(super) fn reach(records: &impl Records) -> Reach {
     reach
 }
 
-/// What of a batch waits, by its drafts: they are left out from now on. Gives the shards of what is decided, of the classes
+/// What of a batch waits, by its gate results: they are left out from now on. Gives the shards of what is decided, of the classes
 /// that would have waited.
-pub(super) fn leave_out(decoded: &[Decoded<'_>], drafts: &mut [Draft], condition: &Condition) -> BTreeSet<u16> {
+pub(super) fn leave_out(
+    decoded: &[Decoded<'_>],
+    gate_results: &mut [GateResult],
+    condition: &Condition,
+) -> BTreeSet<u16> {
     let mut decided = BTreeSet::new();
-    for (decoded, draft) in decoded.iter().zip(drafts) {
-        let (Ok(intent), false) = (decoded, draft.way == Way::LeftOut) else { continue };
+    for (decoded, gate_result) in decoded.iter().zip(gate_results) {
+        let (Ok(intent), false) = (decoded, gate_result.disposition == Disposition::Skip) else { continue };
         let (user, class) = (intent.user, intent.class());
         if condition.holds(user, &class) {
-            draft.way = Way::LeftOut;
+            gate_result.disposition = Disposition::Skip;
         } else if condition.terms.waits(&class) {
             decided.insert(user.shard(condition.terms.shards()));
         }
@@ -261,7 +265,7 @@ where
 
     /// Takes up what is committed: what waits, and for which shards.
     pub(super) fn take_up_starts(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        self.desk.topic.id = self.source.topic_id();
+        self.decider.topic.id = self.source.topic_id();
         let starts = self.source.starts();
         turn.parking.start(starts).map_err(Interruption::Fatal)?;
         for shard in turn.parking.awaited(self.store.shards()) {

@@ -20,7 +20,7 @@ use weir_core::{
     class::Filter,
     clocks::{Append, WrongClock},
     current::Current,
-    decide::{Answer, Scope, Verdict},
+    decide::{AdmitVerdict, Answer, Scope},
     fields::FieldMap,
     owed::OwedSend,
     policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
@@ -333,7 +333,7 @@ impl Store for FakeStore {
         if self.1 < self.0 {
             self.1 += 1;
             // Half of the answers come, the rest has to be asked for again.
-            fill(&mut answers[..batch.asks.len() / 2], batch.now);
+            fill(&mut answers[..batch.requests.len() / 2], batch.now);
             return Err(StoreError::Temporary("by the test".to_owned()));
         }
         self.1 = 0;
@@ -344,21 +344,21 @@ impl Store for FakeStore {
     never_given_up!();
 }
 
-/// Answers at most so many asks of a batch before it has taken too long.
+/// Answers at most so many requests of a batch before it has taken too long.
 struct SlowStore(usize);
 
 impl Store for SlowStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let most = answers.len().min(self.0);
         fill(&mut answers[..most], batch.now);
-        if most < batch.asks.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
+        if most < batch.requests.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
     }
 
     never_given_up!();
 }
 
 fn fill(answers: &mut [Option<Answer>], at: Time) {
-    answers.fill(Some(Answer { verdict: Verdict::Allowed, at, ahead: false }));
+    answers.fill(Some(Answer { verdict: AdmitVerdict::Allowed, at, ahead: false }));
 }
 
 struct Noon;
@@ -377,7 +377,7 @@ impl Clock for Noon {
     }
 }
 
-fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
+fn decider(on_unavailable: Vec<OnUnavailable>) -> Decider {
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
@@ -397,7 +397,7 @@ fn desk(on_unavailable: Vec<OnUnavailable>) -> Desk {
         mode: Mode::Enforce,
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Desk {
+    Decider {
         topic: "intents".into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),
@@ -420,7 +420,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
-    let desk = desk(world.on_unavailable.clone());
+    let decider = decider(world.on_unavailable.clone());
     let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
     let (commit_interval, owing) = (world.commit_interval, Arc::clone(&world.owing));
     let world: Shared = Rc::new(RefCell::new(world));
@@ -429,7 +429,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
         clock,
-        desk,
+        decider,
         settings: LaneSettings {
             batch: BATCH,
             commit_interval,

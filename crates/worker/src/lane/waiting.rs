@@ -9,7 +9,7 @@ use std::{
 use weir_core::{
     admit::AdmitBatch,
     decide::Answer,
-    desk::GivenUp,
+    decider::UnavailableOutcome,
     owed::OwedSend,
     parked::{Condition, Terms},
     policy::Policy,
@@ -24,10 +24,10 @@ const RECORD_AT_ONCE: usize = 4_096;
 
 /// What is asked of the store for one batch.
 pub(super) struct Question<'q, 'b> {
-    /// The asks.
-    pub(super) asks: &'q AdmitBatch<'b>,
+    /// The requests.
+    pub(super) admit_batch: &'q AdmitBatch<'b>,
     /// What comes of giving each up.
-    pub(super) given_up: &'q [GivenUp],
+    pub(super) unavailable_outcomes: &'q [UnavailableOutcome],
     /// The shard of each.
     pub(super) shards: Vec<u16>,
     /// Shards of which intents before the batch wait: they are not asked.
@@ -49,7 +49,7 @@ pub(super) enum Admitted {
     Unanswered(BTreeSet<u16>),
 }
 
-/// How the asks without an answer stand.
+/// How the requests without an answer stand.
 enum Rest {
     /// None of them has to be waited for.
     Settled,
@@ -195,7 +195,7 @@ where
         question: &Question<'_, '_>,
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
-        let Question { asks, shards, awaited, .. } = question;
+        let Question { admit_batch, shards, awaited, .. } = question;
         let owing = &self.settings.owing;
         self.heed_others(turn, shards);
         let may_ask = |shard: u16| !turn.away.is_watched(shard) && !owing.has(shard) && !awaited.contains(&shard);
@@ -208,13 +208,13 @@ where
         let began = self.clock.passed();
         let outcome = if known {
             let (store, serving) = self.store_and_serving(&turn.committed);
-            serving.during(store.admit(asks, answers)).await?
+            serving.during(store.admit(admit_batch, answers)).await?
         } else {
             // The others are left out, so that nothing waits for a node that is known not to answer.
             let part = AdmitBatch {
-                now: asks.now,
-                cap_sets: asks.cap_sets.clone(),
-                asks: places.iter().map(|&at| asks.asks[at].clone()).collect(),
+                now: admit_batch.now,
+                cap_sets: admit_batch.cap_sets.clone(),
+                requests: places.iter().map(|&at| admit_batch.requests[at].clone()).collect(),
             };
             let mut of_part = vec![None; places.len()];
             let (store, serving) = self.store_and_serving(&turn.committed);
@@ -266,12 +266,12 @@ where
             if self.settings.owing.has(shard) && !turn.away.is_watched(shard) {
                 return Rest::Waits;
             }
-            match question.given_up[at] {
-                GivenUp::Never => waits = true,
-                GivenUp::Held => {}
-                GivenUp::Sent => {
+            match question.unavailable_outcomes[at] {
+                UnavailableOutcome::Wait => waits = true,
+                UnavailableOutcome::Suppressed => {}
+                UnavailableOutcome::Approved => {
                     sent = true;
-                    bytes += OwedSend::new(&question.asks.asks[at], question.asks.now).bytes();
+                    bytes += OwedSend::new(&question.admit_batch.requests[at], question.admit_batch.now).bytes();
                 }
             }
         }
@@ -351,7 +351,7 @@ where
 
 /// An asking that is over.
 struct Asked<'a> {
-    /// The places of the asks.
+    /// The places of the requests.
     places: &'a [usize],
     began: Duration,
     error: Option<&'a StoreError>,

@@ -5,7 +5,7 @@ use super::*;
 /// Gives its answers in order, then says that nothing has changed.
 struct Script(VecDeque<Result<Option<&'static str>, &'static str>>);
 
-impl Source for Script {
+impl RefreshSource for Script {
     type Value = String;
     type Error = &'static str;
     const NAME: &'static str = "script";

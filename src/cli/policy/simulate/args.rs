@@ -13,11 +13,11 @@ use weir_core::{
     history::{HistoryBounds, MAX_ENTRIES},
     policy::Policy,
     ports::Clock as _,
+    replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},
-    simulation::Source,
     time::Time,
 };
-use weir_worker::{clock::SystemClock, refresh::Source as _};
+use weir_worker::{clock::SystemClock, refresh::RefreshSource as _};
 
 use super::{PastSource, past::Between};
 use crate::{
@@ -242,7 +242,7 @@ fn file(option: &str, text: &str) -> anyhow::Result<PastSource> {
 
 impl Plan {
     /// What a reader should know before trusting the figures.
-    pub(super) fn notes(&self, source: &mut Source) {
+    pub(super) fn notes(&self, source: &mut ReplaySource) {
         let names: Vec<&str> = self.segments.segments().iter().map(|segment| segment.name.as_str()).collect();
         source.segments_version = (!names.is_empty()).then(|| self.segments.version().to_owned());
         if source.history.is_none() {

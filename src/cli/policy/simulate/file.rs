@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
-use weir_core::{decode::decode, intent::MAX_INTENT_BYTES, simulation::Source, time::Time};
+use weir_core::{decode::decode, intent::MAX_INTENT_BYTES, replay::ReplaySource, time::Time};
 
 use super::{
     Input,
@@ -47,7 +47,7 @@ impl FileInput {
     pub(super) fn open(
         path: &Path,
         plan: &Plan,
-        source: &mut Source,
+        source: &mut ReplaySource,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let name = || format!("--intents {}: cannot be read", path.display());

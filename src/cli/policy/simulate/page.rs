@@ -2,7 +2,7 @@
 
 use askama::Template;
 use weir_core::{
-    simulation::{HourRow, Report, VerdictCounts},
+    replay::{HourRow, Report, VerdictCounts},
     zone::Zone,
 };
 

@@ -1,4 +1,4 @@
-//! Records of the past, as the desk reads them.
+//! Records of the past, as the decider reads them.
 
 use std::borrow::Cow;
 

@@ -1,14 +1,14 @@
-//! Judges batches by each policy, with the worker's own desk and the embedded store.
+//! Judges batches by each policy, with the worker's own decider and the embedded store.
 
 use std::sync::Arc;
 
 use weir_core::{
     current::Current,
     decide::Answer,
-    desk::{Decoded, Desk, Draft, Sitting, Way},
+    decider::{BatchDecision, Decider, Decoded, Disposition, GateResult},
     embedded::EmbeddedStore,
     record::Records,
-    simulation::{Judged, Source, Tally},
+    replay::{Judged, ReplaySource, ReplayTally},
     time::Time,
     verdict::Verdict,
 };
@@ -17,37 +17,37 @@ use super::{args::Plan, past::Batch};
 
 /// One policy, and the histories under it.
 struct Side {
-    desk: Desk,
+    decider: Decider,
     store: EmbeddedStore,
 }
 
 /// A batch, judged by one policy.
 struct Ruled {
-    sitting: Sitting,
-    drafts: Vec<Draft>,
+    batch_decision: BatchDecision,
+    gate_results: Vec<GateResult>,
     answers: Vec<Option<Answer>>,
 }
 
 impl Side {
     /// Judges each intent at its own time.
     fn judge(&self, batch: &Batch, decoded: &[Decoded<'_>], times: &[Time]) -> Ruled {
-        let mut sitting = self.desk.sit(times.first().copied().unwrap_or_default());
-        let (drafts, asks, _) = sitting.gate_each(batch, decoded, |index| times[index]);
-        let asked = |(draft, time): (&Draft, &Time)| match draft.way {
-            Way::Ask { .. } | Way::LookUp { .. } => Some(*time),
-            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
+        let mut batch_decision = self.decider.begin_batch(times.first().copied().unwrap_or_default());
+        let (gate_results, requests, _) = batch_decision.gate_each(batch, decoded, |index| times[index]);
+        let asked = |(gate_result, time): (&GateResult, &Time)| match gate_result.disposition {
+            Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
+            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
         };
-        // Asks are in the order of their drafts.
-        let ask_times: Vec<Time> = drafts.iter().zip(times).filter_map(asked).collect();
-        let answers = self.store.admit_each(&asks, &ask_times);
-        Ruled { sitting, drafts, answers }
+        // Asks are in the order of their gate_results.
+        let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
+        let answers = self.store.admit_each(&requests, &ask_times);
+        Ruled { batch_decision, gate_results, answers }
     }
 }
 
 /// Replays batches.
 pub(super) struct Replay {
     sides: Vec<Side>,
-    tally: Tally,
+    tally: ReplayTally,
     /// The time of the last intent that told one.
     last: Time,
 }
@@ -56,7 +56,7 @@ impl Replay {
     pub(super) fn new(plan: &Plan) -> Self {
         let segments = Current::new(Arc::clone(&plan.segments));
         let side = |policy| Side {
-            desk: Desk {
+            decider: Decider {
                 topic: plan.intents.to_string().into(),
                 fields: Arc::clone(&plan.fields),
                 segments: Arc::clone(&segments),
@@ -68,7 +68,7 @@ impl Replay {
         let names = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();
         Self {
             sides: plan.policies.iter().map(side).collect(),
-            tally: Tally::new(plan.policies.clone(), names),
+            tally: ReplayTally::new(plan.policies.clone(), names),
             last: Time::default(),
         }
     }
@@ -79,9 +79,9 @@ impl Replay {
     }
 
     /// Judges a batch and counts what became of it.
-    pub(super) fn judge(&mut self, batch: &Batch, source: &mut Source) {
+    pub(super) fn judge(&mut self, batch: &Batch, source: &mut ReplaySource) {
         let Some((first, others)) = self.sides.split_first() else { return };
-        let decoded = first.desk.sit(self.last).decode(batch);
+        let decoded = first.decider.begin_batch(self.last).decode(batch);
         source.records += batch.len() as u64;
         let mut times = Vec::with_capacity(decoded.len());
         for (index, decoded) in decoded.iter().enumerate() {
@@ -104,18 +104,20 @@ impl Replay {
     }
 
     /// What was counted.
-    pub(super) fn finish(self) -> Tally {
+    pub(super) fn finish(self) -> ReplayTally {
         self.tally
     }
 }
 
-fn count(tally: &mut Tally, decoded: &[Decoded<'_>], times: &[Time], ruled: &[Ruled]) {
+fn count(tally: &mut ReplayTally, decoded: &[Decoded<'_>], times: &[Time], ruled: &[Ruled]) {
     let mut verdicts: Vec<Verdict<'_>> = Vec::with_capacity(ruled.len());
     for (index, (decoded, at)) in decoded.iter().zip(times).enumerate() {
         let Ok(intent) = decoded else { continue };
         verdicts.clear();
-        verdicts.extend(ruled.iter().map(|ruled| ruled.sitting.ruling(&ruled.drafts[index], &ruled.answers, *at).0));
-        let set = ruled.first().map(|ruled| (ruled.sitting.segments(), ruled.drafts[index].segment));
+        verdicts.extend(
+            ruled.iter().map(|ruled| ruled.batch_decision.ruling(&ruled.gate_results[index], &ruled.answers, *at).0),
+        );
+        let set = ruled.first().map(|ruled| (ruled.batch_decision.segments(), ruled.gate_results[index].segment));
         let segment = set.and_then(|(set, place)| Some((place?, set.segments()[place?].name.as_str())));
         tally.add(&Judged { intent, at: *at, segment, verdicts: &verdicts });
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use weir_core::simulation::{CapRow, NameRow, Report, VerdictCounts};
+use weir_core::replay::{CapRow, NameRow, Report, VerdictCounts};
 
 use crate::cli::output::plain;
 

@@ -75,7 +75,7 @@ fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
     if structured && (!value["data_base64"].is_null() || !(data.is_null() || data.is_object())) {
         return Err("wrong_type");
     }
-    let at = |field: Field, other: &str| {
+    let at = |field: IntentField, other: &str| {
         let own = data.pointer(map.pointer(field)).filter(|own| !own.is_null());
         own.or(value.get(other).filter(|_| structured && !other.is_empty())).unwrap_or(&absent).clone()
     };
@@ -105,26 +105,26 @@ fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err("wrong_type"),
     };
     Ok(json!({
-        "id": id(at(Field::Id, "id"))?,
-        "user_id": user(at(Field::UserId, "subject"))?,
-        "channel": text(at(Field::Channel, ""))?,
-        "category": text(at(Field::Category, ""))?,
-        "campaign": text(at(Field::Campaign, ""))?,
-        "cost": cost(at(Field::Cost, ""))?,
-        "created_at": time(at(Field::CreatedAt, "time"))?,
-        "expires_at": time(at(Field::ExpiresAt, ""))?,
-        "not_before": time(at(Field::NotBefore, ""))?,
-        "timezone": zone(at(Field::Timezone, ""))?,
+        "id": id(at(IntentField::Id, "id"))?,
+        "user_id": user(at(IntentField::UserId, "subject"))?,
+        "channel": text(at(IntentField::Channel, ""))?,
+        "category": text(at(IntentField::Category, ""))?,
+        "campaign": text(at(IntentField::Campaign, ""))?,
+        "cost": cost(at(IntentField::Cost, ""))?,
+        "created_at": time(at(IntentField::CreatedAt, "time"))?,
+        "expires_at": time(at(IntentField::ExpiresAt, ""))?,
+        "not_before": time(at(IntentField::NotBefore, ""))?,
+        "timezone": zone(at(IntentField::Timezone, ""))?,
     }))
 }
 
 fn maps() -> [FieldMap; 2] {
     let nested = [
-        (Field::Id, "/meta/id"),
-        (Field::UserId, "/to/0/id"),
-        (Field::Cost, "/meta/0"),
-        (Field::Channel, "/to/0/channel"),
-        (Field::Campaign, "/a~1b"),
+        (IntentField::Id, "/meta/id"),
+        (IntentField::UserId, "/to/0/id"),
+        (IntentField::Cost, "/meta/0"),
+        (IntentField::Channel, "/to/0/channel"),
+        (IntentField::Campaign, "/a~1b"),
     ];
     [FieldMap::default(), FieldMap::new(nested).unwrap()]
 }

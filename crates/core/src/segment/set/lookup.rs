@@ -2,7 +2,7 @@
 
 use roaring::RoaringBitmap;
 
-use super::{Membership, SegmentSet};
+use super::{SegmentSet, UserSegment};
 use crate::segment::{Blocks, block_of};
 
 /// Room that [`SegmentSet::lookup_many`] works in; kept between batches to spare the allocation.
@@ -32,7 +32,7 @@ impl SegmentSet {
         &self,
         numbers: impl IntoIterator<Item = Option<u64>>,
         scratch: &mut LookupScratch,
-        found: &mut Vec<Membership>,
+        found: &mut Vec<UserSegment>,
     ) {
         found.clear();
         scratch.narrow.clear();
@@ -46,10 +46,10 @@ impl SegmentSet {
                         (Some(_), Ok(id)) => scratch.narrow.push((id, at)),
                         (None, _) | (_, Err(_)) => scratch.wide.push((number, at)),
                     }
-                    Membership::Nowhere
+                    UserSegment::Nowhere
                 }
                 (Some(number), Err(_)) => self.lookup_number(number),
-                (None, _) => Membership::Nowhere,
+                (None, _) => UserSegment::Nowhere,
             });
         }
         self.lookup_wide(&mut scratch.wide, found);
@@ -63,7 +63,7 @@ impl SegmentSet {
         self.segments.iter().map(|segment| segment.members.blocks()).collect()
     }
 
-    fn lookup_wide(&self, asked: &mut Vec<WideAsk>, found: &mut [Membership]) {
+    fn lookup_wide(&self, asked: &mut Vec<WideAsk>, found: &mut [UserSegment]) {
         asked.sort_unstable();
         for (place, segment) in self.segments.iter().enumerate() {
             asked.retain(|&(number, at)| {
@@ -76,7 +76,7 @@ impl SegmentSet {
         }
     }
 
-    fn lookup_narrow(&self, blocks: &[&Blocks], scratch: &mut LookupScratch, found: &mut [Membership]) {
+    fn lookup_narrow(&self, blocks: &[&Blocks], scratch: &mut LookupScratch, found: &mut [UserSegment]) {
         let LookupScratch { narrow: asked, spare, here, wide: _ } = scratch;
         sort_by_block(asked, spare);
         let overlapping = !self.overlaps.is_empty();
@@ -93,7 +93,7 @@ impl SegmentSet {
             let mut left = 0;
             for (index, &here) in here.iter().enumerate() {
                 let (id, at) = asked[index];
-                found[at as usize] = if here { Membership::In(place) } else { Membership::Nowhere };
+                found[at as usize] = if here { UserSegment::In(place) } else { UserSegment::Nowhere };
                 if overlapping && here {
                     found[at as usize] = self.also_elsewhere(place, u64::from(id));
                 }
@@ -113,14 +113,14 @@ fn sort_by_block(asked: &mut Vec<NarrowAsk>, spare: &mut Vec<NarrowAsk>) {
     for half in [0, 1] {
         let digit = |(id, _): &NarrowAsk| usize::from(block_of(*id).to_le_bytes()[half]);
         let mut starts = [0_usize; 256];
-        asked.iter().for_each(|ask| starts[digit(ask)] += 1);
+        asked.iter().for_each(|request| starts[digit(request)] += 1);
         let mut next = 0;
         for start in &mut starts {
             (*start, next) = (next, next + *start);
         }
-        for ask in &*asked {
-            let place = &mut starts[digit(ask)];
-            spare[*place] = *ask;
+        for request in &*asked {
+            let place = &mut starts[digit(request)];
+            spare[*place] = *request;
             *place += 1;
         }
         std::mem::swap(asked, spare);

@@ -64,17 +64,17 @@ impl Store for Stalling {
         if first != First::Answers {
             self.clock.0.fetch_add(STALL_MS, Relaxed);
             if first == First::StallsAndRecords {
-                self.recorded.extend(batch.asks.iter().map(|ask| (ask.id.0, batch.now)));
+                self.recorded.extend(batch.requests.iter().map(|request| (request.id.0, batch.now)));
             }
             return Err(StoreError::Temporary("by the test".to_owned()));
         }
-        for (ask, answer) in batch.asks.iter().zip(answers) {
-            let allows_nothing = batch.cap_sets[ask.cap_set].iter().any(|cap| cap.limit == 0);
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            let allows_nothing = batch.cap_sets[request.cap_set].iter().any(|cap| cap.limit == 0);
             self.looked_up.fetch_add(usize::from(allows_nothing), Relaxed);
-            let (verdict, at) = match self.recorded.get(&ask.id.0) {
-                Some(at) => (Verdict::Replayed, *at),
-                None if allows_nothing => (Verdict::Denied { cap: 0, used: 0, blocking: None }, batch.now),
-                None => (Verdict::Allowed, batch.now),
+            let (verdict, at) = match self.recorded.get(&request.id.0) {
+                Some(at) => (AdmitVerdict::Replayed, *at),
+                None if allows_nothing => (AdmitVerdict::Denied { cap: 0, used: 0, blocking: None }, batch.now),
+                None => (AdmitVerdict::Allowed, batch.now),
             };
             *answer = Some(Answer { verdict, at, ahead: false });
         }

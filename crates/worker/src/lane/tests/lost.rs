@@ -13,7 +13,7 @@ impl Store for Lossy {
         assert!(answers.iter().all(Option::is_none), "an answer of before the loss is kept");
         if self.losses > 0 {
             self.losses -= 1;
-            fill(&mut answers[..batch.asks.len() / 2], batch.now);
+            fill(&mut answers[..batch.requests.len() / 2], batch.now);
             return Err(StoreError::LostHistory { shards: vec![1], message: "by the test".to_owned() });
         }
         self.asked_anew.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

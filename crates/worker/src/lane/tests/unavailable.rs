@@ -65,15 +65,16 @@ impl Store for Sharded {
         let mut ledger = self.ledger();
         ledger.asked += 1;
         let mut missing = false;
-        for (ask, answer) in batch.asks.iter().zip(answers) {
-            if ask.user.shard(SHARDS) == AWAY && !ledger.back {
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            if request.user.shard(SHARDS) == AWAY && !ledger.back {
                 missing = true;
                 continue;
             }
-            let owed =
-                ledger.later().find(|&offset| shard(offset) == ask.user.shard(SHARDS) && !ledger.is_recorded(offset));
+            let owed = ledger
+                .later()
+                .find(|&offset| shard(offset) == request.user.shard(SHARDS) && !ledger.is_recorded(offset));
             assert_eq!(owed, None, "a shard is asked before what it lacks was recorded");
-            *answer = Some(Answer { verdict: Verdict::Allowed, at: batch.now, ahead: false });
+            *answer = Some(Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false });
         }
         if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
     }
@@ -287,7 +288,7 @@ const OWED: u16 = 2;
 
 impl Store for OwedByAnother {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let asked = batch.asks.iter().any(|ask| ask.user.shard(SHARDS) == OWED);
+        let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
         assert!(!asked || !self.owing.has(OWED), "a shard is asked before another lane has recorded what it lacks");
         fill(answers, batch.now);
         Ok(())

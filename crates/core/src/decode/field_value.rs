@@ -8,7 +8,7 @@ use super::super::{
         DeadLetterReason::{BadTime, NotJson, NotUtf8, WrongType},
     },
     fields::{
-        Field,
+        IntentField,
         trie::{EventMember, Slot, Trie},
     },
     intent::MAX_ID_BYTES,
@@ -19,7 +19,7 @@ use super::super::{
 use super::{cloud_events::Mode, json::JsonKind, scan::Form, walk::Found};
 
 /// All that fields are read from.
-pub(super) struct Source<'t, 'a> {
+pub(super) struct FieldReader<'t, 'a> {
     pub(super) trie: &'t Trie,
     pub(super) found: &'t Found<'t, 'a>,
     pub(super) mode: Mode<'a>,
@@ -47,8 +47,8 @@ enum Place {
 
 /// What was given for a field.
 #[derive(Debug)]
-pub(super) struct Given<'t, 'a> {
-    field: Field,
+pub(super) struct FieldValue<'t, 'a> {
+    field: IntentField,
     trie: &'t Trie,
     place: Place,
     scalar: Scalar<'a>,
@@ -65,26 +65,26 @@ enum Scalar<'a> {
 }
 
 /// What stands in for a field of an event's data: a member of the event, or a header.
-const fn fallback(field: Field) -> Option<(EventMember, &'static str)> {
+const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
     match field {
-        Field::Id => Some((EventMember::Id, "ce_id")),
-        Field::UserId => Some((EventMember::Subject, "ce_subject")),
-        Field::CreatedAt => Some((EventMember::Time, "ce_time")),
-        Field::Channel
-        | Field::Category
-        | Field::Campaign
-        | Field::Cost
-        | Field::ExpiresAt
-        | Field::NotBefore
-        | Field::Timezone => None,
+        IntentField::Id => Some((EventMember::Id, "ce_id")),
+        IntentField::UserId => Some((EventMember::Subject, "ce_subject")),
+        IntentField::CreatedAt => Some((EventMember::Time, "ce_time")),
+        IntentField::Channel
+        | IntentField::Category
+        | IntentField::Campaign
+        | IntentField::Cost
+        | IntentField::ExpiresAt
+        | IntentField::NotBefore
+        | IntentField::Timezone => None,
     }
 }
 
-impl<'t, 'a> Source<'t, 'a> {
+impl<'t, 'a> FieldReader<'t, 'a> {
     /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
-    /// is for [`Source::given`].
+    /// is for [`FieldReader::given`].
     #[inline(always)]
-    pub(super) fn usual(&self, field: Field) -> Usual<'a> {
+    pub(super) fn usual(&self, field: IntentField) -> Usual<'a> {
         let piece = self.found.any(Slot::Field(field));
         match piece.form {
             Form::Nothing | Form::Null => Usual::Absent,
@@ -98,7 +98,7 @@ impl<'t, 'a> Source<'t, 'a> {
     ///
     /// # Errors
     /// A header that has to be read is not UTF-8.
-    pub(super) fn given(&self, field: Field) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+    pub(super) fn given(&self, field: IntentField) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         if let Some(given) = self.at(field, Slot::Field(field))? {
             return Ok(Some(given));
         }
@@ -108,10 +108,10 @@ impl<'t, 'a> Source<'t, 'a> {
     /// What an event gives for a field that its data has not.
     fn by_event(
         &self,
-        field: Field,
+        field: IntentField,
         member: EventMember,
         header: &'static str,
-    ) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+    ) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let attributes = match self.mode {
             Mode::Structured => return self.at(field, Slot::Event(member)),
             Mode::Plain(attributes) => attributes,
@@ -127,11 +127,11 @@ impl<'t, 'a> Source<'t, 'a> {
             DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", field.name()))
         })?;
         let (trie, place) = (self.trie, Place::Header(header));
-        Ok(Some(Given { field, trie, place, scalar: Scalar::Text(text.into()) }))
+        Ok(Some(FieldValue { field, trie, place, scalar: Scalar::Text(text.into()) }))
     }
 
     /// The places at which a field is looked for, for messages.
-    pub(super) fn places(&self, field: Field) -> String {
+    pub(super) fn places(&self, field: IntentField) -> String {
         let first = self.trie.pointer(Slot::Field(field));
         match (fallback(field), self.mode) {
             (None, _) => first.to_owned(),
@@ -142,7 +142,7 @@ impl<'t, 'a> Source<'t, 'a> {
         }
     }
 
-    fn at(&self, field: Field, slot: Slot) -> Result<Option<Given<'t, 'a>>, DeadLetter> {
+    fn at(&self, field: IntentField, slot: Slot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
         let text = self.found.text();
         let scalar =
@@ -154,7 +154,7 @@ impl<'t, 'a> Source<'t, 'a> {
                 JsonKind::Number => Scalar::Number(piece.of(text)),
                 kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
             };
-        Ok(Some(Given { field, trie: self.trie, place: Place::Slot(slot), scalar }))
+        Ok(Some(FieldValue { field, trie: self.trie, place: Place::Slot(slot), scalar }))
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn short_time(digits: &str) -> Option<Time> {
     number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
 }
 
-impl<'a> Given<'_, 'a> {
+impl<'a> FieldValue<'_, 'a> {
     /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
     pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
         self.sized("a string")

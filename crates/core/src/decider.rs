@@ -1,4 +1,4 @@
-//! The desk: turns a batch of records into questions for the store, and its answers into output records.
+//! The decider: turns a batch of records into questions for the store, and its answers into output records.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::{
     record::{Output, ReadBefore, RecordView, Records},
 };
 use crate::{
-    admit::{AdmitBatch, Ask, CapQuery},
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
     current::Current,
     dead_letter::DeadLetter,
-    decide::{Answer, Record},
+    decide::{Answer, RecordWhen},
     decode::{Header, decode},
     fields::FieldMap,
     intent::Intent,
     origin::Topic,
     policy::{Caps, Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
     room::DecisionRoom,
-    segment::{LookupScratch, Membership, SegmentSet},
+    segment::{LookupScratch, SegmentSet, UserSegment},
     shard::OriginMark,
     tally::{SegmentCounts, Tally},
     time::Time,
@@ -29,9 +29,9 @@ use crate::{
 /// read: it is evaluated again after a wait.
 const LONGER_NAMES_BYTES: usize = 256;
 
-/// What a desk needs to know; shared by all lanes.
+/// What a decider needs to know; shared by all lanes.
 #[derive(Clone)]
-pub struct Desk {
+pub struct Decider {
     /// The intents topic, part of every origin.
     pub topic: Topic,
     /// Where an intent's fields are.
@@ -45,97 +45,106 @@ pub struct Desk {
 }
 
 /// Why an intent is held back before a cap is looked at, and until when.
-pub type Held = (GateReason, Option<Time>);
+pub type GateDenial = (GateReason, Option<Time>);
 
 /// What is to become of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Disposition {
     /// It is no intent.
     DeadLetter,
     /// It is held back.
-    Hold(Held),
+    Suppress(GateDenial),
     /// It is held back, unless the store knows that it was approved before: the store is asked, and allows nothing new.
     LookUp {
-        /// Its place among the asks.
-        ask: usize,
+        /// Its place among the requests.
+        request: usize,
         /// Why it is held back.
-        held: Held,
+        denial: GateDenial,
         /// Whether it waits where the store has no answer; else it is held back.
-        otherwise: Unavailable,
+        fallback: Unavailable,
     },
     /// Nothing goes out for it: it is done already, or waits for its history.
-    LeftOut,
+    Skip,
     /// It goes out, unrecorded.
     Bypass {
         /// In shadow mode: what would have held it back.
-        shadowed: Option<Held>,
+        shadowed: Option<GateDenial>,
     },
     /// The store decides.
-    Ask {
-        /// Its place among the asks.
-        ask: usize,
+    CheckCaps {
+        /// Its place among the requests.
+        request: usize,
         /// The caps it is judged by.
         cap_set: usize,
         /// In shadow mode: what would have held it back.
-        shadowed: Option<Held>,
+        shadowed: Option<GateDenial>,
         /// What becomes of it where the store has no answer.
-        otherwise: Unavailable,
+        fallback: Unavailable,
     },
 }
 
 /// One record's way, and its user's segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draft {
+pub struct GateResult {
     /// What is to become of it.
-    pub way: Way,
+    pub disposition: Disposition,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,
 }
 
-/// What comes of giving an ask up.
+/// What comes of giving a request up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenUp {
+pub enum UnavailableOutcome {
     /// It is not given up: it waits.
-    Never,
+    Wait,
     /// It is sent, and owed to its history.
-    Sent,
+    Approved,
     /// It is not sent.
-    Held,
+    Suppressed,
 }
 
-/// One batch on the desk: one clock, one policy, one set of segments.
-pub struct Sitting {
-    desk: Desk,
+/// One batch on the decider: one clock, one policy, one set of segments.
+pub struct BatchDecision {
+    decider: Decider,
     set: Arc<SegmentSet>,
     eval: PolicyEval,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
     /// Whether a record is left out, by its place in the batch; empty where none is.
-    left_out: Vec<bool>,
+    skipped: Vec<bool>,
     /// The records that are looked up where the gate denies them.
     read_before: ReadBefore,
-    /// The places of the asks that only look up.
+    /// The places of the requests that only look up.
     looked_up: Vec<usize>,
     now: Time,
 }
 
-/// What a gate made of a batch: one draft per record, what the store is asked, and counts of segments.
-pub type Gated<'b> = (Vec<Draft>, AdmitBatch<'b>, SegmentCounts);
+/// What a gate made of a batch: one gate result per record, what the store is asked, and counts of segments.
+pub type Gated<'b> = (Vec<GateResult>, AdmitBatch<'b>, SegmentCounts);
 
 /// A decoded record, or why it is no intent.
 pub type Decoded<'a> = Result<Intent<'a>, DeadLetter>;
 
-impl Desk {
+impl Decider {
     /// Starts on a batch.
     #[must_use]
-    pub fn sit(&self, now: Time) -> Sitting {
+    pub fn begin_batch(&self, now: Time) -> BatchDecision {
         let set = self.segments.get();
         let policy = self.policy.get();
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
-        let (left_out, looked_up) = (Vec::new(), Vec::new());
-        Sitting { desk: self.clone(), set, eval, named, left_out, read_before: ReadBefore::none(), looked_up, now }
+        let (skipped, looked_up) = (Vec::new(), Vec::new());
+        BatchDecision {
+            decider: self.clone(),
+            set,
+            eval,
+            named,
+            skipped,
+            read_before: ReadBefore::none(),
+            looked_up,
+            now,
+        }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -172,16 +181,16 @@ impl Desk {
     }
 }
 
-impl Sitting {
+impl BatchDecision {
     /// Reads the intents.
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
-        self.desk.decode(records)
+        self.decider.decode(records)
     }
 
     /// From now on these records are left out, by their places in the batch; none where there are no places.
-    pub fn leave_out(&mut self, places: Vec<bool>) {
-        self.left_out = places;
+    pub fn skip(&mut self, places: Vec<bool>) {
+        self.skipped = places;
     }
 
     /// From now on an intent among these that the gate denies is looked up in the store: if it was approved before, it is
@@ -190,7 +199,7 @@ impl Sitting {
         self.read_before = read_before;
     }
 
-    /// Finds each intent's segment and its way; what the store has to decide is in the batch of asks.
+    /// Finds each intent's segment and its way; what the store has to decide is in the batch of requests.
     pub fn gate<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>]) -> Gated<'b> {
         let now = self.now;
         self.gate_each(records, decoded, |_| now)
@@ -203,43 +212,43 @@ impl Sitting {
         decoded: &'b [Decoded<'b>],
         at: impl Fn(usize) -> Time,
     ) -> Gated<'b> {
-        let mut memberships = self.memberships(decoded).into_iter();
-        let mut drafts = Vec::with_capacity(decoded.len());
-        let mut asks = Vec::with_capacity(decoded.len());
+        let mut user_segments = self.user_segments(decoded).into_iter();
+        let mut gate_results = Vec::with_capacity(decoded.len());
+        let mut requests = Vec::with_capacity(decoded.len());
         let mut counts = SegmentCounts::default();
         for (index, decoded) in decoded.iter().enumerate() {
-            let left_out = self.left_out.get(index).is_some_and(|left_out| *left_out);
+            let skipped = self.skipped.get(index).is_some_and(|skipped| *skipped);
             let Ok(intent) = decoded else {
-                let way = if left_out { Way::LeftOut } else { Way::DeadLetter };
-                drafts.push(Draft { way, segment: None });
+                let disposition = if skipped { Disposition::Skip } else { Disposition::DeadLetter };
+                gate_results.push(GateResult { disposition, segment: None });
                 continue;
             };
-            let membership = memberships.next().unwrap_or(Membership::Nowhere);
-            if left_out {
-                drafts.push(Draft { way: Way::LeftOut, segment: None });
+            let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
+            if skipped {
+                gate_results.push(GateResult { disposition: Disposition::Skip, segment: None });
                 continue;
             }
-            if let Membership::InSeveral(_) = membership {
+            if let UserSegment::InSeveral(_) = user_segment {
                 counts.overlaps += 1;
             }
-            let segment = membership.segment();
+            let segment = user_segment.segment();
             if segment.is_some_and(|segment| !self.named[segment]) {
                 counts.unnamed += 1;
             }
             self.eval.turn_to(at(index));
-            let way = self.way(intent, segment, &records.get(index), &mut asks);
-            drafts.push(Draft { way, segment });
+            let disposition = self.disposition(intent, segment, &records.get(index), &mut requests);
+            gate_results.push(GateResult { disposition, segment });
         }
-        let cap_sets = self.cap_sets(&mut asks);
-        (drafts, AdmitBatch { now: self.now, cap_sets, asks }, counts)
+        let cap_sets = self.cap_sets(&mut requests);
+        (gate_results, AdmitBatch { now: self.now, cap_sets, requests }, counts)
     }
 
-    /// The sets of caps of all asks. What is only looked up is asked for with a cap that nothing fits into.
-    fn cap_sets(&mut self, asks: &mut [Ask<'_>]) -> Vec<Vec<CapQuery>> {
+    /// The sets of caps of all requests. What is only looked up is asked for with a cap that nothing fits into.
+    fn cap_sets(&mut self, requests: &mut [AdmitRequest<'_>]) -> Vec<Vec<CapQuery>> {
         let mut cap_sets = self.eval.take_cap_sets();
         if !self.looked_up.is_empty() {
-            for ask in self.looked_up.drain(..) {
-                asks[ask].cap_set = cap_sets.len();
+            for request in self.looked_up.drain(..) {
+                requests[request].cap_set = cap_sets.len();
             }
             cap_sets.push(vec![CapQuery::nothing()]);
         }
@@ -247,90 +256,99 @@ impl Sitting {
     }
 
     /// The segments of all intents, in their order.
-    fn memberships(&self, decoded: &[Decoded<'_>]) -> Vec<Membership> {
+    fn user_segments(&self, decoded: &[Decoded<'_>]) -> Vec<UserSegment> {
         let numbers = decoded.iter().flatten().map(|intent| self.set.number_of(intent));
         let mut found = Vec::with_capacity(decoded.len());
         self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
         found
     }
 
-    fn way<'b>(
+    fn disposition<'b>(
         &mut self,
         intent: &'b Intent<'b>,
         segment: Option<usize>,
         record: &RecordView<'_>,
-        asks: &mut Vec<Ask<'b>>,
-    ) -> Way {
+        requests: &mut Vec<AdmitRequest<'b>>,
+    ) -> Disposition {
         let facts = facts(intent, segment, record.timestamp);
         let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
             (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
-                let held = (reason, eligible_at);
+                let denial = (reason, eligible_at);
                 if !self.read_before.has(record.partition, record.offset) || !self.eval.policy().records(&facts.class) {
-                    return Way::Hold(held);
+                    return Disposition::Suppress(denial);
                 }
-                let otherwise = self.eval.policy().unavailable(&facts.class);
-                let ask = self.ask(intent, record, PolicyEval::NO_CAPS, asks);
-                self.looked_up.push(ask);
-                return Way::LookUp { ask, held, otherwise };
+                let fallback = self.eval.policy().unavailable(&facts.class);
+                let request = self.add_request(intent, record, PolicyEval::NO_CAPS, requests);
+                self.looked_up.push(request);
+                return Disposition::LookUp { request, denial, fallback };
             }
             // Nothing is held back in shadow mode, but it is told what would have been.
             (Gate::Suppress { reason, eligible_at }, Mode::Shadow) => {
                 (self.eval.route(&facts), Some((reason, eligible_at)))
             }
-            (gate @ (Gate::Bypass | Gate::Ask { .. }), Mode::Enforce | Mode::Shadow) => (gate, None),
+            (gate @ (Gate::Bypass | Gate::CheckCaps { .. }), Mode::Enforce | Mode::Shadow) => (gate, None),
         };
-        let Gate::Ask { cap_set } = gate else { return Way::Bypass { shadowed } };
-        let ask = self.ask(intent, record, cap_set, asks);
-        let otherwise = self.eval.policy().unavailable(&facts.class);
-        Way::Ask { ask, cap_set, shadowed, otherwise }
+        let Gate::CheckCaps { cap_set } = gate else { return Disposition::Bypass { shadowed } };
+        let request = self.add_request(intent, record, cap_set, requests);
+        let fallback = self.eval.policy().unavailable(&facts.class);
+        Disposition::CheckCaps { request, cap_set, shadowed, fallback }
     }
 
     /// Adds what the store is asked of an intent; gives its place.
-    fn ask<'b>(
+    fn add_request<'b>(
         &self,
         intent: &'b Intent<'b>,
         record: &RecordView<'_>,
         cap_set: usize,
-        asks: &mut Vec<Ask<'b>>,
+        requests: &mut Vec<AdmitRequest<'b>>,
     ) -> usize {
-        asks.push(Ask {
+        requests.push(AdmitRequest {
             user: intent.user,
             id: intent.id_hash,
-            origin: OriginMark::of(&self.desk.topic, record.partition, record.offset),
+            origin: OriginMark::of(&self.decider.topic, record.partition, record.offset),
             class: intent.class(),
             cost: intent.cost,
             cap_set,
             record: match self.eval.policy().mode {
-                Mode::Enforce => Record::IfAllowed,
-                Mode::Shadow => Record::Always,
+                Mode::Enforce => RecordWhen::IfAllowed,
+                Mode::Shadow => RecordWhen::Always,
             },
         });
-        asks.len() - 1
+        requests.len() - 1
     }
 
-    /// What becomes of each ask that the store has no answer to, in their order.
+    /// What becomes of each request that the store has no answer to, in their order.
     #[must_use]
-    pub fn otherwise(&self, drafts: &[Draft]) -> Vec<GivenUp> {
+    pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
         let mode = self.eval.policy().mode;
-        let given_up = |draft: &Draft| match draft.way {
-            Way::DeadLetter | Way::Hold(_) | Way::Bypass { .. } | Way::LeftOut => None,
-            Way::LookUp { otherwise, .. } => Some(match otherwise {
-                Unavailable::Wait => GivenUp::Never,
-                Unavailable::Approve | Unavailable::Suppress => GivenUp::Held,
+        let unavailable_outcomes = |gate_result: &GateResult| match gate_result.disposition {
+            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
+            Disposition::LookUp { fallback, .. } => Some(match fallback {
+                Unavailable::Wait => UnavailableOutcome::Wait,
+                Unavailable::Approve | Unavailable::Suppress => UnavailableOutcome::Suppressed,
             }),
-            Way::Ask { otherwise, .. } => Some(match (otherwise, mode) {
-                (Unavailable::Wait, _) => GivenUp::Never,
-                (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => GivenUp::Sent,
-                (Unavailable::Suppress, Mode::Enforce) => GivenUp::Held,
+            Disposition::CheckCaps { fallback, .. } => Some(match (fallback, mode) {
+                (Unavailable::Wait, _) => UnavailableOutcome::Wait,
+                (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => UnavailableOutcome::Approved,
+                (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
             }),
         };
-        drafts.iter().filter_map(given_up).collect()
+        gate_results.iter().filter_map(unavailable_outcomes).collect()
     }
 
-    /// The decision on a record that is an intent, as [`Sitting::outputs`] would write it.
+    /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.
     #[must_use]
-    pub fn decision<'s>(&'s self, record: &RecordView<'_>, draft: &Draft, answers: &[Option<Answer>]) -> Decision<'s> {
-        OutputWriter::new(&self.desk, &self.set, &self.eval, self.now, &|_| None).decision(record, draft, answers)
+    pub fn decision<'s>(
+        &'s self,
+        record: &RecordView<'_>,
+        gate_result: &GateResult,
+        answers: &[Option<Answer>],
+    ) -> Decision<'s> {
+        OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, &|_| None).decision(
+            record,
+            gate_result,
+            answers,
+        )
     }
 
     /// The policy of the batch.
@@ -342,8 +360,8 @@ impl Sitting {
     /// What became of an intent (not of a dead letter) that was judged at `now`, and the time it was judged by.
     /// `answers` are the store's, all there.
     #[must_use]
-    pub fn ruling(&self, draft: &Draft, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
-        output::ruling(&self.eval, draft, answers, now)
+    pub fn ruling(&self, gate_result: &GateResult, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
+        output::ruling(&self.eval, gate_result, answers, now)
     }
 
     /// The segments of the batch.
@@ -358,21 +376,21 @@ impl Sitting {
         self.now
     }
 
-    /// Writes the outputs, one a record, and counts them. An ask without an answer was given up. `numbers` gives those that
+    /// Writes the outputs, one a record, and counts them. A request without an answer was given up. `numbers` gives those that
     /// stand for a class in the store, where they are known.
     #[must_use]
     pub fn outputs(
         &self,
         records: &impl Records,
         decoded: &[Decoded<'_>],
-        drafts: &[Draft],
+        gate_results: &[GateResult],
         (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
     ) -> (Vec<Output>, Tally) {
-        let mut writer = OutputWriter::new(&self.desk, &self.set, &self.eval, self.now, numbers);
+        let mut writer = OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, numbers);
         let mut outputs = Vec::with_capacity(decoded.len());
-        for (index, (decoded, draft)) in decoded.iter().zip(drafts).enumerate() {
+        for (index, (decoded, gate_result)) in decoded.iter().zip(gate_results).enumerate() {
             let bytes_beside = if decoded.is_err() { records.bytes_beside_value(index) } else { 0 };
-            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, draft, answers));
+            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, gate_result, answers));
         }
         (outputs, writer.finish())
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     counts::{Names, VerdictCounts},
-    tally::{CapTally, PerPolicy, Tally},
+    tally::{CapTally, PerPolicy, ReplayTally},
 };
 use crate::{
     dead_letter::DeadLetterReason,
@@ -26,7 +26,8 @@ pub enum Shape {
 
 /// The replayed intents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
-pub struct Source {
+#[schemars(rename = "Source")]
+pub struct ReplaySource {
     /// The file or topic of the intents.
     pub intents: String,
     /// Records read in the requested time.
@@ -45,7 +46,7 @@ pub struct Source {
     pub notes: Vec<String>,
 }
 
-impl Source {
+impl ReplaySource {
     /// Counts a record that is no intent.
     pub fn dead_letter(&mut self, reason: DeadLetterReason) {
         *self.dead_letters.entry(reason.as_str()).or_default() += 1;
@@ -178,7 +179,7 @@ pub struct Report {
     /// Name and version of this format.
     pub schema: Shape,
     /// The replayed intents.
-    pub source: Source,
+    pub source: ReplaySource,
     /// The first intent's time; null without intents.
     pub from: Option<Time>,
     /// The last one's.
@@ -205,10 +206,10 @@ pub struct Report {
     pub users: Users,
 }
 
-impl Tally {
+impl ReplayTally {
     /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
     #[must_use]
-    pub fn report(&self, source: Source, names: &[String], shown: usize) -> Report {
+    pub fn report(&self, source: ReplaySource, names: &[String], shown: usize) -> Report {
         let policy = |((policy, name), counts): ((&Arc<Policy>, &String), &VerdictCounts)| Totals {
             policy: name.clone(),
             version: policy.version.clone(),

@@ -13,14 +13,14 @@ use tokio::{
 };
 
 /// Writes fail where the other side has taken nothing for a while.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     patience: Duration,
     /// There while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waiting: None }
     }
@@ -41,13 +41,13 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)
@@ -85,16 +85,16 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_takes_nothing_ends_the_write_and_one_that_is_slow_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let mut patient = Patient::new(ours, Duration::from_millis(50));
+        let mut write_timeout = WriteTimeout::new(ours, Duration::from_millis(50));
         let slow = async {
             for _ in 0..4 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 theirs.read_exact(&mut [0; 16]).await.unwrap();
             }
         };
-        let (written, ()) = tokio::join!(patient.write_all(&[1; 64]), slow);
+        let (written, ()) = tokio::join!(write_timeout.write_all(&[1; 64]), slow);
         written.unwrap();
-        let error = patient.write_all(&[1; 64]).await.unwrap_err();
+        let error = write_timeout.write_all(&[1; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

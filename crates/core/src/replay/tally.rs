@@ -45,7 +45,7 @@ pub(super) struct CapTally {
 
 /// All that is counted.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct ReplayTally {
     pub(super) zone: Zone,
     pub(super) policies: Vec<Arc<Policy>>,
     pub(super) segment_names: Vec<String>,
@@ -62,7 +62,7 @@ pub struct Tally {
     pub(super) span: Option<(Time, Time)>,
 }
 
-impl Tally {
+impl ReplayTally {
     /// Nothing counted yet, for these policies (at most [`POLICIES`]) and the segments of this set. Hours are those of
     /// the first policy's zone.
     #[must_use]

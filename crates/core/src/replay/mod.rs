@@ -8,7 +8,8 @@ mod users;
 
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use report::{
-    CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, Report, Source, Spread, Totals, Users,
+    CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, ReplaySource, Report, Spread, Totals,
+    Users,
 };
-pub use tally::{Judged, Tally};
+pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;
