@@ -30,9 +30,9 @@ use super::{
 };
 use crate::{
     config::Settings,
-    inquiry::{Decision, Door, Inquiry, InquiryError, UserView},
     metrics::Metrics,
     policy_source::PolicySource,
+    query::{Decision, EntryPoint, QueryError, QueryService, UserView},
     segments::SegmentSource,
 };
 
@@ -72,10 +72,10 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     }
     let settings = assemble::settings(&args.config)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
-    let mut inquiry = inquiry(&settings).await?;
+    let mut query = query(&settings).await?;
     let (user, decision) = match &intent {
-        None => (inquiry.user(&args.user).await.map_err(InquiryError::from), None),
-        Some(intent) => match inquiry.user_and_would(intent).await {
+        None => (query.user(&args.user).await.map_err(QueryError::from), None),
+        Some(intent) => match query.user_and_would(intent).await {
             Ok((user, decision)) => (Ok(user), Some(decision)),
             Err(error) => (Err(error), None),
         },
@@ -91,11 +91,11 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     }
 }
 
-fn failed(error: InquiryError, args: &ExplainArgs) -> anyhow::Error {
+fn failed(error: QueryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
-        InquiryError::NotAnIntent(_) => UsageError(format!("--intent: not a valid intent: {error}")).into(),
-        InquiryError::Clock(error) => error.into(),
-        InquiryError::Store(error) => {
+        QueryError::NotAnIntent(_) => UsageError(format!("--intent: not a valid intent: {error}")).into(),
+        QueryError::Clock(error) => error.into(),
+        QueryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
         }
     }
@@ -114,7 +114,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, ComparedClock<SystemClock>>> {
+async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, ComparedClock<SystemClock>>> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy, assemble::bounds(&settings.redis));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
@@ -135,7 +135,7 @@ async fn inquiry(settings: &Settings) -> anyhow::Result<Inquiry<RedisStore, Comp
             ComparedClock::new(SystemClock)
         }
     };
-    Ok(Inquiry::new(&decider, Door::CommandLine, store, clock, Arc::new(Metrics::default())))
+    Ok(QueryService::new(&decider, EntryPoint::CommandLine, store, clock, Arc::new(Metrics::default())))
 }
 
 /// Reads a source that is not read again.

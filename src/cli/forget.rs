@@ -11,7 +11,7 @@ use super::{
     exit::UsageError,
     output::{OutputForm, print_json},
 };
-use crate::inquiry::Forgotten;
+use crate::query::Forgotten;
 
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]

@@ -50,10 +50,10 @@ use super::{
 };
 use crate::{
     config::Settings,
-    http::{self, InquiryPool},
-    inquiry::{Door, Inquiry},
+    http::{self, QueryPool},
     metrics::Metrics,
     policy_source::PolicySource,
+    query::{EntryPoint, QueryService},
     segments::SegmentSource,
     vitals::Nodes,
 };
@@ -64,7 +64,7 @@ const SHARDS_EVERY: Duration = Duration::from_secs(1);
 const NODES_EVERY: Duration = Duration::from_secs(2);
 
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
-const INQUIRY_TRIES: usize = 3;
+const QUERY_TRIES: usize = 3;
 
 /// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
 /// connection that was closed meanwhile.
@@ -128,7 +128,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let store = || RedisStore::new(&redis_options, &stats, &opened);
     let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
     let (redis_status, nodes) = (StoreStatus::default(), Nodes::default());
-    let pool = inquiry_pool(&redis_options, &stats, &opened, settings.http.concurrency);
+    let pool = query_pool(&redis_options, &stats, &opened, settings.http.concurrency);
     // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
     let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
     tokio::spawn(watch_shards(
@@ -157,7 +157,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: settings.http.clone(),
-        inquiries: Arc::new(inquiries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &owing))),
+        queries: Arc::new(queries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &owing))),
     };
     let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
     Ok(Worker {
@@ -220,27 +220,23 @@ fn refunds(
 
 /// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP
 /// takes on waiting, so that the others are asked whatever becomes of it.
-fn inquiry_pool(
-    options: &RedisOptions,
-    stats: &Arc<RedisStats>,
-    opened: &Opened,
-    concurrency: usize,
-) -> Arc<RedisPool> {
-    let options = Arc::new(RedisOptions { tries: INQUIRY_TRIES, ..options.clone() });
+fn query_pool(options: &RedisOptions, stats: &Arc<RedisStats>, opened: &Opened, concurrency: usize) -> Arc<RedisPool> {
+    let options = Arc::new(RedisOptions { tries: QUERY_TRIES, ..options.clone() });
     RedisPool::new(&options, stats, opened, concurrency / 2)
 }
 
 /// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
-fn inquiries(
+fn queries(
     pool: &Arc<RedisPool>,
     concurrency: usize,
     (decider, clock, metrics, owing): (&Decider, &ComparedClock<SystemClock>, &Arc<Metrics>, &Arc<Owing>),
-) -> InquiryPool<PooledStore, ComparedClock<SystemClock>> {
+) -> QueryPool<PooledStore, ComparedClock<SystemClock>> {
     let one = || {
         let store = PooledStore(Arc::clone(pool));
-        Inquiry::new(decider, Door::Http, store, clock.clone(), Arc::clone(metrics)).beside(Arc::clone(owing))
+        QueryService::new(decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
+            .beside(Arc::clone(owing))
     };
-    InquiryPool::new((0..concurrency).map(|_| one()).collect())
+    QueryPool::new((0..concurrency).map(|_| one()).collect())
 }
 
 /// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.

@@ -26,7 +26,7 @@ use weir_worker::{
 use self::health::WorkerHealth;
 use crate::{
     config::HttpSettings,
-    http::{self, Inquiries, Server, Sources},
+    http::{self, Queries, Server, Sources},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
 };
@@ -74,7 +74,7 @@ pub struct HttpSetup {
     /// Its limits.
     pub options: HttpSettings,
     /// Who answers questions about users.
-    pub inquiries: Arc<dyn Inquiries>,
+    pub queries: Arc<dyn Queries>,
 }
 
 impl<D: Store + 'static> Worker<D> {
@@ -138,11 +138,11 @@ fn serve(
     vitals: Vitals,
     stop: &CancellationToken,
 ) -> anyhow::Result<Server> {
-    let HttpSetup { listener, options, inquiries } = setup;
+    let HttpSetup { listener, options, queries } = setup;
     let sources = Sources {
         health,
         segments: Arc::clone(&vitals.segments),
-        inquiries,
+        queries,
         metrics: Arc::clone(&vitals.metrics),
         vitals,
     };

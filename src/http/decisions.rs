@@ -16,11 +16,11 @@ use weir_core::dead_letter::{DeadLetter, DeadLetterReason};
 use super::{
     Api,
     body::read_body,
-    inquiries::Mode,
     openapi::{CloudEvent, Intent},
     problem::{Always, Guarded, Problem, ProblemDocument},
+    queries::Mode,
 };
-use crate::inquiry::{Decision, InquiryError, Posted};
+use crate::query::{Decision, QueryError, SingleRecord};
 
 /// Options of a decision.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -62,10 +62,10 @@ pub(super) async fn decide(
     let content_type = content_type(&head.headers)?;
     uncompressed(&head.headers)?;
     let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
-    let posted = Posted { value: &value, content_type: Some(content_type) };
+    let posted = SingleRecord { value: &value, content_type: Some(content_type) };
     let mode = if dry_run { Mode::DryRun } else { Mode::Record };
     // The time that the body took is the client's, and not counted.
-    let decided = timeout(api.timeout, api.inquiries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
+    let decided = timeout(api.timeout, api.queries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
     // Who looks the user up after this answer must not get what a lookup found before it.
     match (&decided, mode) {
         (_, Mode::DryRun) => {}
@@ -75,11 +75,11 @@ pub(super) async fn decide(
     Ok(Json(decided.map_err(refused)?).into_response())
 }
 
-fn refused(error: InquiryError) -> Problem {
+fn refused(error: QueryError) -> Problem {
     match error {
-        InquiryError::NotAnIntent(letter) => not_an_intent(&letter),
-        InquiryError::Store(error) => Problem::of_store(&error),
-        InquiryError::Clock(wrong) => Problem::of_clock(&wrong),
+        QueryError::NotAnIntent(letter) => not_an_intent(&letter),
+        QueryError::Store(error) => Problem::of_store(&error),
+        QueryError::Clock(wrong) => Problem::of_clock(&wrong),
     }
 }
 

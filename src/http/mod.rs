@@ -5,12 +5,12 @@ mod body;
 mod connections;
 mod decisions;
 mod health;
-mod inquiries;
 mod limits;
 mod measure;
 mod openapi;
 mod page;
 mod problem;
+mod queries;
 mod router;
 mod segments;
 mod server;
@@ -34,11 +34,11 @@ use weir_worker::refresh::Refreshed;
 use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleFlight};
 pub use self::{
     health::Health,
-    inquiries::{Answer, Inquiries, InquiryPool, Mode},
+    queries::{Answer, Mode, Queries, QueryPool},
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use crate::{config::HttpSettings, inquiry::UserView, metrics::Metrics, vitals::Vitals};
+use crate::{config::HttpSettings, metrics::Metrics, query::UserView, vitals::Vitals};
 
 /// What the endpoints are made of.
 pub struct Sources {
@@ -47,7 +47,7 @@ pub struct Sources {
     /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
     /// Who answers questions about users.
-    pub inquiries: Arc<dyn Inquiries>,
+    pub queries: Arc<dyn Queries>,
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// What the page shows.
@@ -58,7 +58,7 @@ pub struct Sources {
 struct Api {
     health: Arc<dyn Health>,
     segments: Arc<Refreshed<SegmentSet>>,
-    inquiries: Arc<dyn Inquiries>,
+    queries: Arc<dyn Queries>,
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     access: Access,
@@ -103,7 +103,7 @@ pub fn start(
     let api = Arc::new(Api {
         health: sources.health,
         segments: sources.segments,
-        inquiries: sources.inquiries,
+        queries: sources.queries,
         lookups: SingleFlight::default(),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),

@@ -20,7 +20,7 @@ use utoipa::{
 use weir_core::schema;
 
 use super::{Api, problem::Always};
-use crate::inquiry::Door;
+use crate::query::EntryPoint;
 
 /// What is not said at a route.
 #[derive(OpenApi)]
@@ -111,7 +111,7 @@ fn example_decision() -> Value {
         "cap": {"name": "daily", "limit": 2, "window": "24h", "used": 2},
         "eligible_at": "2026-11-21T08:00:00.000Z", "decided_at": "2026-11-20T09:00:00.000Z",
         "policy_version": "2026-11-20.1", "segments_version": "2026-11-20T00:00:00Z",
-        "origin": {"topic": &*Door::Http.topic().name, "partition": 0, "offset": 0}, "intent": example_intent(),
+        "origin": {"topic": &*EntryPoint::Http.topic().name, "partition": 0, "offset": 0}, "intent": example_intent(),
     })
 }
 

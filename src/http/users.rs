@@ -16,7 +16,7 @@ use super::{
     Api,
     problem::{Always, Guarded, Problem},
 };
-use crate::inquiry::{Forgotten, UserView};
+use crate::query::{Forgotten, UserView};
 
 /// What a user was sent, and what each cap stands at
 #[utoipa::path(get, path = "/v1/users/{id}", tag = "users", operation_id = "user",
@@ -31,7 +31,7 @@ pub(super) async fn user(
 ) -> Result<Json<UserView>, Problem> {
     let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
-    let look_up = async { api.inquiries.user(&user_id).await.map_err(|error| Problem::of_store(&error)) };
+    let look_up = async { api.queries.user(&user_id).await.map_err(|error| Problem::of_store(&error)) };
     api.lookups.get(user_id.clone(), look_up).await.map(Json)
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn forget(
 ) -> Result<Json<Forgotten>, Problem> {
     let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
-    api.inquiries.forget(&user_id).await.map(Json).map_err(|error| Problem::of_store(&error))
+    api.queries.forget(&user_id).await.map(Json).map_err(|error| Problem::of_store(&error))
 }
 
 /// The parameters of what has none: one that is given was meant for something else, and is told.

@@ -1,13 +1,13 @@
-//! A server in the test's own process, with segments and inquiries of the test's choice.
+//! A server in the test's own process, with segments and queries of the test's choice.
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
     config::HttpSettings,
-    http::{self, Answer, Degradation, Health, Inquiries, Mode, Sources},
-    inquiry::{Decision, Forgotten, InquiryError, Posted, UserView},
+    http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
     metrics::Metrics,
+    query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
 };
 use weir_core::{
@@ -43,7 +43,7 @@ impl Health for Fine {
 /// Panics where it is asked for the user `panic`; else it never answers.
 pub struct Never;
 
-impl Inquiries for Never {
+impl Queries for Never {
     fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
         assert_ne!(user_id, "panic");
         Box::pin(std::future::pending())
@@ -53,7 +53,7 @@ impl Inquiries for Never {
         Box::pin(std::future::pending())
     }
 
-    fn decide<'a>(&'a self, _: Posted<'a>, _: Mode) -> Answer<'a, Decision, InquiryError> {
+    fn decide<'a>(&'a self, _: SingleRecord<'a>, _: Mode) -> Answer<'a, Decision, QueryError> {
         Box::pin(std::future::pending())
     }
 }
@@ -90,7 +90,7 @@ impl Server {
                 lanes: Vec::new(),
                 nodes: Nodes::default(),
             };
-            let sources = Sources { health: Arc::new(Fine), segments, inquiries: Arc::new(Never), metrics, vitals };
+            let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())
         });
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }

@@ -5,7 +5,7 @@ use testkit::{kafka::Record, process::Exit, wait_until};
 
 use crate::{
     page,
-    stage::{Door, REDIS_PASSWORD, STAGE, publish, says, works},
+    stage::{EntryPoint, REDIS_PASSWORD, STAGE, publish, says, works},
     support::{
         DEADLINE, Scene,
         http::{metric, wait_ready},
@@ -15,7 +15,7 @@ use crate::{
 
 /// A scene with refunds; its worker has the rights of the page.
 fn scene(name: &str, user: &'static str) -> Scene {
-    let mut scene = STAGE.scene(name, Door::Mutual(user));
+    let mut scene = STAGE.scene(name, EntryPoint::Mutual(user));
     scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
     scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
     STAGE.grant(user, &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka refunds", &scene)].concat());
@@ -28,7 +28,7 @@ fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str
     let lines: Vec<String> = lines.filter(|line| without.is_empty() || !line.contains(without)).collect();
     STAGE.grant(user, &lines);
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__PROPERTIES"));
-    STAGE.come_by(scene, Door::Mutual(user));
+    STAGE.come_by(scene, EntryPoint::Mutual(user));
 }
 
 #[test]

@@ -3,19 +3,19 @@
 use testkit::process::Exit;
 
 use crate::{
-    stage::{Door, KAFKA_PASSWORD, STAGE, check, works},
+    stage::{EntryPoint, KAFKA_PASSWORD, STAGE, check, works},
     support::Scene,
 };
 
-fn scene_with(name: &str, door: Door, user: &'static str) -> Scene {
-    let scene = STAGE.scene(name, door);
+fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene {
+    let scene = STAGE.scene(name, entry_point);
     STAGE.grant(user, &STAGE.lines("kafka run", &scene));
     scene
 }
 
 #[test]
 fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
-    let mut scene = scene_with("scram", Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    let mut scene = scene_with("scram", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
     works(&scene);
     STAGE.grant("weir", &STAGE.lines("kafka check", &scene));
     for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
@@ -28,12 +28,12 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
 
 #[test]
 fn by_a_certificate_the_worker_works_with_exactly_the_documented_rights() {
-    works(&scene_with("mutual", Door::Mutual("by-certificate"), "by-certificate"));
+    works(&scene_with("mutual", EntryPoint::Mutual("by-certificate"), "by-certificate"));
 }
 
 #[test]
 fn at_least_once_takes_no_transactional_id_and_no_right_on_the_cluster() {
-    let mut scene = STAGE.scene("at-least", Door::Mutual("at-least"));
+    let mut scene = STAGE.scene("at-least", EntryPoint::Mutual("at-least"));
     scene.delivery = "at_least_once";
     let lines = STAGE.lines("kafka run", &scene);
     let lines: Vec<String> = lines.into_iter().filter(|line| !line.contains("--transactional-id")).collect();
@@ -43,8 +43,8 @@ fn at_least_once_takes_no_transactional_id_and_no_right_on_the_cluster() {
 
 #[test]
 fn who_is_not_let_in_is_told_what_to_look_at() {
-    let scene = scene_with("strangers", Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
-    let certified = scene_with("uncertified", Door::Mutual("uncertified"), "uncertified");
+    let scene = scene_with("strangers", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    let certified = scene_with("uncertified", EntryPoint::Mutual("uncertified"), "uncertified");
     let foreign_ca = STAGE.stranger.ca_file().display().to_string();
     let foreign = STAGE.stranger.client("uncertified").unwrap();
     let (foreign_cert, foreign_key) = (foreign.certificate.display().to_string(), foreign.key.display().to_string());

@@ -3,7 +3,7 @@
 use testkit::{process::Exit, worker::Worker};
 
 use crate::{
-    stage::{Door, STAGE, check, publish},
+    stage::{EntryPoint, STAGE, check, publish},
     support::{DEADLINE, Scene},
 };
 
@@ -72,7 +72,7 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     let kept = lines.filter(|line| !line.contains(&case.without)).chain(case.with.clone());
     STAGE.grant(case.user, &kept.collect::<Vec<_>>());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
-    STAGE.come_by(scene, Door::Mutual(case.user));
+    STAGE.come_by(scene, EntryPoint::Mutual(case.user));
     scene.env.push(("WEIR__KAFKA__GROUP", group));
     scene.env.push(("WEIR__KAFKA__DELIVERY", case.delivery.into()));
     scene.worker("i")
@@ -80,7 +80,7 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
 
 #[test]
 fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
-    let mut scene = STAGE.scene("lacking", Door::Mutual("unused"));
+    let mut scene = STAGE.scene("lacking", EntryPoint::Mutual("unused"));
     publish(&scene);
     let cases = cases(&scene);
     let running: Vec<Worker> = cases.iter().map(|case| lacking(&mut scene, case)).collect();
@@ -96,7 +96,7 @@ fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
 
 #[test]
 fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_itself() {
-    let mut scene = STAGE.scene("checker", Door::Mutual("checker"));
+    let mut scene = STAGE.scene("checker", EntryPoint::Mutual("checker"));
     STAGE.grant("checker", &STAGE.lines("kafka run", &scene));
     let (exit, said) = check(&scene, &[], &["--create"]);
     assert_eq!(exit, Exit::Code(0), "{said}");
@@ -108,7 +108,7 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
     let kept: Vec<String> = run.iter().filter(|line| !line.contains("--transactional-id")).cloned().collect();
     STAGE.grant("check-no-transaction", &[kept, STAGE.lines("kafka check", &scene)].concat());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
-    STAGE.come_by(&mut scene, Door::Mutual("check-no-transaction"));
+    STAGE.come_by(&mut scene, EntryPoint::Mutual("check-no-transaction"));
     let (exit, said) = check(&scene, &[], &[]);
     assert_eq!(exit, Exit::Code(1), "{said}");
     let wrong: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();

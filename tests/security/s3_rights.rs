@@ -3,7 +3,7 @@
 use testkit::process::Exit;
 
 use crate::{
-    stage::{Door, S3_BUILDER, S3_KEY, S3_PREFIX, STAGE, check, says},
+    stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, STAGE, check, says},
     support::Scene,
 };
 
@@ -20,7 +20,7 @@ fn segments(scene: &Scene, key: &str, arguments: &[&str]) -> (Exit, String) {
 
 #[test]
 fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() {
-    let scene = STAGE.scene("builder", Door::Mutual("builder"));
+    let scene = STAGE.scene("builder", EntryPoint::Mutual("builder"));
     let ids = format!("new={}", scene.ids("new", [1, 2, 3]).display());
     let folder = STAGE.s3.bucket().url(&format!("{S3_PREFIX}{}/built", scene.name));
     let manifest = format!("{folder}/manifest.json");
@@ -46,7 +46,7 @@ fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() 
 
 #[test]
 fn the_authority_is_taken_from_the_argument_and_no_other_is_trusted() {
-    let scene = STAGE.scene("authority", Door::Mutual("authority"));
+    let scene = STAGE.scene("authority", EntryPoint::Mutual("authority"));
     let (endpoint, stranger) = (STAGE.s3.secured_endpoint().unwrap(), STAGE.stranger.ca_file().display().to_string());
     let inspect = ["segments", "inspect", &scene.segments, "--s3-endpoint", endpoint];
     let (exit, said) = says(&scene, &[], &[&inspect[..], &["--s3-ca-file", &stranger]].concat());
@@ -63,11 +63,11 @@ fn the_authority_is_taken_from_the_argument_and_no_other_is_trusted() {
 #[test]
 fn a_key_with_a_passphrase_lets_in_who_has_it() {
     const PASSPHRASE: &str = "MARKED-passphrase";
-    let mut scene = STAGE.scene("passphrase", Door::Mutual("passphrase"));
+    let mut scene = STAGE.scene("passphrase", EntryPoint::Mutual("passphrase"));
     STAGE.grant("passphrase", &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka check", &scene)].concat());
     let key = STAGE.authority.client("passphrase").unwrap();
     // The certificate was recreated with the key.
-    STAGE.come_by(&mut scene, Door::Mutual("passphrase"));
+    STAGE.come_by(&mut scene, EntryPoint::Mutual("passphrase"));
     let location = key_of(&scene);
     let identity = testkit::tls::Identity { key: location.into(), ..key };
     let encrypted = identity.encrypted_key(PASSPHRASE).unwrap().display().to_string();

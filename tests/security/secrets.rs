@@ -3,7 +3,7 @@
 use testkit::{process::Exit, wait_until, worker::Worker};
 
 use crate::{
-    stage::{Door, KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, STAGE, check, works},
+    stage::{EntryPoint, KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, STAGE, check, works},
     support::{DEADLINE, Scene, http::get, weir},
 };
 
@@ -16,7 +16,7 @@ fn scene(name: &str) -> Scene {
     for secret in [KAFKA_PASSWORD, REDIS_PASSWORD, S3_SECRET, TOKEN, WRONG] {
         assert!(secret.starts_with(MARK));
     }
-    let mut scene = STAGE.scene(name, Door::Scram("SCRAM-SHA-512", KAFKA_PASSWORD));
+    let mut scene = STAGE.scene(name, EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD));
     scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
     scene.env.push(("WEIR__LOG__LEVEL", "trace".into()));
     STAGE.grant("weir", &STAGE.lines("kafka run", &scene));

@@ -45,7 +45,7 @@ pub struct Stage {
 
 /// How a worker comes to Kafka.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum EntryPoint {
     /// By SCRAM, with this mechanism and password.
     Scram(&'static str, &'static str),
     /// By a certificate of this name.
@@ -75,27 +75,27 @@ impl Stage {
 
     /// A scene whose worker reaches everything by TLS and as the user whom the page describes. Nothing is granted at
     /// Kafka yet.
-    pub fn scene(&self, name: &str, door: Door) -> Scene {
+    pub fn scene(&self, name: &str, entry_point: EntryPoint) -> Scene {
         let mut scene = Scene::on(self.kafka.admin().clone(), vec![self.redis.url()], name, 1, POLICY);
-        self.come_by(&mut scene, door);
+        self.come_by(&mut scene, entry_point);
         self.redis_user(&mut scene);
         self.put_into_s3(&mut scene);
         scene
     }
 
     /// The worker's environment for a door.
-    pub fn come_by(&self, scene: &mut Scene, door: Door) {
+    pub fn come_by(&self, scene: &mut Scene, entry_point: EntryPoint) {
         let ca = self.authority.ca_file().display().to_string();
         scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", ca));
-        match door {
-            Door::Scram(mechanism, password) => {
+        match entry_point {
+            EntryPoint::Scram(mechanism, password) => {
                 scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.scram()));
                 scene.env.push(("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SASL_SSL".into()));
                 scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
                 scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", USER.into()));
                 scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", password.into()));
             }
-            Door::Mutual(name) => {
+            EntryPoint::Mutual(name) => {
                 let identity = self.authority.client(name).unwrap();
                 let (certificate, key) = (identity.certificate.display(), identity.key.display());
                 scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.mutual()));

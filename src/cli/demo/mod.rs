@@ -37,9 +37,9 @@ use super::{
 };
 use crate::{
     config::HttpSettings,
-    http::{self, InquiryPool},
-    inquiry::{Door, Inquiry},
+    http::{self, QueryPool},
     metrics::Metrics,
+    query::{EntryPoint, QueryService},
     vitals::Nodes,
 };
 
@@ -166,8 +166,8 @@ async fn worker(
         owing: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
-    let inquiry = Inquiry::new(&decider, Door::Http, store.clone(), SystemClock, Arc::clone(&metrics));
-    let inquiries = Arc::new(InquiryPool::new(vec![inquiry]));
+    let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics));
+    let queries = Arc::new(QueryPool::new(vec![query]));
     let worker = Worker {
         refunds: None,
         commits: None,
@@ -177,7 +177,7 @@ async fn worker(
         segments,
         policy,
         lane,
-        http: Some(HttpSetup { listener, options: HttpSettings::default(), inquiries }),
+        http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,
         metrics,
         // The broker and the store are on this machine.

@@ -7,7 +7,7 @@ use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::S
 
 use crate::{
     cli::output::{lines, plain},
-    inquiry::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
+    query::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
 };
 
 const SECOND_MS: i64 = 1000;

@@ -1,10 +1,10 @@
-//! Inquiries on the embedded store, one Redis and a Redis Cluster.
+//! Queries on the embedded store, one Redis and a Redis Cluster.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use testkit::stack::Stack;
-use weir::inquiry::{Door, Inquiry, InquiryError, SendView};
+use weir::query::{EntryPoint, QueryError, QueryService, SendView};
 use weir_core::{
     embedded::EmbeddedStore,
     ports::{Clock as _, Histories, Store},
@@ -13,8 +13,9 @@ use weir_core::{
 
 use crate::{
     explain::{
-        Hand, RETENTION_MS, inquiry,
+        Hand, RETENTION_MS,
         model::{self, Sent},
+        query,
     },
     redis_support::{DAY_MS, fresh_store, options},
     support::POLICY,
@@ -51,7 +52,7 @@ fn an_intent(random: &mut fastrand::Rng, id: &str, user: u32, now: Time) -> (Val
 async fn walk<S: Store + Histories>(store: S) {
     let mut random = fastrand::Rng::with_seed(4);
     let clock = Hand::new();
-    let mut inquiry = inquiry(POLICY, Door::Http, store, &clock);
+    let mut query = query(POLICY, EntryPoint::Http, store, &clock);
     let mut sent: HashMap<u32, Vec<Sent>> = HashMap::new();
     let mut verdicts = HashMap::<String, usize>::new();
     for step in 0..STEPS {
@@ -61,8 +62,8 @@ async fn walk<S: Store + Histories>(store: S) {
         let (intent, mut new) = an_intent(&mut random, &id, user, clock.now());
         let bytes = serde_json::to_vec(&intent).unwrap();
 
-        let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
-        let decided = serde_json::to_value(inquiry.decide(&bytes).await.unwrap()).unwrap();
+        let said = serde_json::to_value(query.would(&bytes).await.unwrap()).unwrap();
+        let decided = serde_json::to_value(query.decide(&bytes).await.unwrap()).unwrap();
         assert_eq!(said, decided, "step {step}: {intent}");
         assert_eq!(decided["intent"], intent);
         let known = sent.entry(user).or_default();
@@ -74,15 +75,15 @@ async fn walk<S: Store + Histories>(store: S) {
             known.push(new);
         }
         known.retain(|sent| sent.at_ms > clock.now().millis() - RETENTION_MS);
-        view_is_the_model(&mut inquiry, user, known, &clock).await;
+        view_is_the_model(&mut query, user, known, &clock).await;
     }
     for why in ["approved", "cap", "expired", "too_early"] {
         assert!(verdicts.get(why).is_some_and(|count| *count >= 10), "{why}: {verdicts:?}");
     }
 }
 
-async fn view_is_the_model<S: Histories>(inquiry: &mut Inquiry<S, Hand>, user: u32, sent: &[Sent], clock: &Hand) {
-    let view = inquiry.user(&user.to_string()).await.unwrap();
+async fn view_is_the_model<S: Histories>(query: &mut QueryService<S, Hand>, user: u32, sent: &[Sent], clock: &Hand) {
+    let view = query.user(&user.to_string()).await.unwrap();
     let names = |send: &SendView| (send.channel.clone(), send.category.clone(), send.campaign.clone());
     let seen: Vec<_> = view.sends.iter().map(|send| (send.at.millis(), names(send), u32::from(send.cost))).collect();
     let owned = |name: Option<&str>| name.map(str::to_owned);
@@ -150,7 +151,7 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
         let store = fresh_store(&options(Stack::shared().redis_cluster())).await;
         let clock = Hand::new();
         let mut random = fastrand::Rng::with_seed(5);
-        let mut inquiry = inquiry(&policy, Door::Http, store, &clock);
+        let mut query = query(&policy, EntryPoint::Http, store, &clock);
         for step in 0..STEPS {
             clock.turn(pick(&mut random, &[0, 1000, 3_600_000, 7_200_000]));
             let id = format!("i-{}", if random.u8(..4) == 0 { step / 2 } else { step });
@@ -158,8 +159,8 @@ async fn a_dry_run_says_what_the_decision_is_whatever_the_gates_and_in_shadow_mo
             let (mut intent, _) = an_intent(&mut random, &id, user, clock.now());
             intent["created_at"] = json!(clock.now().plus(-pick(&mut random, &[0, 0, 0, 3_600_001])));
             let bytes = serde_json::to_vec(&intent).unwrap();
-            let said = serde_json::to_value(inquiry.would(&bytes).await.unwrap()).unwrap();
-            let decided = serde_json::to_value(inquiry.decide(&bytes).await.unwrap()).unwrap();
+            let said = serde_json::to_value(query.would(&bytes).await.unwrap()).unwrap();
+            let decided = serde_json::to_value(query.decide(&bytes).await.unwrap()).unwrap();
             assert_eq!(said, decided, "step {step}: {intent}");
             seen.insert(format!("{} {}", decided["verdict"], decided["reason"]).replace('"', ""));
         }
@@ -181,8 +182,8 @@ async fn the_same_id_again_over_http_is_a_replay_and_a_new_record_a_duplicate() 
     let opened = crate::redis_support::opened(&options).await.unwrap();
     let store = || crate::redis_support::store(&options, &opened);
     let clock = Hand::new();
-    let mut http = inquiry(POLICY, Door::Http, store(), &clock);
-    let mut line = inquiry(POLICY, Door::CommandLine, store(), &clock);
+    let mut http = query(POLICY, EntryPoint::Http, store(), &clock);
+    let mut line = query(POLICY, EntryPoint::CommandLine, store(), &clock);
     let intent = br#"{"id":"i-1","user_id":"7","campaign":"autumn","channel":"push"}"#;
 
     // Servers want futures that may be polled on any thread.
@@ -209,21 +210,21 @@ async fn a_dry_run_writes_nothing() {
     let server = testkit::redis::RedisServer::start(&["--enable-debug-command", "yes"]).unwrap();
     let clock = Hand::new();
     let store = fresh_store(&options(&[server.url()])).await;
-    let mut inquiry = inquiry(POLICY, Door::Http, store, &clock);
+    let mut query = query(POLICY, EntryPoint::Http, store, &clock);
     let writes = || -> String { server.query(&["DEBUG", "DIGEST"]).unwrap() };
-    inquiry.decide(br#"{"id":"i-0","user_id":"7","campaign":"autumn"}"#).await.unwrap();
+    query.decide(br#"{"id":"i-0","user_id":"7","campaign":"autumn"}"#).await.unwrap();
     let before = writes();
     for (id, user) in [("i-0", 7), ("i-1", 7), ("i-2", 8)] {
         let intent = json!({"id": id, "user_id": user, "campaign": "new name", "channel": "new channel"});
-        inquiry.would(&serde_json::to_vec(&intent).unwrap()).await.unwrap();
-        inquiry.user(&user.to_string()).await.unwrap();
+        query.would(&serde_json::to_vec(&intent).unwrap()).await.unwrap();
+        query.user(&user.to_string()).await.unwrap();
     }
     assert_eq!(writes(), before);
 }
 
 #[tokio::test]
 async fn what_is_no_intent_is_told_with_its_reason() {
-    let mut inquiry = inquiry(POLICY, Door::Http, EmbeddedStore::new(RETENTION_MS), &Hand::new());
+    let mut query = query(POLICY, EntryPoint::Http, EmbeddedStore::new(RETENTION_MS), &Hand::new());
     let cases: [(&[u8], &str); 5] = [
         (b"", "empty"),
         (b"{", "not_json"),
@@ -232,8 +233,8 @@ async fn what_is_no_intent_is_told_with_its_reason() {
         (br#"{"id":"i","user_id":1,"expires_at":"soon"}"#, "bad_time"),
     ];
     for (bytes, reason) in cases {
-        for result in [inquiry.would(bytes).await, inquiry.decide(bytes).await] {
-            let Err(InquiryError::NotAnIntent(letter)) = result else { panic!("{reason}: {result:?}") };
+        for result in [query.would(bytes).await, query.decide(bytes).await] {
+            let Err(QueryError::NotAnIntent(letter)) = result else { panic!("{reason}: {result:?}") };
             assert_eq!(letter.reason.as_str(), reason);
         }
     }

@@ -1,4 +1,4 @@
-//! `weir explain` and the inquiries behind it: what they say is what the worker does, on every store.
+//! `weir explain` and the queries behind it: what they say is what the worker does, on every store.
 
 mod asked;
 mod command;
@@ -18,8 +18,8 @@ use crate::{
     support::SEGMENTS,
 };
 use weir::{
-    inquiry::{Door, Inquiry},
     metrics::Metrics,
+    query::{EntryPoint, QueryService},
 };
 use weir_core::{
     current::Current,
@@ -84,6 +84,6 @@ fn decider(policy: &str) -> Decider {
     }
 }
 
-fn inquiry<S>(policy: &str, door: Door, store: S, clock: &Hand) -> Inquiry<S, Hand> {
-    Inquiry::new(&decider(policy), door, store, clock.clone(), Arc::new(Metrics::default()))
+fn query<S>(policy: &str, entry_point: EntryPoint, store: S, clock: &Hand) -> QueryService<S, Hand> {
+    QueryService::new(&decider(policy), entry_point, store, clock.clone(), Arc::new(Metrics::default()))
 }

@@ -30,14 +30,14 @@ pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, For
 /// By which way an intent comes that is in no topic. It stands for the topic in the intent's origin, and is none that
 /// Kafka would take, so that it is never taken for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum EntryPoint {
     /// `POST /v1/decisions`. The same id again is a replay.
     Http,
     /// `weir explain`: an id that was approved before is a duplicate, as it would be in a new record.
     CommandLine,
 }
 
-impl Door {
+impl EntryPoint {
     /// Stands for the topic; partition and offset are 0.
     #[must_use]
     pub fn topic(self) -> Topic {
@@ -48,9 +48,9 @@ impl Door {
     }
 }
 
-/// Why an inquiry has no answer.
+/// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum InquiryError {
+pub enum QueryError {
     /// What was asked about is no intent.
     #[error("{}: {}", .0.reason.as_str(), .0.message)]
     NotAnIntent(DeadLetter),
@@ -63,7 +63,7 @@ pub enum InquiryError {
 }
 
 /// Answers questions, one at a time.
-pub struct Inquiry<S, C> {
+pub struct QueryService<S, C> {
     decider: Decider,
     store: S,
     clock: C,
@@ -71,12 +71,12 @@ pub struct Inquiry<S, C> {
     owing: Arc<Owing>,
 }
 
-impl<S, C: Clock> Inquiry<S, C> {
-    /// With the segments, policy and fields of this decider. What comes in by one door has one origin.
+impl<S, C: Clock> QueryService<S, C> {
+    /// With the segments, policy and fields of this decider. What comes in by one entry point has one origin.
     #[must_use]
-    pub fn new(decider: &Decider, door: Door, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
+    pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
-        let decider = Decider { topic: door.topic(), limits: Arc::default(), ..decider.clone() };
+        let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
         Self { decider, store, clock, metrics, owing: Arc::default() }
     }
 
@@ -97,7 +97,7 @@ impl<S, C: Clock> Inquiry<S, C> {
     }
 }
 
-impl<S: Histories, C: Clock> Inquiry<S, C> {
+impl<S: Histories, C: Clock> QueryService<S, C> {
     /// What a user stands at; the id in canonical text (`42`). One round trip. Where the clock is wrong, the answer says so.
     ///
     /// # Errors
@@ -119,8 +119,8 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     /// What would become of an intent if it came now; nothing is written. One round trip.
     ///
     /// # Errors
-    /// [`InquiryError`]
-    pub async fn would(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
+    /// [`QueryError`]
+    pub async fn would(&mut self, intent: impl Into<SingleRecord<'_>>) -> Result<Decision, QueryError> {
         self.clock.time_to_decide(&[])?;
         Ok(self.user_and_would(intent).await?.1)
     }
@@ -129,18 +129,18 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
     /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
     ///
     /// # Errors
-    /// [`InquiryError`]
+    /// [`QueryError`]
     pub async fn user_and_would(
         &mut self,
-        intent: impl Into<Posted<'_>>,
-    ) -> Result<(UserView, Decision), InquiryError> {
-        let posted: Posted<'_> = intent.into();
+        intent: impl Into<SingleRecord<'_>>,
+    ) -> Result<(UserView, Decision), QueryError> {
+        let record: SingleRecord<'_> = intent.into();
         let mut batch_decision = self.decider.begin_batch(self.clock.now());
-        let decoded = batch_decision.decode(&posted);
+        let decoded = batch_decision.decode(&record);
         let intent = as_intent(&decoded)?;
         // The same id again is a replay here, too, whatever the gate says of it now.
         batch_decision.look_up(ReadBefore::All);
-        let (gate_results, batch, counts) = batch_decision.gate(&posted, &decoded);
+        let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
         let answers: Vec<Option<Answer>> = batch
@@ -149,27 +149,27 @@ impl<S: Histories, C: Clock> Inquiry<S, C> {
             .map(|request| Some(would(&history, request, &batch.cap_sets[request.cap_set], batch.now)))
             .collect();
         let user = self.with_clock(user_view(&intent.user_id, &batch_decision, &history, intent.timezone.as_ref()));
-        Ok((user, decision(&batch_decision, &posted, intent, &gate_results, &answers)))
+        Ok((user, decision(&batch_decision, &record, intent, &gate_results, &answers)))
     }
 }
 
-impl<S: Store, C: Clock> Inquiry<S, C> {
+impl<S: Store, C: Clock> QueryService<S, C> {
     /// Decides an intent and records it, as a lane does; it is not published. The same id again gets the verdict and
     /// the time it had if that was approved. One round trip once the intent's channel, category and campaign have been
     /// met; safe to repeat after an error.
     ///
     /// # Errors
-    /// [`InquiryError`]
-    pub async fn decide(&mut self, intent: impl Into<Posted<'_>>) -> Result<Decision, InquiryError> {
-        let posted: Posted<'_> = intent.into();
+    /// [`QueryError`]
+    pub async fn decide(&mut self, intent: impl Into<SingleRecord<'_>>) -> Result<Decision, QueryError> {
+        let record: SingleRecord<'_> = intent.into();
         let mut batch_decision = self.decider.begin_batch(self.clock.time_to_decide(&[])?);
-        let decoded = batch_decision.decode(&posted);
+        let decoded = batch_decision.decode(&record);
         let intent = as_intent(&decoded)?;
         batch_decision.look_up(ReadBefore::All);
-        let (gate_results, batch, counts) = batch_decision.gate(&posted, &decoded);
+        let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
-        Ok(decision(&batch_decision, &posted, intent, &gate_results, &answers))
+        Ok(decision(&batch_decision, &record, intent, &gate_results, &answers))
     }
 
     async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
@@ -186,20 +186,20 @@ impl<S: Store, C: Clock> Inquiry<S, C> {
     }
 }
 
-fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, InquiryError> {
+fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryError> {
     let one = decoded.first().expect("one record was decoded");
-    one.as_ref().map_err(|letter| InquiryError::NotAnIntent(letter.clone()))
+    one.as_ref().map_err(|letter| QueryError::NotAnIntent(letter.clone()))
 }
 
 fn decision(
     batch_decision: &BatchDecision,
-    posted: &Posted<'_>,
+    record: &SingleRecord<'_>,
     intent: &Intent<'_>,
     gate_results: &[GateResult],
     answers: &[Option<Answer>],
 ) -> Decision {
     let gate_result = gate_results.first().expect("one record was gated");
-    Decision::new(&batch_decision.decision(&posted.get(0), gate_result, answers), intent, batch_decision.policy())
+    Decision::new(&batch_decision.decision(&record.get(0), gate_result, answers), intent, batch_decision.policy())
 }
 
 /// What a user stands at. `zone` is that of an intent, if one was asked about that names it.
@@ -237,39 +237,39 @@ fn user_view(user_id: &str, batch_decision: &BatchDecision, history: &NamedHisto
 
 /// One intent that is in no topic, as a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Posted<'a> {
+pub struct SingleRecord<'a> {
     /// What would be the record's value.
     pub value: &'a [u8],
     /// What would be its header `content-type`: `application/cloudevents+json` for an event in structured mode.
     pub content_type: Option<&'a [u8]>,
 }
 
-impl<'a> From<&'a [u8]> for Posted<'a> {
+impl<'a> From<&'a [u8]> for SingleRecord<'a> {
     fn from(value: &'a [u8]) -> Self {
         Self { value, content_type: None }
     }
 }
 
-impl<'a> From<&'a Vec<u8>> for Posted<'a> {
+impl<'a> From<&'a Vec<u8>> for SingleRecord<'a> {
     fn from(value: &'a Vec<u8>) -> Self {
         value.as_slice().into()
     }
 }
 
-impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for Posted<'a> {
+impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for SingleRecord<'a> {
     fn from(value: &'a [u8; BYTES]) -> Self {
         value.as_slice().into()
     }
 }
 
-impl Headers for Posted<'_> {
+impl Headers for SingleRecord<'_> {
     fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
         let content_type = self.content_type.filter(|_| index == 0)?;
         Some((b"content-type", Some(content_type)))
     }
 }
 
-impl Records for Posted<'_> {
+impl Records for SingleRecord<'_> {
     fn len(&self) -> usize {
         1
     }

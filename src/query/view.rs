@@ -1,4 +1,4 @@
-//! What an inquiry answers, in the shapes that programs read: docs/records.md and docs/http.md.
+//! What a query answers, in the shapes that programs read: docs/records.md and docs/http.md.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
