@@ -82,9 +82,9 @@ metrics! {
     pub rebalances: Counter, "rebalances", "Changes of a lane's partitions";
     pub store_failures: Counter, "store_failures", "Times that the store did not answer a whole batch and was asked again";
     pub unavailable: Family<ActionLabel, Counter>, "unavailable", "Intents decided while their history was unavailable or lost";
-    pub owed_sends: Gauge, "owed_sends", "Approved intents whose write to an unavailable history is deferred";
-    pub owed_recorded: Counter, "owed_recorded", "Deferred writes that were completed";
-    pub owed_full: Counter, "owed_full", "Times that intents waited because no more writes could be deferred";
+    pub deferred_sends: Gauge, "owed_sends", "Approved intents whose write to an unavailable history is deferred";
+    pub deferred_recorded: Counter, "owed_recorded", "Deferred writes that were completed";
+    pub deferred_full: Counter, "owed_full", "Times that intents waited because no more writes could be deferred";
     pub clock_ahead: Counter, "clock_ahead", "Decisions for users with an entry more than 5 minutes ahead of the clock";
     pub clock_wrong: Gauge, "clock_wrong", "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
     pub clock_skew: Family<NodeLabel, Seconds>, "clock_skew_seconds", "Seconds that this machine's clock is ahead of a Redis node's; negative: behind";
@@ -157,18 +157,18 @@ impl Observer for Metrics {
             Event::BatchHalved => &self.batches_halved,
             Event::Rebalanced => &self.rebalances,
             Event::StoreFailed => &self.store_failures,
-            Event::DeferredFull => &self.owed_full,
+            Event::DeferredFull => &self.deferred_full,
         };
         counter.inc();
     }
 
     fn deferred(&self) {
-        self.owed_sends.inc();
+        self.deferred_sends.inc();
     }
 
     fn deferred_recorded(&self, sends: u64) {
-        self.owed_sends.dec_by(sends.cast_signed());
-        self.owed_recorded.inc_by(sends);
+        self.deferred_sends.dec_by(sends.cast_signed());
+        self.deferred_recorded.inc_by(sends);
     }
 
     fn set_refunds_lag(&self, refunds: i64) {

@@ -22,7 +22,7 @@ use weir_core::{
     time::Time,
     zone::Zone,
 };
-use weir_worker::{observer::Observer, owing::Owing};
+use weir_worker::{deferred_shards::DeferredShards, observer::Observer};
 
 use crate::metrics::Metrics;
 pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
@@ -68,7 +68,7 @@ pub struct QueryService<S, C> {
     store: S,
     clock: C,
     metrics: Arc<Metrics>,
-    owing: Arc<Owing>,
+    deferred_shards: Arc<DeferredShards>,
 }
 
 impl<S, C: Clock> QueryService<S, C> {
@@ -77,13 +77,13 @@ impl<S, C: Clock> QueryService<S, C> {
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
         let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
-        Self { decider, store, clock, metrics, owing: Arc::default() }
+        Self { decider, store, clock, metrics, deferred_shards: Arc::default() }
     }
 
     /// The same beside lanes: nothing is decided on a shard that one of them still owes sends to.
     #[must_use]
-    pub fn beside(self, owing: Arc<Owing>) -> Self {
-        Self { owing, ..self }
+    pub fn beside(self, deferred_shards: Arc<DeferredShards>) -> Self {
+        Self { deferred_shards, ..self }
     }
 
     /// The store.
@@ -174,7 +174,7 @@ impl<S: Store, C: Clock> QueryService<S, C> {
 
     async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
         let shards = self.store.shards();
-        if batch.requests.iter().any(|request| self.owing.has(request.user.shard(shards))) {
+        if batch.requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
             return Err(StoreError::Temporary(why.to_owned()));
         }

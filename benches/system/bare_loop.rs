@@ -24,7 +24,7 @@ use weir_core::{
     record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
-use weir_worker::lane::pace::Pace;
+use weir_worker::lane::batch_timer::BatchTimer;
 
 use crate::{async_client::AsyncClient, zset::SortedSets};
 
@@ -118,7 +118,7 @@ struct Bare {
     source: KafkaSource,
     sink: KafkaSink,
     capper: Capper,
-    pace: Pace,
+    pace: BatchTimer,
     /// How long the batch in flight was decided, from its close on.
     decided_in: Duration,
     /// Intents of the batch in flight, and those of them that are suppressed.
@@ -136,7 +136,7 @@ impl Bare {
             Kind::SortedSets => Capper::SortedSets(SortedSets::connect(&settings.redis)?),
             Kind::AsyncClient => Capper::AsyncClient(AsyncClient::connect(&settings.redis).await?),
         };
-        let pace = Pace::new(settings.worker.commit_interval);
+        let pace = BatchTimer::new(settings.worker.commit_interval);
         Ok(Self { source, sink, capper, pace, decided_in: Duration::ZERO, in_flight: (0, 0) })
     }
 

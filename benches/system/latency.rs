@@ -210,7 +210,7 @@ fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), bet
     wait_joined(servers, &run)?;
     let broker = servers.kafka.pid(0)?;
     let cpu = || Ok::<_, anyhow::Error>((cpu_us(process.pid())?, cpu_us(broker)?));
-    let pace = Pace::of(load, servers, rate);
+    let pace = BatchTimer::of(load, servers, rate);
     let before = cpu()?;
     let seen = paced(servers, &pace, &intents, &outputs)?;
     let after = cpu()?;
@@ -253,13 +253,13 @@ fn wait_joined(servers: &Servers, run: &Run) -> Result<()> {
 }
 
 /// What is published, and when.
-struct Pace {
+struct BatchTimer {
     workload: Workload,
     partitions: i32,
     rate: u32,
 }
 
-impl Pace {
+impl BatchTimer {
     fn of(load: &Load, servers: &Servers, rate: u32) -> Self {
         let seconds = load.seconds + u32::try_from(WARM_UP.as_secs()).unwrap_or(u32::MAX);
         Self {
@@ -281,7 +281,7 @@ impl Pace {
 }
 
 /// Publishes and reads back; the milliseconds that each took, in the order of publishing.
-fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
+fn paced(servers: &Servers, pace: &BatchTimer, intents: &str, outputs: &[String]) -> Result<Vec<f64>> {
     let reader = Reader::of(servers, outputs)?;
     let began = Instant::now();
     let gone = AtomicBool::new(false);
@@ -296,7 +296,7 @@ fn paced(servers: &Servers, pace: &Pace, intents: &str, outputs: &[String]) -> R
     Ok(times.collect())
 }
 
-fn publish(servers: &Servers, pace: &Pace, intents: &str, began: Instant) -> Result<()> {
+fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) -> Result<()> {
     let mut config = servers.kafka.client().config();
     config.set("partitioner", "murmur2_random").set("enable.idempotence", "true");
     let producer: BaseProducer = config.set("delivery.report.only.error", "true").create()?;
@@ -343,7 +343,7 @@ impl Reader {
     }
 
     /// When each came, from `began` on, in the order of publishing. It gives up some time after the last was published.
-    fn read(&self, pace: &Pace, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
+    fn read(&self, pace: &BatchTimer, began: Instant, gone: &AtomicBool) -> Result<Vec<Duration>> {
         let count = pace.workload.intents as usize;
         let mark = pace.workload.intents().next().map(|intent| intent.id()).context("there are no intents")?;
         let mark = &mark[..mark.len() - NUMBER_DIGITS];

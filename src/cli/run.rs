@@ -33,8 +33,8 @@ use weir_redis::{
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
+    deferred_shards::DeferredShards,
     lane::{LaneError, LaneSettings},
-    owing::Owing,
     refresh::{RefreshSource, Refreshed, keep_fresh},
     refunds::Refunds,
     status::{LaneStatus, StoreStatus},
@@ -153,11 +153,11 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &metrics,
         &stop,
     );
-    let owing = Arc::default();
+    let deferred_shards = Arc::default();
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: settings.http.clone(),
-        queries: Arc::new(queries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &owing))),
+        queries: Arc::new(queries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &deferred_shards))),
     };
     let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
     Ok(Worker {
@@ -173,8 +173,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
             commit_interval,
             drain: settings.worker.drain,
             unavailable_after: settings.redis.unavailable_after,
-            owed_bytes: usize::try_from(memory.owed_bytes).unwrap_or(usize::MAX),
-            owing,
+            deferred_bytes: usize::try_from(memory.deferred_bytes).unwrap_or(usize::MAX),
+            deferred_shards,
         },
         http: Some(http),
         drain: settings.worker.drain,
@@ -229,12 +229,17 @@ fn query_pool(options: &RedisOptions, stats: &Arc<RedisStats>, opened: &Opened, 
 fn queries(
     pool: &Arc<RedisPool>,
     concurrency: usize,
-    (decider, clock, metrics, owing): (&Decider, &ComparedClock<SystemClock>, &Arc<Metrics>, &Arc<Owing>),
+    (decider, clock, metrics, deferred_shards): (
+        &Decider,
+        &ComparedClock<SystemClock>,
+        &Arc<Metrics>,
+        &Arc<DeferredShards>,
+    ),
 ) -> QueryPool<PooledStore, ComparedClock<SystemClock>> {
     let one = || {
         let store = PooledStore(Arc::clone(pool));
         QueryService::new(decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
-            .beside(Arc::clone(owing))
+            .beside(Arc::clone(deferred_shards))
     };
     QueryPool::new((0..concurrency).map(|_| one()).collect())
 }

@@ -289,7 +289,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("too_early", of_reason("too_early")),
         ("quiet_hours", of_reason("quiet_hours")),
         ("parked", broker.parked),
-        ("owed_full", size(world.counted(|metrics| metrics.owed_full.get()))),
+        ("owed_full", size(world.counted(|metrics| metrics.deferred_full.get()))),
         ("rebalances", size(broker.group.rebalances)),
         ("refunded", cluster.ledger.taken_back.len()),
         ("names_lost", cluster.names_lost),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use weir_worker::owing::Owing;
+use weir_worker::deferred_shards::DeferredShards;
 
 use super::{
     broker::Broker,
@@ -38,7 +38,7 @@ pub struct Process {
     frozen_at: Cell<Duration>,
     pub clock: WorkerClock,
     /// The shards with deferred writes of its lanes.
-    pub owing: Arc<Owing>,
+    pub deferred_shards: Arc<DeferredShards>,
 }
 
 impl Process {
@@ -57,7 +57,7 @@ impl Process {
             freezes: RefCell::default(),
             frozen_at: Cell::new(Duration::ZERO),
             clock: WorkerClock::new(MachineClock { time: Arc::clone(env.time()), off_ms }),
-            owing: Arc::default(),
+            deferred_shards: Arc::default(),
         })
     }
 

@@ -149,7 +149,7 @@ pub struct Setting {
     pub mode: Mode,
     pub unavailable_after: Option<Duration>,
     /// Memory for a lane's deferred writes.
-    pub owed_bytes: usize,
+    pub deferred_bytes: usize,
     pub quiet: Option<Quiet>,
     pub max_age_ms: Option<i64>,
     /// How many of 1,000 intents expire soon.
@@ -169,7 +169,7 @@ impl Setting {
         Self {
             mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
             unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
-            owed_bytes: [600, 1 << 20][env.index(2)],
+            deferred_bytes: [600, 1 << 20][env.index(2)],
             quiet: env.chance(150).then(|| Quiet::draw(env)),
             max_age_ms: env.chance(150).then_some(6_000),
             expiring: [0, 0, 100, 400][env.index(4)],

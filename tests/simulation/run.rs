@@ -148,7 +148,10 @@ async fn play(env: Env, made: Made) -> Outcome {
                 world.keyspace.is_whole()
             ));
             for process in world.processes.borrow().iter().filter(|process| !process.is_dead()) {
-                world.broken.borrow_mut().push(format!("P: process {} owes to {:?}", process.number, process.owing));
+                world
+                    .broken
+                    .borrow_mut()
+                    .push(format!("P: process {} owes to {:?}", process.number, process.deferred_shards));
             }
             break;
         }
@@ -173,7 +176,7 @@ impl World {
     /// Deferred writes of live lanes.
     fn owed(&self) -> i64 {
         let lanes = self.lanes_metrics.borrow();
-        lanes.iter().filter(|(process, _)| !process.is_dead()).map(|(_, metrics)| metrics.owed_sends.get()).sum()
+        lanes.iter().filter(|(process, _)| !process.is_dead()).map(|(_, metrics)| metrics.deferred_sends.get()).sum()
     }
 
     /// Whether a process has ended, and its deferred writes with it.
@@ -295,8 +298,8 @@ impl World {
                 commit_interval: Duration::from_millis(200),
                 drain: DRAIN,
                 unavailable_after: self.setting.unavailable_after,
-                owed_bytes: self.setting.owed_bytes,
-                owing: Arc::clone(&process.owing),
+                deferred_bytes: self.setting.deferred_bytes,
+                deferred_shards: Arc::clone(&process.deferred_shards),
             },
             stop: stop.clone(),
             metrics,

@@ -11,7 +11,7 @@ use weir_core::{
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
     decide::{AdmitVerdict, Answer},
-    owed::OwedSend,
+    deferred_send::DeferredSend,
     ports::{Store, StoreError},
     shard::{IdHash, UserHash},
     time::Time,
@@ -240,7 +240,7 @@ impl Store for SimStore {
         self.store.watch(away)
     }
 
-    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
         if self.env.sabotage() == Sabotage::ForgetOwed {
             return Ok(());
         }

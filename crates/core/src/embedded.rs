@@ -9,9 +9,9 @@ use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Kind, KindTable, table_name},
     decide::{Answer, Cap, Send, decide, drop_oldest},
+    deferred_send::DeferredSend,
     history::{Entry, HistoryBounds},
     named_history::NamedHistory,
-    owed::OwedSend,
     ports::{Histories, Store, StoreError},
     shard::{IdHash, OriginMark, UserHash},
     time::Time,
@@ -182,9 +182,9 @@ impl Store for EmbeddedStore {
         away.iter().copied().collect()
     }
 
-    async fn record(&mut self, sends: &[OwedSend], _: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, sends: &[DeferredSend], _: Time) -> Result<(), StoreError> {
         for send in sends {
-            let OwedSend { user, id, origin, at, cost, .. } = *send;
+            let DeferredSend { user, id, origin, at, cost, .. } = *send;
             if !self.history(user).iter().any(|entry| (entry.id, entry.at) == (id, at)) {
                 self.remember(user, &PastSend { at, id, origin, class: send.class(), cost });
             }

@@ -49,7 +49,7 @@ pub struct LaneMemory {
     /// Copies on their way to the brokers (`queue.buffering.max.kbytes`).
     pub output_bytes: u64,
     /// Sends that wait to be recorded.
-    pub owed_bytes: u64,
+    pub deferred_bytes: u64,
 }
 
 /// There is too little memory for so many lanes.
@@ -95,7 +95,7 @@ impl LaneMemory {
     /// The bounds of the reader of refunds.
     #[must_use]
     pub fn of_refunds() -> Self {
-        Self { owed_bytes: 0, ..Self::of_share(REFUNDS_BYTES) }
+        Self { deferred_bytes: 0, ..Self::of_share(REFUNDS_BYTES) }
     }
 
     fn of_share(share: u64) -> Self {
@@ -104,15 +104,15 @@ impl LaneMemory {
             fetch_bytes: share / 8 / INFLATION,
             batch_bytes: share * 3 / 32,
             output_bytes: (share / 6).max(LEAST_OUTPUT_BYTES),
-            owed_bytes: share / 16,
+            deferred_bytes: share / 16,
         }
     }
 
     /// What all of it comes to.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, owed_bytes } = *self;
-        queued_bytes + INFLATION * fetch_bytes + 4 * batch_bytes + output_bytes + owed_bytes
+        let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, deferred_bytes } = *self;
+        queued_bytes + INFLATION * fetch_bytes + 4 * batch_bytes + output_bytes + deferred_bytes
     }
 }
 

@@ -15,9 +15,9 @@ use crate::{
     class::{ClassNames, ClassNumbers},
     clocks::{Append, WrongClock},
     decide::Answer,
+    deferred_send::DeferredSend,
     named_history::NamedHistory,
     origin::{Topic, TopicId},
-    owed::OwedSend,
     refund::{Refund, RefundOutcome},
     shard::UserHash,
     time::Time,
@@ -125,7 +125,7 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// Some may not be there.
-    fn record(&mut self, sends: &[OwedSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn record(&mut self, sends: &[DeferredSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Where histories are, to be read and to be forgotten.

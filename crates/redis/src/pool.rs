@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_core::{
     admit::AdmitBatch,
     decide::Answer,
+    deferred_send::DeferredSend,
     named_history::NamedHistory,
-    owed::OwedSend,
     ports::{Histories, ShardsFound, Store, StoreError},
     shard::{UserHash, slot_of_shard},
     time::Time,
@@ -197,7 +197,7 @@ impl Store for PooledStore {
         Vec::new()
     }
 
-    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
         let Some(send) = sends.first() else { return Ok(()) };
         self.0.borrow(send.user).await?.store().record(sends, now).await
     }

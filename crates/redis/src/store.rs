@@ -6,8 +6,8 @@ use weir_core::{
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
     decide::Answer,
+    deferred_send::DeferredSend,
     named_history::NamedHistory,
-    owed::OwedSend,
     ports::{Histories, Store, StoreError},
     shard::UserHash,
     time::Time,
@@ -158,10 +158,10 @@ impl Store for RedisStore {
         }
     }
 
-    async fn record(&mut self, sends: &[OwedSend], now: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
         let mut owed = Vec::with_capacity(sends.len());
         for send in sends {
-            let OwedSend { user, id, origin, at, cost, .. } = *send;
+            let DeferredSend { user, id, origin, at, cost, .. } = *send;
             owed.push(Send { user, id, origin, at, class: send.class(), cost });
         }
         let Self { cluster, keyspace, names, .. } = self;

@@ -15,19 +15,19 @@
 //! invariant: no answer of the store is kept over a wait: what was recorded comes back as a replay, the rest is judged anew.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
-mod away;
 mod batch_limit;
+pub mod batch_timer;
 mod clock;
 mod commit;
+mod deferred_writes;
 mod interruption;
-mod owed;
-pub mod pace;
 mod parking;
 mod recovery;
 mod rounds;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod unavailable_shards;
 mod waiting;
 
 use std::{
@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     decide::Answer,
     decider::{Decider, Decoded, Disposition, GateResult, UnavailableOutcome},
-    owed::OwedSend,
+    deferred_send::DeferredSend,
     parked::Condition,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records},
@@ -48,19 +48,19 @@ use weir_core::{
 };
 
 use self::{
-    away::Away,
     batch_limit::BatchLimit,
+    batch_timer::BatchTimer,
+    deferred_writes::{DeferredWrites, Promise},
     interruption::Interruption,
-    owed::{Owed, Promise},
-    pace::Pace,
-    parking::{Parking, leave_out, reach},
+    parking::{Parking, leave_out, offset_ranges},
     rounds::Rounds,
-    waiting::{Admitted, Question},
+    unavailable_shards::UnavailableShards,
+    waiting::{Admitted, BatchRequest},
 };
 use super::{
     backoff::backoff,
+    deferred_shards::DeferredShards,
     observer::{Observer, Stage},
-    owing::Owing,
     status::LaneStatus,
 };
 
@@ -83,9 +83,9 @@ pub struct LaneSettings {
     /// How long a shard may be away until its intents go by the policy's `on_unavailable`; `None`: they wait.
     pub unavailable_after: Option<Duration>,
     /// What approved sends that wait to be recorded may take in memory, in bytes.
-    pub owed_bytes: usize,
+    pub deferred_bytes: usize,
     /// The shards that such sends are of; shared by all lanes of the process and by its HTTP interface.
-    pub owing: Arc<Owing>,
+    pub deferred_shards: Arc<DeferredShards>,
 }
 
 /// Why a lane ended.
@@ -119,10 +119,10 @@ pub struct Lane<S, K, D, C> {
 }
 
 /// What a lane remembers between turns. Times are those of [`Clock::passed`].
-struct Turn {
+struct LaneState {
     /// When the last batch was closed: the next one is open from then on.
     closed_at: Duration,
-    pace: Pace,
+    batch_timer: BatchTimer,
     /// From the end of the batch in flight until it was handed over.
     decided_in: Duration,
     /// When the lane gives up what it still waits for; known once it is told to stop.
@@ -136,8 +136,8 @@ struct Turn {
     in_flight_records: usize,
     in_flight_tally: Tally,
     committed: BTreeMap<i32, i64>,
-    away: Away,
-    owed: Owed,
+    unavailable: UnavailableShards,
+    deferred: DeferredWrites,
     parking: Parking,
 }
 
@@ -154,9 +154,9 @@ where
     /// # Errors
     /// Something that only a person can put right.
     pub async fn run(&mut self) -> Result<(), LaneError> {
-        let mut turn = Turn {
+        let mut state = LaneState {
             closed_at: self.clock.passed(),
-            pace: Pace::new(self.settings.commit_interval),
+            batch_timer: BatchTimer::new(self.settings.commit_interval),
             decided_in: Duration::ZERO,
             ends_by: None,
             pauses: Box::new(backoff()),
@@ -165,60 +165,60 @@ where
             in_flight_records: 0,
             in_flight_tally: Tally::default(),
             committed: BTreeMap::new(),
-            away: Away::new(self.settings.unavailable_after),
-            owed: Owed::new(Arc::clone(&self.settings.owing)),
+            unavailable: UnavailableShards::new(self.settings.unavailable_after),
+            deferred: DeferredWrites::new(Arc::clone(&self.settings.deferred_shards)),
             parking: Parking::new(self.decider.fields.digest()),
         };
-        let end = self.work(&mut turn).await;
-        turn.owed.say_what_is_left();
+        let end = self.work(&mut state).await;
+        state.deferred.say_what_is_left();
         end
     }
 
-    async fn work(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+    async fn work(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
         let mut end = self.recover_sink().await;
         loop {
             end = match end {
-                Ok(()) => self.turns(turn).await,
+                Ok(()) => self.run_batches(state).await,
                 Err(Interruption::Stop) => {
-                    self.drain(turn).await?;
-                    return self.pay_off(turn).await;
+                    self.drain(state).await?;
+                    return self.flush_deferred_writes(state).await;
                 }
                 Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Group) => self.take_up_change(turn).await,
-                Err(Interruption::Rewind(reason)) => self.rewind(turn, &reason).await,
+                Err(Interruption::Group) => self.take_up_change(state).await,
+                Err(Interruption::Rewind(reason)) => self.rewind(state, &reason).await,
             }
         }
     }
 
     /// Turns until something interrupts.
-    async fn turns(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+    async fn run_batches(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         loop {
             if self.stop.is_cancelled() {
                 return Err(Interruption::Stop);
             }
             let began = self.clock.passed();
-            self.status.turn(began);
-            self.tend(turn).await?;
-            self.go_where_something_waits(turn).await?;
+            self.status.progressed(began);
+            self.service_unavailable(state).await?;
+            self.seek_to_pending(state).await?;
             let mut batch = self.source.batch();
-            let since = began.saturating_sub(turn.closed_at);
-            let most = turn.limit.get();
-            self.fill(&mut batch, most, turn.pace.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
-            turn.closed_at = self.clock.passed();
+            let since = began.saturating_sub(state.closed_at);
+            let most = state.limit.get();
+            self.fill(&mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            state.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
-                self.collect(turn, Duration::ZERO).await?;
-                self.note_lag(turn);
+                self.poll_commit(state, Duration::ZERO).await?;
+                self.note_lag(state);
                 continue;
             }
-            self.metrics.stage(Stage::Poll, turn.closed_at - began);
+            self.metrics.stage(Stage::Poll, state.closed_at - began);
             let full = self.source.is_full(&batch, most);
-            if !full && !self.collect(turn, Duration::ZERO).await? {
-                self.land(turn).await?;
+            if !full && !self.poll_commit(state, Duration::ZERO).await? {
+                self.await_commit(state).await?;
                 self.fill(&mut batch, most, Duration::ZERO).await?;
-                turn.closed_at = self.clock.passed();
+                state.closed_at = self.clock.passed();
             }
-            self.one_batch(turn, batch).await?;
+            self.one_batch(state, batch).await?;
         }
     }
 
@@ -231,9 +231,9 @@ where
     }
 
     /// Decides a batch and hands it over.
-    async fn one_batch(&mut self, turn: &mut Turn, batch: S::Batch) -> Result<(), Interruption> {
-        let Decided { outputs, tally, asked_at, promises, waits, decided } = self.decide(turn, &batch).await?;
-        self.land(turn).await?;
+    async fn one_batch(&mut self, state: &mut LaneState, batch: S::Batch) -> Result<(), Interruption> {
+        let Decided { outputs, tally, asked_at, promises, waits, decided } = self.decide(state, &batch).await?;
+        self.await_commit(state).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
         }
@@ -244,12 +244,12 @@ where
             return Err(Interruption::Rewind("the keyspace was made anew with other shards".to_owned()));
         }
         let membership = self.source.membership()?;
-        let progress = turn.parking.advance(&batch, waits.as_ref(), &decided);
-        turn.in_flight.clone_from(&progress);
-        turn.in_flight_records = batch.len();
-        turn.in_flight_tally = tally;
-        turn.decided_in = self.clock.passed().saturating_sub(turn.closed_at);
-        turn.owed.promise(promises);
+        let progress = state.parking.advance(&batch, waits.as_ref(), &decided);
+        state.in_flight.clone_from(&progress);
+        state.in_flight_records = batch.len();
+        state.in_flight_tally = tally;
+        state.decided_in = self.clock.passed().saturating_sub(state.closed_at);
+        state.deferred.promise(promises);
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
     }
@@ -257,20 +257,20 @@ where
     /// Lets the group have its say, reads nothing.
     async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
         let mut nothing = self.source.batch();
-        self.status.turn(self.clock.passed());
+        self.status.progressed(self.clock.passed());
         self.source.poll(&mut nothing, 0, Duration::ZERO).await
     }
 
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
     /// the group. After a wait the whole batch is judged again.
-    async fn decide(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<Decided, Interruption> {
+    async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
         let mut rounds = Rounds::begin(self.clock.passed());
         let decoded = self.decider.decode(batch);
-        self.tend(turn).await?;
+        self.service_unavailable(state).await?;
         loop {
-            match self.judge(turn, batch, &decoded, &mut rounds).await? {
+            match self.judge(state, batch, &decoded, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
-                Judged::Unanswered(shards) => self.wait_for(turn, &shards, rounds.pause()).await?,
+                Judged::Unanswered(shards) => self.wait_for(state, &shards, rounds.pause()).await?,
             }
         }
     }
@@ -278,15 +278,15 @@ where
     /// Judges a batch once, by the clock, policy and segments of now.
     async fn judge(
         &mut self,
-        turn: &mut Turn,
+        state: &mut LaneState,
         batch: &S::Batch,
         decoded: &[Decoded<'_>],
         rounds: &mut Rounds,
     ) -> Result<Judged, Interruption> {
-        let now = self.time_to_decide(turn, batch).await?;
+        let now = self.time_to_decide(state, batch).await?;
         let asked_at = self.clock.passed();
         let mut batch_decision = self.decider.begin_batch(now);
-        batch_decision.skip(turn.parking.done(batch, decoded));
+        batch_decision.skip(state.parking.done(batch, decoded));
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
         let (mut gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
@@ -298,18 +298,18 @@ where
         let mut answers = vec![None; admit_batch.requests.len()];
         let unavailable_outcomes = batch_decision.fallback(&gate_results);
         let shards = self.store.shards();
-        let question = Question {
+        let batch_request = BatchRequest {
             admit_batch: &admit_batch,
             unavailable_outcomes: &unavailable_outcomes,
             shards: admit_batch.requests.iter().map(|request| request.user.shard(shards)).collect(),
-            awaited: turn.parking.awaited(shards),
+            awaited: state.parking.awaited(shards),
             policy: batch_decision.policy(),
-            reach: &|| reach(batch),
+            offset_ranges: &|| offset_ranges(batch),
         };
         let waits = if answers.is_empty() {
-            self.still_waits(turn, &question)
+            self.still_waits(state, &batch_request)
         } else {
-            match self.admit(turn, &question, &mut answers, rounds).await? {
+            match self.admit(state, &batch_request, &mut answers, rounds).await? {
                 Admitted::Settled(waits) => waits,
                 Admitted::Unanswered(shards) => return Ok(Judged::Unanswered(shards)),
             }
@@ -321,7 +321,7 @@ where
         let (outputs, tally) =
             batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        let promises = promises(batch, &gate_results, &question, &answers);
+        let promises = promises(batch, &gate_results, &batch_request, &answers);
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises, waits, decided })))
     }
 }
@@ -352,7 +352,7 @@ struct Decided {
 fn promises(
     batch: &impl Records,
     gate_results: &[GateResult],
-    question: &Question<'_, '_>,
+    batch_request: &BatchRequest<'_, '_>,
     answers: &[Option<Answer>],
 ) -> Vec<Promise> {
     if answers.iter().all(Option::is_some) {
@@ -363,12 +363,13 @@ fn promises(
         match gate_result.disposition {
             Disposition::CheckCaps { request, .. }
                 if answers[request].is_none()
-                    && question.unavailable_outcomes[request] == UnavailableOutcome::Approved =>
+                    && batch_request.unavailable_outcomes[request] == UnavailableOutcome::Approved =>
             {
                 let record = batch.get(index);
-                let send = OwedSend::new(&question.admit_batch.requests[request], question.admit_batch.now);
+                let send =
+                    DeferredSend::new(&batch_request.admit_batch.requests[request], batch_request.admit_batch.now);
                 let (partition, offset) = (record.partition, record.offset);
-                promises.push(Promise { partition, offset, shard: question.shards[request], send });
+                promises.push(Promise { partition, offset, shard: batch_request.shards[request], send });
             }
             Disposition::CheckCaps { .. }
             | Disposition::LookUp { .. }

@@ -8,9 +8,9 @@
 
 mod backoff;
 pub mod clock;
+pub mod deferred_shards;
 pub mod lane;
 pub mod observer;
-pub mod owing;
 pub mod refresh;
 pub mod refunds;
 pub mod status;

@@ -98,7 +98,7 @@ struct InFlight {
 }
 
 /// What is remembered between turns.
-struct Turn {
+struct RefundsState {
     in_flight: InFlight,
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
@@ -111,7 +111,7 @@ struct Turn {
     looked: Option<Duration>,
 }
 
-impl Turn {
+impl RefundsState {
     fn new() -> Self {
         Self {
             in_flight: InFlight::default(),
@@ -136,58 +136,58 @@ where
     /// # Errors
     /// Something that only a person can put right.
     pub async fn run(&mut self) -> Result<(), LaneError> {
-        let mut turn = Turn::new();
+        let mut state = RefundsState::new();
         let mut end = Err(End::Again("starting".to_owned()));
         loop {
             end = match end {
                 Ok(()) => {
                     self.status.set_trouble(None);
-                    self.turns(&mut turn).await
+                    self.run_batches(&mut state).await
                 }
-                Err(End::Stop) => return self.drain(&mut turn).await,
+                Err(End::Stop) => return self.drain(&mut state).await,
                 Err(End::Fatal(message)) => return Err(LaneError::Fatal(format!("refunds: {message}"))),
-                Err(End::Group) => self.take_up_change(&mut turn).await,
+                Err(End::Group) => self.take_up_change(&mut state).await,
                 Err(End::Again(reason)) => {
                     self.status.set_trouble(Some(reason.clone()));
                     tracing::info!("refunds: back to the committed offsets: {reason}");
-                    self.rewind(&mut turn).await
+                    self.rewind(&mut state).await
                 }
             };
         }
     }
 
-    async fn turns(&mut self, turn: &mut Turn) -> Result<(), End> {
+    async fn run_batches(&mut self, state: &mut RefundsState) -> Result<(), End> {
         loop {
             if self.stop.is_cancelled() {
                 return Err(End::Stop);
             }
-            self.status.turn(self.clock.passed());
+            self.status.progressed(self.clock.passed());
             let mut batch = self.source.batch();
             if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
                 return Err(End::Group);
             }
-            self.look_for_lost(turn).await?;
-            self.note_lag(turn);
+            self.look_for_lost(state).await?;
+            self.note_lag(state);
             if batch.is_empty() {
-                self.collect(turn, Duration::ZERO).await?;
+                self.poll_commit(state, Duration::ZERO).await?;
                 continue;
             }
-            let (outputs, in_flight) = self.take_batch(turn, &batch).await?;
-            while !self.collect(turn, SERVE_EVERY).await? {
+            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
+            while !self.poll_commit(state, SERVE_EVERY).await? {
                 self.serve_group().await?;
             }
             if self.serve_group().await?.is_some() {
                 return Err(End::Group);
             }
-            let progress = progress_of(&batch, &turn.held, &turn.committed);
+            let progress = progress_of(&batch, &state.held, &state.committed);
             let membership = self.source.membership()?;
-            turn.in_flight = InFlight { progress: progress.clone(), ..in_flight };
+            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }
     }
 
     /// Takes the refunds of a batch and writes the letters for what is none.
-    async fn take_batch(&mut self, turn: &mut Turn, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
+    async fn take_batch(&mut self, state: &mut RefundsState, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
         let (mut tally, mut outputs, mut refunds) = (RefundTally::default(), Vec::new(), Vec::new());
         let mut letters = BTreeMap::new();
         let reader = RefundReader::default();
@@ -203,7 +203,7 @@ where
                     refunds.push(Refund { user, id, at: record.timestamp, partition, offset });
                     nothing()
                 }
-                Err(_) if turn.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
+                Err(_) if state.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
                 Err(letter) => {
                     letters.insert(record.partition, record.offset + 1);
                     let what = (&*self.topic.name, batch.bytes_beside_value(index));
@@ -219,7 +219,7 @@ where
         }
         for (refund, outcome) in refunds.iter().zip(outcomes.into_iter().flatten()) {
             if outcome == RefundOutcome::Waits {
-                turn.held.entry(refund.partition).or_insert(refund.offset);
+                state.held.entry(refund.partition).or_insert(refund.offset);
             } else {
                 tally.refund(outcome);
             }
@@ -251,13 +251,13 @@ where
     }
 
     /// Goes back to the refunds that were held, once a shard that they wait for is back.
-    async fn look_for_lost(&mut self, turn: &mut Turn) -> Result<(), End> {
+    async fn look_for_lost(&mut self, state: &mut RefundsState) -> Result<(), End> {
         let passed = self.clock.passed();
-        let due = turn.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
-        if turn.held.is_empty() || !due {
+        let due = state.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
+        if state.held.is_empty() || !due {
             return Ok(());
         }
-        turn.looked = Some(passed);
+        state.looked = Some(passed);
         if self.store.any_back().await {
             return Err(End::Again("a shard has its history again".to_owned()));
         }
@@ -266,67 +266,67 @@ where
 
     async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
         let mut none = self.source.batch();
-        self.status.turn(self.clock.passed());
+        self.status.progressed(self.clock.passed());
         self.source.poll(&mut none, 0, Duration::ZERO).await
     }
 
     /// Waits for the batch in flight; `true` when none is any more.
-    async fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, End> {
+    async fn poll_commit(&mut self, state: &mut RefundsState, wait: Duration) -> Result<bool, End> {
         match self.sink.wait(wait).await {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(CommitTimes { .. }) => {
-                let InFlight { progress, letters, tally } = std::mem::take(&mut turn.in_flight);
+                let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
                 self.metrics.refunded(&tally);
-                turn.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
-                turn.letters.extend(letters);
-                turn.pauses = Box::new(backoff());
+                state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
+                state.letters.extend(letters);
+                state.pauses = Box::new(backoff());
                 Ok(true)
             }
             Settled::Failed(error) => {
-                turn.in_flight = InFlight::default();
+                state.in_flight = InFlight::default();
                 self.metrics.happened(Event::CommitFailed);
                 Err(error.into())
             }
         }
     }
 
-    fn note_lag(&self, turn: &Turn) {
-        let lag = self.source.lag(&turn.committed).into_iter().map(|(_, records)| records).sum();
+    fn note_lag(&self, state: &RefundsState) {
+        let lag = self.source.lag(&state.committed).into_iter().map(|(_, records)| records).sum();
         self.metrics.set_refunds_lag(lag);
     }
 
-    async fn take_up_change(&mut self, turn: &mut Turn) -> Result<(), End> {
-        while !self.collect(turn, SERVE_EVERY).await? {
+    async fn take_up_change(&mut self, state: &mut RefundsState) -> Result<(), End> {
+        while !self.poll_commit(state, SERVE_EVERY).await? {
             self.serve_group().await?;
         }
-        *turn = Turn::new();
+        *state = RefundsState::new();
         if self.serve_group().await?.is_some() {
             self.source.settle(&where_committed).await?;
             self.status.assigned();
         }
-        self.take_up_starts(turn);
+        self.take_up_starts(state);
         Ok(())
     }
 
     /// Notes where the partitions begin, and of which topic they are.
-    fn take_up_starts(&mut self, turn: &mut Turn) {
+    fn take_up_starts(&mut self, state: &mut RefundsState) {
         let id = self.source.topic_id();
         if id != self.topic.id {
             // The topic was recreated: what was written for its predecessor's offsets says nothing about its own.
-            turn.letters.clear();
+            state.letters.clear();
             self.topic.id = id;
         }
-        turn.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+        state.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
     }
 
     /// Brings sink and source back to the committed offsets.
-    async fn rewind(&mut self, turn: &mut Turn) -> Result<(), End> {
-        while let Ok(false) = self.collect(turn, SERVE_EVERY).await {
-            self.status.turn(self.clock.passed());
+    async fn rewind(&mut self, state: &mut RefundsState) -> Result<(), End> {
+        while let Ok(false) = self.poll_commit(state, SERVE_EVERY).await {
+            self.status.progressed(self.clock.passed());
         }
-        turn.held.clear();
-        let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
+        state.held.clear();
+        let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
         tokio::select! {
             biased;
@@ -337,12 +337,12 @@ where
             return Err(End::Group);
         }
         self.source.rewind(&where_committed).await?;
-        self.take_up_starts(turn);
+        self.take_up_starts(state);
         Ok(())
     }
 
     async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), End> {
-        self.status.turn(self.clock.passed());
+        self.status.progressed(self.clock.passed());
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(End::Stop),
@@ -351,12 +351,12 @@ where
     }
 
     /// Lets the batch in flight come to its end, if that is soon. A failure loses nothing: it is read again.
-    async fn drain(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+    async fn drain(&mut self, state: &mut RefundsState) -> Result<(), LaneError> {
         let ends_by = self.clock.passed() + self.drain / 4 * 3;
         while self.clock.passed() < ends_by
-            && let Ok(false) = self.collect(turn, SERVE_EVERY).await
+            && let Ok(false) = self.poll_commit(state, SERVE_EVERY).await
         {
-            self.status.turn(self.clock.passed());
+            self.status.progressed(self.clock.passed());
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ fn millis(passed: Duration) -> u64 {
 
 impl LaneStatus {
     /// The lane's loop has made a turn, at a time of [`weir_core::ports::Clock::passed`].
-    pub fn turn(&self, passed: Duration) {
+    pub fn progressed(&self, passed: Duration) {
         self.turned_at_ms.store(millis(passed), Ordering::Relaxed);
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn a_lane_is_stuck_a_minute_after_its_last_turn_and_never_before_its_first() {
         let status = LaneStatus::default();
         assert!(!status.is_stuck(Duration::from_secs(1_000)));
-        status.turn(Duration::from_secs(1));
+        status.progressed(Duration::from_secs(1));
         assert!(!status.is_stuck(Duration::from_secs(61)));
         assert!(status.is_stuck(Duration::from_millis(61_001)));
         assert!(!status.is_stuck(Duration::ZERO), "a look that is older than the turn");

@@ -162,8 +162,8 @@ async fn worker(
         commit_interval: Duration::from_millis(50),
         drain: DRAIN,
         unavailable_after: None,
-        owed_bytes: 0,
-        owing: Arc::default(),
+        deferred_bytes: 0,
+        deferred_shards: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics));

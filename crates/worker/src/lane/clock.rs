@@ -6,7 +6,7 @@ use weir_core::{
     time::Time,
 };
 
-use super::{Interruption, Lane, Turn};
+use super::{Interruption, Lane, LaneState};
 use crate::backoff::SERVE_EVERY;
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -18,21 +18,21 @@ where
 {
     /// The time to decide these records at. While most other clocks contradict this machine's, waits as for an unavailable
     /// Redis: serves the group, reads nothing, hears the shutdown signal.
-    pub(super) async fn time_to_decide(&mut self, turn: &Turn, records: &S::Batch) -> Result<Time, Interruption> {
+    pub(super) async fn time_to_decide(&mut self, state: &LaneState, records: &S::Batch) -> Result<Time, Interruption> {
         let mut waited = false;
         loop {
             match self.clock.time_to_decide(records.appends()) {
                 Ok(now) => {
                     if waited {
                         tracing::info!("the clock is right again: this lane continues");
-                        self.show_away(turn);
+                        self.show_unavailable(state);
                     }
                     return Ok(now);
                 }
                 Err(wrong) => self.status.set_trouble(Some(wrong.to_string())),
             }
             waited = true;
-            self.wait_a_little(turn, SERVE_EVERY).await?;
+            self.wait_a_little(state, SERVE_EVERY).await?;
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::ports::{Clock, CommitError, Settled, Sink, Source, Store};
 
-use super::{Interruption, Lane, Turn};
+use super::{Interruption, Lane, LaneState};
 use crate::{
     backoff::{SERVE_EVERY, backoff},
     observer::Event,
@@ -18,10 +18,10 @@ where
     C: Clock,
 {
     /// Waits until nothing is in flight, serving the group meanwhile.
-    pub(super) async fn land(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        while !self.collect(turn, SERVE_EVERY).await? {
+    pub(super) async fn await_commit(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        while !self.poll_commit(state, SERVE_EVERY).await? {
             self.serve_group().await?;
-            if self.out_of_time(turn) {
+            if self.out_of_time(state) {
                 return Err(Interruption::Stop);
             }
         }
@@ -29,29 +29,29 @@ where
     }
 
     /// Waits for the batch in flight; `true` when none is any more.
-    pub(super) async fn collect(&mut self, turn: &mut Turn, wait: Duration) -> Result<bool, Interruption> {
+    pub(super) async fn poll_commit(&mut self, state: &mut LaneState, wait: Duration) -> Result<bool, Interruption> {
         match self.sink.wait(wait).await {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
-                self.metrics.committed(&turn.in_flight_tally, &times);
+                self.metrics.committed(&state.in_flight_tally, &times);
                 let committed_in = times.produce + times.flush + times.commit;
-                turn.pace.took(turn.decided_in + committed_in);
-                turn.limit.committed(committed_in);
-                for done in turn.in_flight.drain(..) {
-                    turn.committed.insert(done.partition, done.next_offset);
+                state.batch_timer.took(state.decided_in + committed_in);
+                state.limit.committed(committed_in);
+                for done in state.in_flight.drain(..) {
+                    state.committed.insert(done.partition, done.next_offset);
                 }
-                turn.owed.committed(&*self.metrics);
-                turn.pauses = Box::new(backoff());
-                self.note_lag(turn);
+                state.deferred.committed(&*self.metrics);
+                state.pauses = Box::new(backoff());
+                self.note_lag(state);
                 Ok(true)
             }
             Settled::Failed(error) => {
-                turn.in_flight.clear();
-                turn.owed.failed();
+                state.in_flight.clear();
+                state.deferred.failed();
                 self.metrics.happened(Event::CommitFailed);
                 if matches!(error, CommitError::TooSlow(_)) {
-                    let records = turn.limit.too_slow(turn.in_flight_records);
+                    let records = state.limit.too_slow(state.in_flight_records);
                     self.metrics.happened(Event::BatchHalved);
                     tracing::warn!(
                         records,
@@ -63,10 +63,10 @@ where
         }
     }
 
-    pub(super) fn note_lag(&self, turn: &Turn) {
-        for (partition, records) in self.source.lag(&turn.committed) {
+    pub(super) fn note_lag(&self, state: &LaneState) {
+        for (partition, records) in self.source.lag(&state.committed) {
             self.metrics.set_lag(partition, records);
-            self.metrics.set_parked(partition, turn.parking.offsets(partition));
+            self.metrics.set_parked(partition, state.parking.offsets(partition));
         }
     }
 }

@@ -19,7 +19,10 @@ use weir_core::{
     record::{Progress, RecordView, Records, progress_of},
 };
 
-use super::{Interruption, Lane, Turn, away::Away, owed::Promise, waiting::Reach};
+use super::{
+    Interruption, Lane, LaneState, deferred_writes::Promise, unavailable_shards::UnavailableShards,
+    waiting::OffsetRanges,
+};
 
 /// A lane goes back again when it has read ahead for so many times as long as it had gone back for: a shard that seems to be
 /// back and is not must not keep it from the others.
@@ -118,7 +121,7 @@ impl Parking {
     }
 
     /// Whether the lane has to go back to what waits, or ahead over what is done, before it reads on.
-    pub(super) fn has_to_step(&self, away: &Away, shards: u16, now: Duration) -> bool {
+    pub(super) fn has_to_step(&self, away: &UnavailableShards, shards: u16, now: Duration) -> bool {
         !self.steps(away, shards, now).is_empty()
     }
 
@@ -138,7 +141,7 @@ impl Parking {
 
     /// Where to go on in which partitions: back to the first intent that waits, where one waits for a shard that is not
     /// known to be away; or ahead, over what is done.
-    fn steps(&self, away: &Away, shards: u16, now: Duration) -> Vec<(i32, i64)> {
+    fn steps(&self, away: &UnavailableShards, shards: u16, now: Duration) -> Vec<(i32, i64)> {
         let may_go_back = self.went_back_at.is_none() && now >= self.ahead_until;
         let step = |(&partition, part): (&i32, &Part)| {
             let awaited = part.parked.awaited(part.position, shards);
@@ -153,10 +156,10 @@ impl Parking {
     }
 
     /// Whether what waits can still be told in an offset's metadata if a batch of this reach adds to it.
-    pub(super) fn has_room(&self, reach: &Reach, condition: &Condition) -> bool {
+    pub(super) fn has_room(&self, offset_ranges: &OffsetRanges, condition: &Condition) -> bool {
         // As if something of every shard had been decided: then the least is joined.
         let decided: BTreeSet<u16> = (0..condition.terms.shards()).collect();
-        reach.iter().all(|(partition, &(first, behind))| {
+        offset_ranges.iter().all(|(partition, &(first, behind))| {
             let part = self.parts.get(partition);
             let mut parked = part.map_or_else(|| Parked::nothing(first), |part| part.parked.clone());
             parked.read((part.map_or(first, |part| part.position), behind), Some(condition), &decided);
@@ -175,9 +178,9 @@ impl Parking {
         if self.parts.is_empty() && waits.is_none() {
             return progress_of(batch);
         }
-        let reach = reach(batch);
-        let mut all = Vec::with_capacity(reach.len());
-        for (partition, (first, to)) in reach {
+        let offset_ranges = offset_ranges(batch);
+        let mut all = Vec::with_capacity(offset_ranges.len());
+        for (partition, (first, to)) in offset_ranges {
             let fresh = || Part { parked: Parked::nothing(first), position: first };
             let part = self.parts.entry(partition).or_insert_with(fresh);
             part.parked.read((part.position, to), waits, decided);
@@ -203,13 +206,13 @@ impl Parking {
 }
 
 /// The first offset of each partition, and the one behind the last.
-pub(super) fn reach(records: &impl Records) -> Reach {
-    let mut reach = Reach::new();
+pub(super) fn offset_ranges(records: &impl Records) -> OffsetRanges {
+    let mut offset_ranges = OffsetRanges::new();
     for index in 0..records.len() {
         let RecordView { partition, offset, .. } = records.get(index);
-        reach.entry(partition).or_insert((offset, offset)).1 = offset + 1;
+        offset_ranges.entry(partition).or_insert((offset, offset)).1 = offset + 1;
     }
-    reach
+    offset_ranges
 }
 
 /// What of a batch waits, by its gate results: they are left out from now on. Gives the shards of what is decided, of the classes
@@ -241,21 +244,21 @@ where
 {
     /// Goes back to intents whose shards may be there again, and ahead over what is done, when what is in flight is
     /// committed. Cheap where none wait.
-    pub(super) async fn go_where_something_waits(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+    pub(super) async fn seek_to_pending(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         let now = self.clock.passed();
-        turn.parking.look_ahead(now);
-        if !turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
+        state.parking.look_ahead(now);
+        if !state.parking.has_to_step(&state.unavailable, self.store.shards(), now) {
             return Ok(());
         }
-        self.land(turn).await?;
-        let to = turn.parking.steps(&turn.away, self.store.shards(), now);
+        self.await_commit(state).await?;
+        let to = state.parking.steps(&state.unavailable, self.store.shards(), now);
         self.source.seek(&to).await?;
         for &(partition, offset) in &to {
-            if let Some(part) = turn.parking.parts.get_mut(&partition) {
+            if let Some(part) = state.parking.parts.get_mut(&partition) {
                 if offset < part.position {
                     let again = part.parked.next() - offset;
                     tracing::info!(partition, offset, again, "shards are back: reading again from what waits for them");
-                    turn.parking.went_back_at = Some(now);
+                    state.parking.went_back_at = Some(now);
                 }
                 part.position = offset;
             }
@@ -264,16 +267,16 @@ where
     }
 
     /// Takes up what is committed: what waits, and for which shards.
-    pub(super) fn take_up_starts(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+    pub(super) fn take_up_starts(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         self.decider.topic.id = self.source.topic_id();
         let starts = self.source.starts();
-        turn.parking.start(starts).map_err(Interruption::Fatal)?;
-        for shard in turn.parking.awaited(self.store.shards()) {
-            turn.away.suppose(shard);
+        state.parking.start(starts).map_err(Interruption::Fatal)?;
+        for shard in state.parking.awaited(self.store.shards()) {
+            state.unavailable.suppose(shard);
         }
-        turn.committed = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
-        let Turn { parking, owed, .. } = turn;
-        owed.settle(starts, |start, promise| parking.is_open(start, promise), &*self.metrics);
+        state.committed = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
+        let LaneState { parking, deferred, .. } = state;
+        deferred.settle(starts, |start, promise| parking.is_open(start, promise), &*self.metrics);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError};
 
-use super::{Interruption, Lane, LaneError, Turn, away::Why};
+use super::{Interruption, Lane, LaneError, LaneState, unavailable_shards::Why};
 use crate::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     observer::Event,
@@ -22,20 +22,20 @@ where
     C: Clock,
 {
     /// Takes up a change of partitions, when nothing is in flight any more.
-    pub(super) async fn take_up_change(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
+    pub(super) async fn take_up_change(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         self.status.revoked();
-        self.land(turn).await?;
-        for (partition, _) in self.source.lag(&turn.committed) {
+        self.await_commit(state).await?;
+        for (partition, _) in self.source.lag(&state.committed) {
             self.metrics.forget_lag(partition);
         }
-        turn.committed.clear();
+        state.committed.clear();
         self.metrics.happened(Event::Rebalanced);
         for pause in backoff() {
             // Serving the group replaces a change that is out of date by now.
             let Some(event) = self.serve_group().await? else { break };
-            match self.source.settle(&|committed| turn.parking.begin(committed)).await {
+            match self.source.settle(&|committed| state.parking.begin(committed)).await {
                 Ok(()) => {
-                    self.settled(turn, event)?;
+                    self.settled(state, event)?;
                     break;
                 }
                 Err(SourceError::Temporary(reason)) => {
@@ -51,8 +51,8 @@ where
     }
 
     /// Notes what the group has given or taken.
-    fn settled(&mut self, turn: &mut Turn, event: GroupEvent) -> Result<(), Interruption> {
-        self.take_up_starts(turn)?;
+    fn settled(&mut self, state: &mut LaneState, event: GroupEvent) -> Result<(), Interruption> {
+        self.take_up_starts(state)?;
         match event {
             GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
             GroupEvent::Assigned => {
@@ -64,23 +64,23 @@ where
     }
 
     /// Brings sink and source back to the committed offsets.
-    pub(super) async fn rewind(&mut self, turn: &mut Turn, reason: &str) -> Result<(), Interruption> {
+    pub(super) async fn rewind(&mut self, state: &mut LaneState, reason: &str) -> Result<(), Interruption> {
         tracing::warn!("back to the committed offsets: {reason}");
         self.status.set_trouble(Some(reason.to_owned()));
         // Where reading failed, a commit may still be under way; one that fails says no more than is known.
         loop {
-            match self.collect(turn, SERVE_EVERY).await {
-                Ok(false) => self.status.turn(self.clock.passed()),
+            match self.poll_commit(state, SERVE_EVERY).await {
+                Ok(false) => self.status.progressed(self.clock.passed()),
                 Err(Interruption::Fatal(message)) => return Err(Interruption::Fatal(message)),
                 Ok(true) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => break,
             }
-            if self.out_of_time(turn) {
+            if self.out_of_time(state) {
                 return Err(Interruption::Stop);
             }
         }
-        turn.in_flight.clear();
-        turn.owed.failed();
-        let pause = turn.pauses.next().unwrap_or(LONGEST_BACKOFF);
+        state.in_flight.clear();
+        state.deferred.failed();
+        let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
         self.recover_sink().await?;
         for pause in backoff() {
@@ -88,7 +88,7 @@ where
             if self.serve_group().await?.is_some() {
                 return Err(Interruption::Group);
             }
-            match self.source.rewind(&|committed| turn.parking.begin(committed)).await {
+            match self.source.rewind(&|committed| state.parking.begin(committed)).await {
                 Ok(()) => break,
                 Err(SourceError::Temporary(reason)) => {
                     tracing::warn!("going back to the committed offsets: {reason}; trying again");
@@ -99,7 +99,7 @@ where
             }
         }
         self.status.set_trouble(None);
-        self.take_up_starts(turn)
+        self.take_up_starts(state)
     }
 
     /// Makes the sink usable, however long it takes.
@@ -127,7 +127,7 @@ where
         let Self { source, sink, clock, stop, status, .. } = self;
         let mut recovering = std::pin::pin!(sink.recover());
         loop {
-            status.turn(clock.passed());
+            status.progressed(clock.passed());
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(Interruption::Stop),
@@ -140,7 +140,7 @@ where
     }
 
     async fn pause_or_stop(&self, pause: Duration) -> Result<(), Interruption> {
-        self.status.turn(self.clock.passed());
+        self.status.progressed(self.clock.passed());
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Interruption::Stop),
@@ -149,27 +149,27 @@ where
     }
 
     /// Whether the lane was told to stop so long ago that it must not wait any more.
-    pub(super) fn out_of_time(&self, turn: &mut Turn) -> bool {
+    pub(super) fn out_of_time(&self, state: &mut LaneState) -> bool {
         if !self.stop.is_cancelled() {
             return false;
         }
         let passed = self.clock.passed();
         let drain = self.settings.drain;
-        passed >= *turn.ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
+        passed >= *state.ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
     }
 
     /// Records what is owed to histories that are back by the end, as long as there is time.
-    pub(super) async fn pay_off(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
-        turn.owed.settle(&[], |_, _| true, &*self.metrics);
-        while !turn.owed.is_empty() && !self.out_of_time(turn) {
-            self.status.turn(self.clock.passed());
-            for shard in self.store.watch(&turn.away.watched()) {
-                turn.away.found_back(shard);
+    pub(super) async fn flush_deferred_writes(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
+        state.deferred.settle(&[], |_, _| true, &*self.metrics);
+        while !state.deferred.is_empty() && !self.out_of_time(state) {
+            self.status.progressed(self.clock.passed());
+            for shard in self.store.watch(&state.unavailable.watched()) {
+                state.unavailable.found_back(shard);
             }
-            for shard in turn.owed.shards() {
-                let left = turn.ends_by.unwrap_or_default().saturating_sub(self.clock.passed());
-                let sends = turn.owed.first(shard, usize::MAX);
-                if turn.away.is_watched(shard) || left.is_zero() {
+            for shard in state.deferred.shards() {
+                let left = state.ends_by.unwrap_or_default().saturating_sub(self.clock.passed());
+                let sends = state.deferred.first(shard, usize::MAX);
+                if state.unavailable.is_watched(shard) || left.is_zero() {
                     continue;
                 }
                 let Ok(now) = self.clock.time_to_decide(&[]) else { continue };
@@ -177,15 +177,15 @@ where
                 tokio::select! {
                     biased;
                     outcome = self.store.record(&sends, now) => match outcome {
-                        Ok(()) => turn.owed.recorded(shard, sends.len(), &*self.metrics),
+                        Ok(()) => state.deferred.recorded(shard, sends.len(), &*self.metrics),
                         Err(StoreError::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                        Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => _ = turn.away.not_answered(shard, began, Why::Silent),
-                        Err(StoreError::LostHistory { .. }) => _ = turn.away.not_answered(shard, began, Why::Lost),
+                        Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => _ = state.unavailable.not_answered(shard, began, Why::Silent),
+                        Err(StoreError::LostHistory { .. }) => _ = state.unavailable.not_answered(shard, began, Why::Lost),
                     },
                     () = self.clock.sleep(left) => {}
                 }
             }
-            if !turn.owed.is_empty() {
+            if !state.deferred.is_empty() {
                 self.clock.sleep(SERVE_EVERY).await;
             }
         }
@@ -193,16 +193,16 @@ where
     }
 
     /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
-    pub(super) async fn drain(&mut self, turn: &mut Turn) -> Result<(), LaneError> {
+    pub(super) async fn drain(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
         loop {
-            self.status.turn(self.clock.passed());
-            if self.out_of_time(turn) {
+            self.status.progressed(self.clock.passed());
+            if self.out_of_time(state) {
                 tracing::warn!(
                     "the last batch was not committed in time: what became of it is settled by whoever takes over"
                 );
                 return Ok(());
             }
-            match self.collect(turn, SERVE_EVERY).await {
+            match self.poll_commit(state, SERVE_EVERY).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),

@@ -22,7 +22,7 @@ pub(super) struct Serving<'l, S, C> {
 
 impl<S: Source, C: Clock> Serving<'_, S, C> {
     pub(super) async fn serve(&mut self) -> Result<(), Interruption> {
-        self.status.turn(self.clock.passed());
+        self.status.progressed(self.clock.passed());
         if self.stop.is_cancelled() {
             return Err(Interruption::Stop);
         }

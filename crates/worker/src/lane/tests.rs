@@ -21,8 +21,8 @@ use weir_core::{
     clocks::{Append, WrongClock},
     current::Current,
     decide::{AdmitVerdict, Answer, Scope},
+    deferred_send::DeferredSend,
     fields::FieldMap,
-    owed::OwedSend,
     policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{Begin, CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, RecordView},
@@ -92,8 +92,8 @@ struct World {
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
-    owed_bytes: usize,
-    owing: Arc<Owing>,
+    deferred_bytes: usize,
+    deferred_shards: Arc<DeferredShards>,
     /// The lane is told to stop when all was read, also where something waits.
     stops_at_the_end: bool,
     /// What may have been read before.
@@ -321,7 +321,7 @@ macro_rules! never_given_up {
             Vec::new()
         }
 
-        async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+        async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
             unreachable!("nothing is owed")
         }
     };
@@ -421,8 +421,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let decider = decider(world.on_unavailable.clone());
-    let (unavailable_after, owed_bytes) = (world.unavailable_after, world.owed_bytes);
-    let (commit_interval, owing) = (world.commit_interval, Arc::clone(&world.owing));
+    let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
+    let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
@@ -435,8 +435,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
             commit_interval,
             drain: Duration::from_secs(2),
             unavailable_after,
-            owed_bytes,
-            owing,
+            deferred_bytes,
+            deferred_shards,
         },
         stop,
         metrics: Arc::new(Unobserved),

@@ -10,20 +10,20 @@ use weir_core::{
     admit::AdmitBatch,
     decide::Answer,
     decider::UnavailableOutcome,
-    owed::OwedSend,
+    deferred_send::DeferredSend,
     parked::{Condition, Terms},
     policy::Policy,
     ports::{Clock, Sink, Source, Store, StoreError},
 };
 
-use super::{Interruption, Lane, Turn, away::Why, rounds::Rounds, serving::Serving};
+use super::{Interruption, Lane, LaneState, rounds::Rounds, serving::Serving, unavailable_shards::Why};
 use crate::{backoff::SERVE_EVERY, observer::Event};
 
 /// Owed sends that are recorded in one go, at most.
 const RECORD_AT_ONCE: usize = 4_096;
 
 /// What is asked of the store for one batch.
-pub(super) struct Question<'q, 'b> {
+pub(super) struct BatchRequest<'q, 'b> {
     /// The requests.
     pub(super) admit_batch: &'q AdmitBatch<'b>,
     /// What comes of giving each up.
@@ -35,11 +35,11 @@ pub(super) struct Question<'q, 'b> {
     /// The policy.
     pub(super) policy: &'q Policy,
     /// Of each partition of the batch, the first offset, and the one behind the last.
-    pub(super) reach: &'q dyn Fn() -> Reach,
+    pub(super) offset_ranges: &'q dyn Fn() -> OffsetRanges,
 }
 
 /// First offset, and the one behind the last, by partition.
-pub(super) type Reach = BTreeMap<i32, (i64, i64)>;
+pub(super) type OffsetRanges = BTreeMap<i32, (i64, i64)>;
 
 /// What came of asking.
 pub(super) enum Admitted {
@@ -50,7 +50,7 @@ pub(super) enum Admitted {
 }
 
 /// How the requests without an answer stand.
-enum Rest {
+enum UnansweredState {
     /// None of them has to be waited for.
     Settled,
     /// Some have to.
@@ -73,33 +73,33 @@ where
     /// back.
     pub(super) async fn admit(
         &mut self,
-        turn: &mut Turn,
-        question: &Question<'_, '_>,
+        state: &mut LaneState,
+        batch_request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
         rounds: &mut Rounds,
     ) -> Result<Admitted, Interruption> {
-        let trouble = self.ask(turn, question, answers).await?;
+        let trouble = self.ask(state, batch_request, answers).await?;
         let now = self.clock.passed();
-        let terms = match self.rest(turn, question, answers, now) {
-            Rest::Settled => {
-                self.show_away(turn);
+        let terms = match self.unanswered_state(state, batch_request, answers, now) {
+            UnansweredState::Settled => {
+                self.show_unavailable(state);
                 // What was left out before stays so, in words that join those before.
-                return Ok(Admitted::Settled(self.still_waits(turn, question)));
+                return Ok(Admitted::Settled(self.still_waits(state, batch_request)));
             }
-            Rest::Waits => None,
-            Rest::LeftOut => Some(Terms::of(question.policy, self.store.shards())),
-            Rest::Full => {
-                self.note_owed_is_full(turn);
-                Some(Terms::of_all(question.policy, self.store.shards()))
+            UnansweredState::Waits => None,
+            UnansweredState::LeftOut => Some(Terms::of(batch_request.policy, self.store.shards())),
+            UnansweredState::Full => {
+                self.note_deferred_is_full(state);
+                Some(Terms::of_all(batch_request.policy, self.store.shards()))
             }
         };
         if let Some(terms) = terms {
-            let condition = self.condition(turn, question, terms);
-            if turn.parking.has_room(&(question.reach)(), &condition) {
-                self.show_away(turn);
+            let condition = self.condition(state, batch_request, terms);
+            if state.parking.has_room(&(batch_request.offset_ranges)(), &condition) {
+                self.show_unavailable(state);
                 return Ok(Admitted::Settled(Some(condition)));
             }
-            if turn.parking.has_to_step(&turn.away, self.store.shards(), now) {
+            if state.parking.has_to_step(&state.unavailable, self.store.shards(), now) {
                 return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
             }
             if !std::mem::replace(&mut rounds.told, true) {
@@ -111,15 +111,15 @@ where
         if let Some(error) = trouble {
             self.note_failure(&error);
         }
-        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| question.shards[at]);
+        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| batch_request.shards[at]);
         Ok(Admitted::Unanswered(unanswered.collect()))
     }
 
-    fn note_owed_is_full(&self, turn: &mut Turn) {
-        if turn.owed.is_full_for_the_first_time() {
+    fn note_deferred_is_full(&self, state: &mut LaneState) {
+        if state.deferred.is_full_for_the_first_time() {
             self.metrics.happened(Event::DeferredFull);
             tracing::warn!(
-                bytes = turn.owed.bytes(),
+                bytes = state.deferred.bytes(),
                 "as many approved sends as fit into worker.memory wait to be recorded: intents of unavailable shards wait \
                  from now on, whatever on_unavailable says"
             );
@@ -130,37 +130,37 @@ where
     /// unavailable for long enough to go by the policy.
     pub(super) async fn wait_for(
         &mut self,
-        turn: &mut Turn,
+        state: &mut LaneState,
         shards: &BTreeSet<u16>,
         pause: Duration,
     ) -> Result<(), Interruption> {
         let began = self.clock.passed();
-        let until = turn.away.next_due(began).map_or(began + pause, |due| due.min(began + pause));
+        let until = state.unavailable.next_due(began).map_or(began + pause, |due| due.min(began + pause));
         loop {
-            self.wait_a_little(turn, pause).await?;
-            self.tend(turn).await?;
+            self.wait_a_little(state, pause).await?;
+            self.service_unavailable(state).await?;
             let now = self.clock.passed();
-            let news = |shard: &u16| !turn.away.is_watched(*shard) || turn.away.is_overdue(*shard, now);
+            let news = |shard: &u16| !state.unavailable.is_watched(*shard) || state.unavailable.is_overdue(*shard, now);
             if now >= until && shards.iter().any(news) {
-                turn.parking.waited(now.saturating_sub(began));
+                state.parking.waited(now.saturating_sub(began));
                 return Ok(());
             }
         }
     }
 
     /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
-    fn condition(&self, turn: &Turn, question: &Question<'_, '_>, terms: Terms) -> Condition {
-        let away = &turn.away.overdue(self.clock.passed()) | &question.awaited;
+    fn condition(&self, state: &LaneState, batch_request: &BatchRequest<'_, '_>, terms: Terms) -> Condition {
+        let away = &state.unavailable.overdue(self.clock.passed()) | &batch_request.awaited;
         Condition { terms: Arc::new(terms), away: Arc::new(away) }
     }
 
     /// What waits of a batch that could be decided as it is, while something before it waits: `None` where nothing does.
-    pub(super) fn still_waits(&self, turn: &Turn, question: &Question<'_, '_>) -> Option<Condition> {
-        if question.awaited.is_empty() {
+    pub(super) fn still_waits(&self, state: &LaneState, batch_request: &BatchRequest<'_, '_>) -> Option<Condition> {
+        if batch_request.awaited.is_empty() {
             return None;
         }
-        let condition = self.condition(turn, question, Terms::of(question.policy, self.store.shards()));
-        turn.parking.has_room(&(question.reach)(), &condition).then_some(condition)
+        let condition = self.condition(state, batch_request, Terms::of(batch_request.policy, self.store.shards()));
+        state.parking.has_room(&(batch_request.offset_ranges)(), &condition).then_some(condition)
     }
 
     fn note_failure(&self, error: &StoreError) {
@@ -174,32 +174,34 @@ where
 
     /// A pause before the next attempt: until a shard is overdue at the longest, and short while others are watched. A stop
     /// ends it.
-    pub(super) async fn wait_a_little(&mut self, turn: &Turn, pause: Duration) -> Result<(), Interruption> {
-        self.serving(&turn.committed).serve().await?;
+    pub(super) async fn wait_a_little(&mut self, state: &LaneState, pause: Duration) -> Result<(), Interruption> {
+        self.serving(&state.committed).serve().await?;
         let now = self.clock.passed();
-        let until_due = turn.away.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
-        let longest = if turn.away.is_empty() { pause } else { SERVE_EVERY };
+        let until_due = state.unavailable.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now));
+        let longest = if state.unavailable.is_empty() { pause } else { SERVE_EVERY };
         tokio::select! {
             biased;
             () = self.stop.cancelled() => {}
             () = self.clock.sleep(pause.min(longest).min(until_due)) => {}
         }
-        self.serving(&turn.committed).serve().await
+        self.serving(&state.committed).serve().await
     }
 
     /// Asks for what has no answer yet, but of shards that are away or lack something. Gives why not all that was asked
     /// for was answered.
     async fn ask(
         &mut self,
-        turn: &mut Turn,
-        question: &Question<'_, '_>,
+        state: &mut LaneState,
+        batch_request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
-        let Question { admit_batch, shards, awaited, .. } = question;
-        let owing = &self.settings.owing;
-        self.heed_others(turn, shards);
-        let may_ask = |shard: u16| !turn.away.is_watched(shard) && !owing.has(shard) && !awaited.contains(&shard);
-        let known = turn.away.is_empty() && owing.is_empty() && awaited.is_empty();
+        let BatchRequest { admit_batch, shards, awaited, .. } = batch_request;
+        let deferred_shards = &self.settings.deferred_shards;
+        self.heed_others(state, shards);
+        let may_ask = |shard: u16| {
+            !state.unavailable.is_watched(shard) && !deferred_shards.has(shard) && !awaited.contains(&shard)
+        };
+        let known = state.unavailable.is_empty() && deferred_shards.is_empty() && awaited.is_empty();
         let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
         let places: Vec<usize> = open.collect();
         if places.is_empty() {
@@ -207,7 +209,7 @@ where
         }
         let began = self.clock.passed();
         let outcome = if known {
-            let (store, serving) = self.store_and_serving(&turn.committed);
+            let (store, serving) = self.store_and_serving(&state.committed);
             serving.during(store.admit(admit_batch, answers)).await?
         } else {
             // The others are left out, so that nothing waits for a node that is known not to answer.
@@ -217,20 +219,25 @@ where
                 requests: places.iter().map(|&at| admit_batch.requests[at].clone()).collect(),
             };
             let mut of_part = vec![None; places.len()];
-            let (store, serving) = self.store_and_serving(&turn.committed);
+            let (store, serving) = self.store_and_serving(&state.committed);
             let outcome = serving.during(store.admit(&part, &mut of_part)).await?;
             places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
             outcome
         };
         if !matches!(outcome, Err(StoreError::TooSlow(_))) {
-            note_answers(turn, question, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
+            note_answers(
+                state,
+                batch_request,
+                answers,
+                &Asked { places: &places, began, error: outcome.as_ref().err() },
+            );
         }
         match outcome {
             Ok(()) => Ok(None),
             Err(StoreError::Fatal(message)) => Err(Interruption::Fatal(message)),
             // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
             Err(StoreError::TooSlow(message)) => {
-                let records = turn.limit.too_slow(places.len());
+                let records = state.limit.too_slow(places.len());
                 self.metrics.happened(Event::BatchHalved);
                 tracing::warn!(records, "{message}; at most so many records at a time from now on");
                 Err(Interruption::Rewind(message))
@@ -240,103 +247,110 @@ where
     }
 
     /// A shard that another lane owes sends to was unavailable to that one: it is watched here, too.
-    fn heed_others(&self, turn: &mut Turn, shards: &[u16]) {
-        let owing = &self.settings.owing;
-        if owing.is_empty() {
+    fn heed_others(&self, state: &mut LaneState, shards: &[u16]) {
+        let deferred_shards = &self.settings.deferred_shards;
+        if deferred_shards.is_empty() {
             return;
         }
         let now = self.clock.passed();
-        for shard in shards.iter().filter(|shard| owing.has(**shard)) {
-            if !turn.owed.lacks(*shard) && !turn.away.is_known(*shard) {
-                turn.away.not_answered(*shard, now, Why::Silent);
+        for shard in shards.iter().filter(|shard| deferred_shards.has(**shard)) {
+            if !state.deferred.lacks(*shard) && !state.unavailable.is_known(*shard) {
+                state.unavailable.not_answered(*shard, now, Why::Silent);
             }
         }
     }
 
     /// Whether what has no answer can be given up.
-    fn rest(&self, turn: &Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], now: Duration) -> Rest {
-        let mut bytes = turn.owed.bytes();
+    fn unanswered_state(
+        &self,
+        state: &LaneState,
+        batch_request: &BatchRequest<'_, '_>,
+        answers: &[Option<Answer>],
+        now: Duration,
+    ) -> UnansweredState {
+        let mut bytes = state.deferred.bytes();
         let (mut sent, mut waits) = (false, false);
         for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
-            let shard = question.shards[at];
-            if !turn.away.is_overdue(shard, now) && !question.awaited.contains(&shard) {
-                return Rest::Waits;
+            let shard = batch_request.shards[at];
+            if !state.unavailable.is_overdue(shard, now) && !batch_request.awaited.contains(&shard) {
+                return UnansweredState::Waits;
             }
             // It is back, and what it is owed is about to be recorded: then it decides.
-            if self.settings.owing.has(shard) && !turn.away.is_watched(shard) {
-                return Rest::Waits;
+            if self.settings.deferred_shards.has(shard) && !state.unavailable.is_watched(shard) {
+                return UnansweredState::Waits;
             }
-            match question.unavailable_outcomes[at] {
+            match batch_request.unavailable_outcomes[at] {
                 UnavailableOutcome::Wait => waits = true,
                 UnavailableOutcome::Suppressed => {}
                 UnavailableOutcome::Approved => {
                     sent = true;
-                    bytes += OwedSend::new(&question.admit_batch.requests[at], question.admit_batch.now).bytes();
+                    bytes += DeferredSend::new(&batch_request.admit_batch.requests[at], batch_request.admit_batch.now)
+                        .bytes();
                 }
             }
         }
-        match (sent && bytes > self.settings.owed_bytes, waits) {
-            (true, _) => Rest::Full,
-            (false, true) => Rest::LeftOut,
-            (false, false) => Rest::Settled,
+        match (sent && bytes > self.settings.deferred_bytes, waits) {
+            (true, _) => UnansweredState::Full,
+            (false, true) => UnansweredState::LeftOut,
+            (false, false) => UnansweredState::Settled,
         }
     }
 
     /// Looks after shards that are away: whether they are back, and what is owed to them. Cheap where there are none.
-    pub(super) async fn tend(&mut self, turn: &mut Turn) -> Result<(), Interruption> {
-        if turn.away.is_empty() && turn.owed.is_empty() {
+    pub(super) async fn service_unavailable(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        if state.unavailable.is_empty() && state.deferred.is_empty() {
             return Ok(());
         }
-        if turn.owed.is_promised() {
-            self.collect(turn, Duration::ZERO).await?;
+        if state.deferred.is_promised() {
+            self.poll_commit(state, Duration::ZERO).await?;
         }
-        for shard in self.store.watch(&turn.away.watched()) {
-            turn.away.found_back(shard);
+        for shard in self.store.watch(&state.unavailable.watched()) {
+            state.unavailable.found_back(shard);
         }
-        let owed = turn.owed.len();
-        for shard in turn.owed.shards() {
-            if !turn.away.is_watched(shard) {
-                self.record_owed(turn, shard).await?;
+        let deferred = state.deferred.len();
+        for shard in state.deferred.shards() {
+            if !state.unavailable.is_watched(shard) {
+                self.record_deferred(state, shard).await?;
             }
         }
-        let (recorded, left) = (owed - turn.owed.len(), turn.owed.len());
+        let (recorded, left) = (deferred - state.deferred.len(), state.deferred.len());
         if recorded > 0 {
             tracing::info!(recorded, left, "recorded what was approved while its shards were away");
         }
-        self.show_away(turn);
+        self.show_unavailable(state);
         Ok(())
     }
 
     /// Records what is owed to a shard; one that does not take it is away.
-    async fn record_owed(&mut self, turn: &mut Turn, shard: u16) -> Result<(), Interruption> {
+    async fn record_deferred(&mut self, state: &mut LaneState, shard: u16) -> Result<(), Interruption> {
         loop {
-            let sends = turn.owed.first(shard, RECORD_AT_ONCE);
+            let sends = state.deferred.first(shard, RECORD_AT_ONCE);
             if sends.is_empty() {
                 return Ok(());
             }
             // What is older than the history by this clock is trimmed: what is owed waits until the clock is right.
             let Ok(now) = self.clock.time_to_decide(&[]) else { return Ok(()) };
             let began = self.clock.passed();
-            let (store, serving) = self.store_and_serving(&turn.committed);
+            let (store, serving) = self.store_and_serving(&state.committed);
             let outcome = serving.during(store.record(&sends, now)).await?;
             let why = match outcome {
                 Ok(()) => {
-                    turn.owed.recorded(shard, sends.len(), &*self.metrics);
+                    state.deferred.recorded(shard, sends.len(), &*self.metrics);
                     continue;
                 }
                 Err(StoreError::LostHistory { .. }) => Why::Lost,
                 Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => Why::Silent,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
             };
-            turn.away.not_answered(shard, began, why);
+            state.unavailable.not_answered(shard, began, why);
             return Ok(());
         }
     }
 
     /// Tells the health endpoints which shards are away.
-    pub(super) fn show_away(&self, turn: &Turn) {
-        self.status.set_trouble(turn.away.trouble());
-        self.status.set_lost_shards(turn.away.lost());
+    pub(super) fn show_unavailable(&self, state: &LaneState) {
+        self.status.set_trouble(state.unavailable.trouble());
+        self.status.set_lost_shards(state.unavailable.lost());
     }
 
     fn serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> Serving<'l, S, C> {
@@ -358,9 +372,14 @@ struct Asked<'a> {
 }
 
 /// Takes from an asking which shards answer and which do not.
-fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<Answer>], asked: &Asked<'_>) {
+fn note_answers(
+    state: &mut LaneState,
+    batch_request: &BatchRequest<'_, '_>,
+    answers: &[Option<Answer>],
+    asked: &Asked<'_>,
+) {
     let Asked { places, began, error } = *asked;
-    if turn.away.is_empty() && error.is_none() {
+    if state.unavailable.is_empty() && error.is_none() {
         return;
     }
     let why = |shard: u16| match error {
@@ -369,13 +388,13 @@ fn note_answers(turn: &mut Turn, question: &Question<'_, '_>, answers: &[Option<
     };
     let mut news = Vec::new();
     let silent: BTreeSet<u16> =
-        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| question.shards[at]).collect();
-    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&question.shards[at])) {
-        turn.away.answered(question.shards[at]);
+        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| batch_request.shards[at]).collect();
+    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&batch_request.shards[at])) {
+        state.unavailable.answered(batch_request.shards[at]);
     }
     for &at in places.iter().filter(|&&at| answers[at].is_none()) {
-        let shard = question.shards[at];
-        if turn.away.not_answered(shard, began, why(shard)) {
+        let shard = batch_request.shards[at];
+        if state.unavailable.not_answered(shard, began, why(shard)) {
             news.push(shard);
         }
     }

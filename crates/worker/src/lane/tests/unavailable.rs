@@ -70,10 +70,10 @@ impl Store for Sharded {
                 missing = true;
                 continue;
             }
-            let owed = ledger
+            let deferred = ledger
                 .later()
                 .find(|&offset| shard(offset) == request.user.shard(SHARDS) && !ledger.is_recorded(offset));
-            assert_eq!(owed, None, "a shard is asked before what it lacks was recorded");
+            assert_eq!(deferred, None, "a shard is asked before what it lacks was recorded");
             *answer = Some(Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false });
         }
         if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
@@ -94,7 +94,7 @@ impl Store for Sharded {
         if ledger.back { vec![AWAY] } else { Vec::new() }
     }
 
-    async fn record(&mut self, sends: &[OwedSend], _: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, sends: &[DeferredSend], _: Time) -> Result<(), StoreError> {
         let mut ledger = self.ledger();
         assert!(ledger.back);
         sends.iter().for_each(|send| *ledger.recorded.entry(send.id.0).or_default() += 1);
@@ -111,7 +111,7 @@ fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
     World {
         on_unavailable: actions.into_iter().enumerate().map(rule).collect(),
         unavailable_after: Some(AFTER),
-        owed_bytes: 1 << 20,
+        deferred_bytes: 1 << 20,
         ledger: Arc::new(RwLock::new(Ledger { looks, ..Ledger::default() })),
         ..World::default()
     }
@@ -272,7 +272,7 @@ fn what_waits_is_not_taken_up_under_another_mapping_of_fields() {
 
 #[test]
 fn where_no_more_may_be_owed_intents_wait() {
-    let world = go(World { owed_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
+    let world = go(World { deferred_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
@@ -280,7 +280,7 @@ fn where_no_more_may_be_owed_intents_wait() {
 
 /// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.
 struct OwedByAnother {
-    owing: Arc<Owing>,
+    deferred_shards: Arc<DeferredShards>,
     looks: usize,
 }
 
@@ -289,7 +289,10 @@ const OWED: u16 = 2;
 impl Store for OwedByAnother {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
-        assert!(!asked || !self.owing.has(OWED), "a shard is asked before another lane has recorded what it lacks");
+        assert!(
+            !asked || !self.deferred_shards.has(OWED),
+            "a shard is asked before another lane has recorded what it lacks"
+        );
         fill(answers, batch.now);
         Ok(())
     }
@@ -302,14 +305,14 @@ impl Store for OwedByAnother {
         if away.contains(&OWED) && self.looks > 0 {
             self.looks -= 1;
             if self.looks == 0 {
-                self.owing.change(&[OWED].into(), &BTreeSet::new());
+                self.deferred_shards.change(&[OWED].into(), &BTreeSet::new());
                 return vec![OWED];
             }
         }
         Vec::new()
     }
 
-    async fn record(&mut self, _: &[OwedSend], _: Time) -> Result<(), StoreError> {
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
         unreachable!("this lane owes nothing")
     }
 }
@@ -317,10 +320,10 @@ impl Store for OwedByAnother {
 #[test]
 fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
     let world = world([Wait, Wait, Wait], None);
-    world.owing.change(&BTreeSet::new(), &[OWED].into());
-    let store = OwedByAnother { owing: Arc::clone(&world.owing), looks: 5 };
+    world.deferred_shards.change(&BTreeSet::new(), &[OWED].into());
+    let store = OwedByAnother { deferred_shards: Arc::clone(&world.deferred_shards), looks: 5 };
     let (end, world) = run_with(store, world);
     end.unwrap();
     each_once_in_order(&world);
-    assert!(world.owing.is_empty());
+    assert!(world.deferred_shards.is_empty());
 }

@@ -13,9 +13,9 @@ use arc_swap::ArcSwap;
 
 /// Shared by all lanes of a process and by its HTTP interface.
 #[derive(Debug, Default)]
-pub struct Owing(ArcSwap<BTreeMap<u16, usize>>);
+pub struct DeferredShards(ArcSwap<BTreeMap<u16, usize>>);
 
-impl Owing {
+impl DeferredShards {
     /// Whether nothing is owed to any shard.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn a_shard_is_owed_to_until_the_last_lane_has_recorded() {
-        let owing = Owing::default();
+        let deferred_shards = DeferredShards::default();
         let (none, some, one) = ([].into(), [1, 2].into(), [2].into());
-        owing.change(&none, &some);
-        owing.change(&none, &one);
-        owing.change(&some, &none);
-        assert!(owing.has(2) && !owing.has(1));
-        owing.change(&one, &none);
-        assert!(owing.is_empty());
+        deferred_shards.change(&none, &some);
+        deferred_shards.change(&none, &one);
+        deferred_shards.change(&some, &none);
+        assert!(deferred_shards.has(2) && !deferred_shards.has(1));
+        deferred_shards.change(&one, &none);
+        assert!(deferred_shards.is_empty());
     }
 }

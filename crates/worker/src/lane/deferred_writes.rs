@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use weir_core::{owed::OwedSend, record::Progress};
+use weir_core::{deferred_send::DeferredSend, record::Progress};
 
-use crate::{observer::Observer, owing::Owing};
+use crate::{deferred_shards::DeferredShards, observer::Observer};
 
 /// A send that is owed once its batch is committed.
 #[derive(Debug, Clone)]
@@ -19,16 +19,16 @@ pub(super) struct Promise {
     /// The shard of its history.
     pub(super) shard: u16,
     /// What is to be recorded.
-    pub(super) send: OwedSend,
+    pub(super) send: DeferredSend,
 }
 
 /// What a lane owes to the histories.
 ///
 /// invariant: only what is in a committed batch is recorded; until its fate is known a shard with a promise is not asked.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
+pub(super) struct DeferredWrites {
     /// Of committed batches, by shard, in the order of the decisions.
-    sends: BTreeMap<u16, Vec<OwedSend>>,
+    sends: BTreeMap<u16, Vec<DeferredSend>>,
     /// Of the batch that is being committed.
     in_flight: Vec<Promise>,
     /// Of batches whose commit failed: whether they are visible shows in the committed offsets.
@@ -39,20 +39,20 @@ pub(super) struct Owed {
     /// All shards that one of the above is of.
     lacking: BTreeSet<u16>,
     /// The same of all lanes of the process.
-    all: Arc<Owing>,
+    all: Arc<DeferredShards>,
 }
 
-impl Drop for Owed {
+impl Drop for DeferredWrites {
     fn drop(&mut self) {
         self.lack(BTreeSet::new());
     }
 }
 
-impl Owed {
-    pub(super) fn new(all: Arc<Owing>) -> Self {
-        let mut owed = Self::default();
-        owed.all = all;
-        owed
+impl DeferredWrites {
+    pub(super) fn new(all: Arc<DeferredShards>) -> Self {
+        let mut deferred = Self::default();
+        deferred.all = all;
+        deferred
     }
 
     fn lack(&mut self, shards: BTreeSet<u16>) {
@@ -145,7 +145,7 @@ impl Owed {
     }
 
     /// The first sends of a shard, at most so many.
-    pub(super) fn first(&self, shard: u16, most: usize) -> Vec<OwedSend> {
+    pub(super) fn first(&self, shard: u16, most: usize) -> Vec<DeferredSend> {
         self.sends.get(&shard).map(|sends| sends[..sends.len().min(most)].to_vec()).unwrap_or_default()
     }
 

@@ -13,7 +13,7 @@ const DEVIATIONS: u32 = 2;
 
 /// How long batches stay open.
 #[derive(Debug)]
-pub struct Pace {
+pub struct BatchTimer {
     interval: Duration,
     /// What a batch has lately taken from its end to its commit, smoothed.
     after: Duration,
@@ -21,7 +21,7 @@ pub struct Pace {
     deviation: Duration,
 }
 
-impl Pace {
+impl BatchTimer {
     /// The pace for this commit interval, before anything was committed.
     #[must_use]
     pub fn new(interval: Duration) -> Self {
@@ -54,36 +54,36 @@ mod tests {
 
     #[test]
     fn a_batch_closes_as_much_earlier_as_its_commit_takes() {
-        let mut pace = Pace::new(ms(100));
-        assert_eq!(pace.open_for(), ms(100));
+        let mut batch_timer = BatchTimer::new(ms(100));
+        assert_eq!(batch_timer.open_for(), ms(100));
         for _ in 0..50 {
-            pace.took(ms(20));
+            batch_timer.took(ms(20));
         }
         // 80 less a little, since the deviation never quite goes.
-        assert_eq!(pace.open_for(), ms(79), "in whole milliseconds: {pace:?}");
+        assert_eq!(batch_timer.open_for(), ms(79), "in whole milliseconds: {batch_timer:?}");
     }
 
     #[test]
     fn commits_that_differ_leave_time_for_the_slower_ones() {
-        let mut pace = Pace::new(ms(100));
+        let mut batch_timer = BatchTimer::new(ms(100));
         for _ in 0..50 {
-            pace.took(ms(10));
-            pace.took(ms(30));
+            batch_timer.took(ms(10));
+            batch_timer.took(ms(30));
         }
-        assert!(pace.open_for() < ms(70), "the slower ones would be late: {pace:?}");
-        assert!(pace.open_for() > ms(40), "{pace:?}");
+        assert!(batch_timer.open_for() < ms(70), "the slower ones would be late: {batch_timer:?}");
+        assert!(batch_timer.open_for() > ms(40), "{batch_timer:?}");
     }
 
     #[test]
     fn slow_commits_do_not_make_batches_ever_smaller() {
-        let mut pace = Pace::new(ms(20));
+        let mut batch_timer = BatchTimer::new(ms(20));
         for _ in 0..50 {
-            pace.took(ms(400));
+            batch_timer.took(ms(400));
         }
-        assert_eq!(pace.open_for(), ms(5));
+        assert_eq!(batch_timer.open_for(), ms(5));
         for _ in 0..50 {
-            pace.took(ms(5));
+            batch_timer.took(ms(5));
         }
-        assert_eq!(pace.open_for(), ms(14), "{pace:?}");
+        assert_eq!(batch_timer.open_for(), ms(14), "{batch_timer:?}");
     }
 }

@@ -37,13 +37,13 @@ struct Absence {
 /// invariant: a shard's time runs from the first asking that it did not answer until it answers one; so what is held up
 /// by it is held up once, however many batches come meanwhile.
 #[derive(Debug)]
-pub(super) struct Away {
+pub(super) struct UnavailableShards {
     /// `redis.unavailable_after`
     after: Option<Duration>,
     shards: BTreeMap<u16, Absence>,
 }
 
-impl Away {
+impl UnavailableShards {
     pub(super) fn new(after: Option<Duration>) -> Self {
         Self { after, shards: BTreeMap::new() }
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_time_runs_from_the_first_asking_until_an_answer() {
-        let mut away = Away::new(Some(s(10)));
+        let mut away = UnavailableShards::new(Some(s(10)));
         assert!(away.not_answered(3, s(1), Why::Silent));
         assert!(!away.not_answered(3, s(8), Why::Silent), "no news");
         assert_eq!((away.is_overdue(3, s(10)), away.is_overdue(3, s(11))), (false, true));
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn where_everything_waits_no_shard_is_ever_overdue() {
-        let mut away = Away::new(None);
+        let mut away = UnavailableShards::new(None);
         away.not_answered(3, s(1), Why::Silent);
         assert!(away.is_empty() && !away.is_overdue(3, s(1_000_000)));
     }
 
     #[test]
     fn trouble_names_the_shards_but_never_hundreds_of_them() {
-        let mut away = Away::new(Some(s(1)));
+        let mut away = UnavailableShards::new(Some(s(1)));
         (0..300).for_each(|shard| _ = away.not_answered(shard, s(0), Why::Silent));
         away.not_answered(1000, s(0), Why::Lost);
         assert_eq!(

@@ -12,7 +12,7 @@ const FIXED_BYTES: usize = 288;
 
 /// A send that is to be put into its user's history, at the time at which it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwedSend {
+pub struct DeferredSend {
     /// Whose.
     pub user: UserHash,
     /// The intent's id.
@@ -26,7 +26,7 @@ pub struct OwedSend {
     names: [Option<Box<str>>; 3],
 }
 
-impl OwedSend {
+impl DeferredSend {
     /// What this request comes to when it is approved at a time without an answer.
     #[must_use]
     pub fn new(request: &AdmitRequest<'_>, at: Time) -> Self {
