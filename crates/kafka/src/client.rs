@@ -97,7 +97,7 @@ const GATHERED_BYTES: u64 = 65_536;
 /// How long it waits at the most.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
-/// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::wave`]).
+/// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::round`]).
 const PARTITION_FETCH_BYTES: u64 = 524_288;
 
 /// How long a partition rests after an error, in milliseconds: a record batch that is not inflated is passed over record by record,

@@ -3,14 +3,16 @@
 //! It depends on `weir-core` alone, whose ports it implements. It is the only crate of weir that allows `unsafe`: [`native`]
 //! and its folder call librdkafka where its wrapper has no function, or copies.
 
+mod broker_watchdog;
 pub mod client;
+pub mod client_error_capture;
 mod identity;
 pub mod limits;
 pub mod native;
 mod offsets;
-mod outbox;
+mod output_topics;
+pub mod produce_rounds;
 pub mod producer;
-mod pulse;
 pub mod range;
 mod read_before;
 pub mod rights;
@@ -21,5 +23,3 @@ pub mod span;
 pub mod topic_settings;
 pub mod topics;
 pub mod transaction;
-pub mod waves;
-pub mod witness;

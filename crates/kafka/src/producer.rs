@@ -13,7 +13,7 @@ use weir_core::ports::{CommitError, CommitTimes};
 use super::{
     client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
     limits, native, offsets,
-    outbox::{Outbox, Unsent},
+    output_topics::{OutputTopics, Unsent},
     rights::Rights,
     sink::KafkaJob,
 };
@@ -44,7 +44,7 @@ enum State {
 /// A producer that has its transactional id to itself.
 pub struct LaneProducer {
     // Dropped before the producer: fields go in their order.
-    outbox: Outbox,
+    output_topics: OutputTopics,
     producer: BaseProducer<LaneContext>,
     delivery: Delivery,
     state: State,
@@ -68,7 +68,7 @@ impl LaneProducer {
                 CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
             })?;
         let mut made = Self {
-            outbox: Outbox::new(&producer, options).map_err(CommitError::Fatal)?,
+            output_topics: OutputTopics::new(&producer, options).map_err(CommitError::Fatal)?,
             producer,
             delivery: options.delivery,
             state: State::Ready,
@@ -159,9 +159,9 @@ impl LaneProducer {
         let deadline = self.opened + WRITE_TIMEOUT;
         let mut began = self.opened;
         let batch = (&job.records, job.outputs.as_slice());
-        let mut waves = self.outbox.address(&self.producer, batch).map_err(|unsent| self.unsent(unsent))?;
-        for wave in waves.in_order() {
-            self.outbox.put(&self.producer, batch, wave, deadline).map_err(|unsent| self.unsent(unsent))?;
+        let mut rounds = self.output_topics.address(&self.producer, batch).map_err(|unsent| self.unsent(unsent))?;
+        for round in rounds.in_order() {
+            self.output_topics.put(&self.producer, batch, round, deadline).map_err(|unsent| self.unsent(unsent))?;
             let produced = Instant::now();
             if let Err(error) = self.flush(deadline) {
                 return Err(self.behind(job, error));
@@ -194,7 +194,7 @@ impl LaneProducer {
     fn unsent(&mut self, unsent: Unsent) -> CommitError {
         match unsent {
             Unsent::Refused { failed, intent: (partition, offset) } => {
-                self.outbox.forget_partitions();
+                self.output_topics.forget_partitions();
                 if failed.code == RDKafkaErrorCode::UnknownPartition {
                     // Ours to count: it was made anew with fewer.
                     return CommitError::Failed(format!("the partitions of {} are others now", failed.topic));

@@ -80,10 +80,10 @@ impl KafkaSink {
         let (options, lane) = (Arc::clone(&self.options), self.lane);
         // One command is in flight at a time; the room of one keeps a send from blocking.
         let (commands, inbox) = sync_channel(1);
-        let (outbox, replies) = mpsc::channel(1);
+        let (output_topics, replies) = mpsc::channel(1);
         thread::Builder::new()
             .name(format!("lane-{lane}-commit"))
-            .spawn(move || serve(&options, lane, &inbox, &outbox))
+            .spawn(move || serve(&options, lane, &inbox, &output_topics))
             .map_err(|error| CommitError::Failed(format!("no thread for the producer: {error}")))?;
         Ok(Committer { commands, replies })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::{memory::LARGEST_OUTPUT_BYTES, room::RECORD_BYTES};
 
-use super::{client::KafkaOptions, waves::WaveSize};
+use super::{client::KafkaOptions, produce_rounds::RoundSize};
 
 /// What a record batch may inflate to: more than any that holds intents, by far, and little enough for a lane to survive it.
 const INFLATED_BYTES: u64 = 64 * 1024 * 1024;
@@ -12,17 +12,17 @@ const INFLATED_BYTES: u64 = 64 * 1024 * 1024;
 const FETCH_HEAD_BYTES: u64 = 512;
 /// The largest request for a partition: librdkafka's own defaults of `batch.size`, which a topic's `max.message.bytes` takes
 /// unless it was made smaller, and of `batch.num.messages`.
-const REQUEST: WaveSize = WaveSize { bytes: 1_000_000, records: 10_000 };
+const REQUEST: RoundSize = RoundSize { bytes: 1_000_000, records: 10_000 };
 /// What is handed over of a partition at a time is not less, however small requests are made: all brokers are waited for behind
-/// each wave, and hundreds of them would cost more than a thread that does not sleep.
-const LEAST_WAVE: WaveSize = WaveSize { bytes: 524_288, records: 1_000 };
+/// each round, and hundreds of them would cost more than a thread that does not sleep.
+const LEAST_ROUND: RoundSize = RoundSize { bytes: 524_288, records: 1_000 };
 
 impl KafkaOptions {
     /// What of a partition is handed to the producer's client at a time, at most: what fits into one request, by librdkafka's
     /// limits and those that the user's properties set.
     #[must_use]
-    pub fn wave(&self) -> WaveSize {
-        wave(&self.properties, self.limits.smallest())
+    pub fn round(&self) -> RoundSize {
+        round(&self.properties, self.limits.smallest())
     }
 
     /// The largest record that the producer's client takes, in bytes.
@@ -54,14 +54,14 @@ pub(super) fn request_bytes(properties: &BTreeMap<String, String>, limit_bytes: 
     set.min(limit_bytes.saturating_sub(RECORD_BYTES as u64)).max(1)
 }
 
-fn wave(properties: &BTreeMap<String, String>, limit_bytes: u64) -> WaveSize {
+fn round(properties: &BTreeMap<String, String>, limit_bytes: u64) -> RoundSize {
     let bytes = request_bytes(properties, limit_bytes);
     let bytes = bytes.min(number(properties, "message.max.bytes").unwrap_or(LARGEST_OUTPUT_BYTES));
     let records = number(properties, "batch.num.messages").and_then(|records| usize::try_from(records).ok());
-    WaveSize {
+    RoundSize {
         // What a record takes is only reckoned, and the request has a head.
-        bytes: (bytes / 10 * 9).max(LEAST_WAVE.bytes),
-        records: records.unwrap_or(REQUEST.records).max(LEAST_WAVE.records),
+        bytes: (bytes / 10 * 9).max(LEAST_ROUND.bytes),
+        records: records.unwrap_or(REQUEST.records).max(LEAST_ROUND.records),
     }
 }
 
@@ -70,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wave_is_what_fits_into_one_request_as_it_is_set() {
+    fn a_round_is_what_fits_into_one_request_as_it_is_set() {
         let of = |set: &[(&str, &str)]| {
             let properties = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let WaveSize { bytes, records } = wave(&properties, u64::MAX);
+            let RoundSize { bytes, records } = round(&properties, u64::MAX);
             (bytes, records)
         };
         assert_eq!(of(&[]), (900_000, 10_000));

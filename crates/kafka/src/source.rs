@@ -22,10 +22,10 @@ use weir_core::{
 };
 
 use super::{
+    broker_watchdog::BrokerWatchdog,
     client::{self, KafkaOptions, LaneContext, Pending},
     identity::Identity,
     native::{self, MessageBatch, MessageQueue, answers::Generation},
-    pulse::Pulse,
     read_before::{Earlier, ends},
     rights::Rights,
 };
@@ -59,7 +59,7 @@ pub struct Membership {
 /// A group member that reads in batches.
 pub struct KafkaSource {
     // Dropped before the consumer: fields go in their order.
-    pulse: Pulse,
+    watchdog: BrokerWatchdog,
     queue: MessageQueue,
     identity: Identity,
     consumer: Arc<BaseConsumer<LaneContext>>,
@@ -107,10 +107,10 @@ impl KafkaSource {
             .subscribe(&[&options.intents])
             .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
         let consumer = Arc::new(consumer);
-        let pulse = Pulse::of(&consumer, &options.intents).map_err(SourceError::Fatal)?;
+        let watchdog = BrokerWatchdog::of(&consumer, &options.intents).map_err(SourceError::Fatal)?;
         let identity = Identity::new(consumer.client(), topic_name.clone()).map_err(SourceError::Fatal)?;
         Ok(Self {
-            pulse,
+            watchdog,
             queue,
             identity,
             consumer,
@@ -252,7 +252,7 @@ impl Source for KafkaSource {
         max: usize,
         wait: Duration,
     ) -> Result<Option<GroupEvent>, SourceError> {
-        if self.pulse.is_lost() {
+        if self.watchdog.is_lost() {
             self.rejoin()?;
             return Ok(Some(GroupEvent::Revoked));
         }

@@ -13,11 +13,11 @@ use weir_core::origin::Topic;
 
 use super::{
     client::{KafkaOptions, not_made},
+    client_error_capture::ClientErrorCapture,
     identity::Identity,
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
     topic_settings,
-    witness::Witness,
 };
 
 /// How long one answer of a broker may take.
@@ -166,10 +166,10 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
     Ok(rights)
 }
 
-type Asking = BaseConsumer<Witness>;
+type Asking = BaseConsumer<ClientErrorCapture>;
 
 fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
-    config.create_with_context(Witness::default()).map_err(|error| TopicError::Client(not_made(&error)))
+    config.create_with_context(ClientErrorCapture::default()).map_err(|error| TopicError::Client(not_made(&error)))
 }
 
 /// Why there is no answer.
@@ -178,15 +178,15 @@ fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> T
     for _ in 0..MAX_EVENTS {
         let _ = consumer.poll(Duration::ZERO);
     }
-    let (brokers, witness) = (options.brokers.clone(), consumer.context());
-    let denied = [error.rdkafka_error_code(), witness.denied()].into_iter().flatten();
+    let (brokers, capture) = (options.brokers.clone(), consumer.context());
+    let denied = [error.rdkafka_error_code(), capture.denied()].into_iter().flatten();
     if let Some(right) = denied.into_iter().find_map(|code| Rights::of(options, 0).to_read(code)) {
         return TopicError::NotAllowed { brokers, rights: vec![right] };
     }
-    match witness.refusal() {
+    match capture.refusal() {
         Some(cause) => TopicError::NotLetIn { brokers, cause },
         None => {
-            let cause = witness.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            let cause = capture.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
             TopicError::Unreachable { brokers, reason: format!("{error}{cause}") }
         }
     }

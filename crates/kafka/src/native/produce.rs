@@ -26,7 +26,7 @@ pub struct Topic {
 unsafe impl Send for Topic {}
 
 impl Topic {
-    /// A topic of this client. It must be dropped before the client is (see `outbox`).
+    /// A topic of this client. It must be dropped before the client is (see `output_topics`).
     ///
     /// # Errors
     /// librdkafka takes no topic of this name.

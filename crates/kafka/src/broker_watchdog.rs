@@ -27,13 +27,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const LOST_AFTER: u32 = 3;
 
 /// Asks for the topic's metadata now and then. Dropped, it lets go of the client before it returns.
-pub(super) struct Pulse {
+pub(super) struct BrokerWatchdog {
     unanswered: Arc<AtomicU32>,
     end: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pulse {
+impl BrokerWatchdog {
     /// Starts to watch.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Pulse {
                 }
             }
         };
-        let thread = thread::Builder::new().name("pulse".to_owned()).spawn(watch);
+        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(watch);
         let thread = thread.map_err(|error| format!("no thread to watch the brokers: {error}"))?;
         Ok(Self { unanswered, end: Some(end), thread: Some(thread) })
     }
@@ -63,7 +63,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for BrokerWatchdog {
     fn drop(&mut self) {
         drop(self.end.take());
         // The client must not outlive its source on this thread: its end leaves the group.

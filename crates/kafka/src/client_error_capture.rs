@@ -15,12 +15,12 @@ use super::client;
 
 /// Remembers the last failure of a connection, and the last thing that was not allowed.
 #[derive(Debug, Default)]
-pub struct Witness {
+pub struct ClientErrorCapture {
     cause: ArcSwapOption<String>,
     denied: ArcSwapOption<RDKafkaErrorCode>,
 }
 
-impl Witness {
+impl ClientErrorCapture {
     /// Why the last connection that failed did, in librdkafka's words.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
@@ -52,7 +52,7 @@ impl Witness {
     }
 }
 
-impl ClientContext for Witness {
+impl ClientContext for ClientErrorCapture {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         client::log(level, facility, message);
         if facility == "FAIL" {
@@ -72,4 +72,4 @@ impl ClientContext for Witness {
     }
 }
 
-impl ConsumerContext for Witness {}
+impl ConsumerContext for ClientErrorCapture {}

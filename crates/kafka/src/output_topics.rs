@@ -15,7 +15,7 @@ use weir_core::record::{Destination, Kept, Output, OutputValue, Records};
 use super::{
     client::{FailedDelivery, KafkaOptions, LaneContext},
     native::{self, MessageBatch, Run, Topic},
-    waves::{Addressed, Wave, WaveSize, Waves},
+    produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
 };
 
 /// How long a topic's number of partitions is taken for known: librdkafka's own `topic.metadata.refresh.interval.ms`.
@@ -48,7 +48,7 @@ pub enum Unsent {
 }
 
 /// One output topic.
-struct Outlet {
+struct OutputTopic {
     topic: Topic,
     name: CString,
     /// Records of a run, at most.
@@ -58,7 +58,7 @@ struct Outlet {
     asked_at: Option<Instant>,
 }
 
-impl Outlet {
+impl OutputTopic {
     fn new(producer: &Producing, name: &str, options: &KafkaOptions) -> Result<Self, String> {
         let name = CString::new(name).map_err(|_| format!("the topic name {name:?} holds a NUL: correct it"))?;
         let topic = Topic::new(producer.client(), &name)?;
@@ -104,28 +104,28 @@ impl Outlet {
 }
 
 /// The output topics of a producer. To be dropped before it.
-pub struct Outbox {
-    approved: Outlet,
-    suppressed: Outlet,
-    dead_letters: Outlet,
+pub struct OutputTopics {
+    approved: OutputTopic,
+    suppressed: OutputTopic,
+    dead_letters: OutputTopic,
     /// What of a partition is handed over at a time, at most.
-    wave: WaveSize,
+    round: RoundSize,
 }
 
 /// Records and their outputs.
 type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
 
-impl Outbox {
+impl OutputTopics {
     /// The output topics of these options.
     ///
     /// # Errors
     /// A name is none.
     pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
         Ok(Self {
-            approved: Outlet::new(producer, &options.approved, options)?,
-            suppressed: Outlet::new(producer, &options.suppressed, options)?,
-            dead_letters: Outlet::new(producer, &options.dead_letters, options)?,
-            wave: options.wave(),
+            approved: OutputTopic::new(producer, &options.approved, options)?,
+            suppressed: OutputTopic::new(producer, &options.suppressed, options)?,
+            dead_letters: OutputTopic::new(producer, &options.dead_letters, options)?,
+            round: options.round(),
         })
     }
 
@@ -133,27 +133,27 @@ impl Outbox {
     ///
     /// # Errors
     /// It cannot be found out of one of them.
-    pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<Waves, Unsent> {
-        let mut waves = Waves::new(self.wave, outputs.len());
+    pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<ProduceRounds, Unsent> {
+        let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
-            let Some(outlet) = self.outlet(output.to) else { continue };
+            let Some(output_topic) = self.output_topic(output.to) else { continue };
             if !looked.iter().any(|(topic, _)| *topic == output.to) {
                 // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
-                looked.push((output.to, outlet.look(producer)));
+                looked.push((output.to, output_topic.look(producer)));
             }
             let record = records.get(index);
             let key = record.key.filter(|_| output.value != OutputValue::Dropped(Kept::Nothing));
-            let Some(partition) = outlet.partition_of(key, record.partition) else {
+            let Some(partition) = output_topic.partition_of(key, record.partition) else {
                 let answer = looked.into_iter().find(|(topic, _)| *topic == output.to);
-                return Err(outlet.without_partition(answer.and_then(|(_, answer)| answer.err())));
+                return Err(output_topic.without_partition(answer.and_then(|(_, answer)| answer.err())));
             };
-            waves.add((output.to, partition), index, bytes_of(records, index, output));
+            rounds.add((output.to, partition), index, bytes_of(records, index, output));
         }
-        Ok(waves)
+        Ok(rounds)
     }
 
-    /// Hands the outputs of a wave over, one a record, in their order within each partition. Where the client's queue is
+    /// Hands the outputs of a round over, one a record, in their order within each partition. Where the client's queue is
     /// full, waits for the brokers until the deadline.
     ///
     /// # Errors
@@ -162,19 +162,19 @@ impl Outbox {
         &mut self,
         producer: &Producing,
         batch: Batch<'_>,
-        wave: Wave<'_>,
+        round: ProduceRound<'_>,
         deadline: Instant,
     ) -> Result<(), Unsent> {
-        for group in wave.partitions() {
+        for group in round.partitions() {
             let Some(Addressed { partition, to, .. }) = group.first().copied() else { continue };
-            if let Some(outlet) = self.outlet(to) {
-                Stream { producer, batch, deadline, outlet, partition }.put(group)?;
+            if let Some(output_topic) = self.output_topic(to) {
+                Stream { producer, batch, deadline, output_topic, partition }.put(group)?;
             }
         }
         Ok(())
     }
 
-    fn outlet(&mut self, to: Destination) -> Option<&mut Outlet> {
+    fn output_topic(&mut self, to: Destination) -> Option<&mut OutputTopic> {
         match to {
             Destination::Approved => Some(&mut self.approved),
             Destination::Suppressed => Some(&mut self.suppressed),
@@ -185,8 +185,8 @@ impl Outbox {
 
     /// Forgets how many partitions there are: a topic may have been made anew.
     pub fn forget_partitions(&mut self) {
-        for outlet in [&mut self.approved, &mut self.suppressed, &mut self.dead_letters] {
-            outlet.partitions = None;
+        for output_topic in [&mut self.approved, &mut self.suppressed, &mut self.dead_letters] {
+            output_topic.partitions = None;
         }
     }
 }
@@ -201,14 +201,14 @@ struct Stream<'b, 'o> {
     producer: &'b Producing,
     batch: Batch<'b>,
     deadline: Instant,
-    outlet: &'o Outlet,
+    output_topic: &'o OutputTopic,
     partition: i32,
 }
 
 impl Stream<'_, '_> {
     fn put(&self, group: &[Addressed]) -> Result<(), Unsent> {
         let (records, outputs) = self.batch;
-        let most = self.outlet.run;
+        let most = self.output_topic.run;
         let mut run = Run::new(self.partition);
         for &Addressed { index, .. } in group {
             let output = &outputs[index];
@@ -220,7 +220,7 @@ impl Stream<'_, '_> {
                 run.add((records, index), &output.value);
                 continue;
             }
-            let place = (&self.outlet.topic, self.partition);
+            let place = (&self.output_topic.topic, self.partition);
             self.with_room(|| {
                 native::produce(self.producer.client(), place, (records, index), output).map_err(|code| {
                     let record = records.get(index);
@@ -235,7 +235,7 @@ impl Stream<'_, '_> {
         if run.is_empty() {
             return Ok(());
         }
-        self.with_room(|| run.produce(&self.outlet.topic).map_err(|code| (code, run.first().unwrap_or_default())))
+        self.with_room(|| run.produce(&self.output_topic.topic).map_err(|code| (code, run.first().unwrap_or_default())))
     }
 
     /// Tries until there is room in the client's queue. A refusal names partition and offset of the intent.
@@ -245,7 +245,7 @@ impl Stream<'_, '_> {
     ) -> Result<(), Unsent> {
         while let Err((code, intent)) = hand_over() {
             if code != RDKafkaErrorCode::QueueFull || Instant::now() >= self.deadline {
-                return Err(Unsent::Refused { failed: self.outlet.failed(code), intent });
+                return Err(Unsent::Refused { failed: self.output_topic.failed(code), intent });
             }
             self.producer.poll(FULL_SLICE);
         }

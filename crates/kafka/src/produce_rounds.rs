@@ -15,7 +15,7 @@ const SENT_TOGETHER: usize = 5;
 
 /// What of a partition is handed over at a time, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaveSize {
+pub struct RoundSize {
     /// In bytes. Five records may have more.
     pub bytes: u64,
     /// In records.
@@ -25,7 +25,7 @@ pub struct WaveSize {
 /// Where an output goes, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addressed {
-    wave: u32,
+    round: u32,
     /// The partition.
     pub partition: i32,
     /// The topic.
@@ -36,31 +36,31 @@ pub struct Addressed {
 
 impl Addressed {
     fn place(&self) -> (u32, i32, Destination) {
-        (self.wave, self.partition, self.to)
+        (self.round, self.partition, self.to)
     }
 }
 
-/// The outputs of a batch, wave by wave, and in each partition by partition.
+/// The outputs of a batch, round by round, and in each partition by partition.
 #[derive(Debug)]
-pub struct Waves {
-    most: WaveSize,
+pub struct ProduceRounds {
+    most: RoundSize,
     addressed: Vec<Addressed>,
     last: HashMap<(Destination, i32), Last, RandomState>,
 }
 
-/// The last wave of a partition so far.
+/// The last round of a partition so far.
 #[derive(Debug, Default)]
 struct Last {
     /// Its number, from 0.
-    wave: u32,
+    round: u32,
     bytes: u64,
     records: usize,
 }
 
-impl Waves {
+impl ProduceRounds {
     /// None yet, of a batch of so many outputs.
     #[must_use]
-    pub fn new(most: WaveSize, outputs: usize) -> Self {
+    pub fn new(most: RoundSize, outputs: usize) -> Self {
         Self { most, addressed: Vec::with_capacity(outputs), last: HashMap::default() }
     }
 
@@ -69,26 +69,26 @@ impl Waves {
         let last = self.last.entry((to, partition)).or_default();
         let full = last.bytes.saturating_add(bytes) > self.most.bytes && last.records >= SENT_TOGETHER;
         if full || last.records >= self.most.records {
-            *last = Last { wave: last.wave + 1, ..Last::default() };
+            *last = Last { round: last.round + 1, ..Last::default() };
         }
         last.bytes = last.bytes.saturating_add(bytes);
         last.records += 1;
-        self.addressed.push(Addressed { wave: last.wave, partition, to, index });
+        self.addressed.push(Addressed { round: last.round, partition, to, index });
     }
 
-    /// Nothing is added any more: the waves in their order.
-    pub fn in_order(&mut self) -> impl Iterator<Item = Wave<'_>> {
+    /// Nothing is added any more: the rounds in their order.
+    pub fn in_order(&mut self) -> impl Iterator<Item = ProduceRound<'_>> {
         // Stable: outputs of one partition stay in their order.
         self.addressed.sort_by_key(Addressed::place);
-        self.addressed.chunk_by(|one, other| one.wave == other.wave).map(Wave)
+        self.addressed.chunk_by(|one, other| one.round == other.round).map(ProduceRound)
     }
 }
 
 /// Outputs that may be on their way to the brokers together. All of them must have been answered before those of the next.
 #[derive(Debug, Clone, Copy)]
-pub struct Wave<'w>(&'w [Addressed]);
+pub struct ProduceRound<'w>(&'w [Addressed]);
 
-impl<'w> Wave<'w> {
+impl<'w> ProduceRound<'w> {
     /// Those for one partition after the other, in the order of the batch within each.
     pub fn partitions(self) -> impl Iterator<Item = &'w [Addressed]> {
         self.0.chunk_by(|one, other| one.place() == other.place())
@@ -99,25 +99,25 @@ impl<'w> Wave<'w> {
 mod tests {
     use super::*;
 
-    /// Topic, partition and indexes of each group, wave by wave.
-    fn groups(waves: &mut Waves) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
+    /// Topic, partition and indexes of each group, round by round.
+    fn groups(rounds: &mut ProduceRounds) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
         let group = |group: &[Addressed]| (group[0].to, group[0].partition, group.iter().map(|at| at.index).collect());
-        waves.in_order().map(|wave| wave.partitions().map(group).collect()).collect()
+        rounds.in_order().map(|round| round.partitions().map(group).collect()).collect()
     }
 
-    /// The waves of outputs for these places, of so many bytes each.
-    fn waves(most: WaveSize, outputs: &[(Destination, i32, u64)]) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
-        let mut waves = Waves::new(most, outputs.len());
+    /// The rounds of outputs for these places, of so many bytes each.
+    fn rounds(most: RoundSize, outputs: &[(Destination, i32, u64)]) -> Vec<Vec<(Destination, i32, Vec<usize>)>> {
+        let mut rounds = ProduceRounds::new(most, outputs.len());
         for (index, (to, partition, bytes)) in outputs.iter().enumerate() {
-            waves.add((*to, *partition), index, *bytes);
+            rounds.add((*to, *partition), index, *bytes);
         }
-        groups(&mut waves)
+        groups(&mut rounds)
     }
 
     #[test]
-    fn a_partition_has_at_most_so_many_bytes_a_wave_and_stays_in_order() {
+    fn a_partition_has_at_most_so_many_bytes_a_round_and_stays_in_order() {
         use Destination::{Approved, Suppressed};
-        let most = WaveSize { bytes: 100, records: 100 };
+        let most = RoundSize { bytes: 100, records: 100 };
         // By turns: 7 of 20 bytes for the one, one of 40 for another, 2 of 60 for the third.
         let outputs = [
             (Approved, 1, 20),
@@ -135,27 +135,27 @@ mod tests {
             vec![(Approved, 0, vec![1]), (Approved, 1, vec![0, 3, 4, 5, 7]), (Suppressed, 1, vec![2, 6])],
             vec![(Approved, 1, vec![8, 9])],
         ];
-        assert_eq!(waves(most, &outputs), expected);
+        assert_eq!(rounds(most, &outputs), expected);
     }
 
     #[test]
     fn five_large_outputs_go_together_since_the_client_does_not_wait_between_them() {
-        let most = WaveSize { bytes: 100, records: 100 };
+        let most = RoundSize { bytes: 100, records: 100 };
         let outputs = [(Destination::Approved, 3, 500); 12];
         let one = |indexes: std::ops::Range<usize>| vec![(Destination::Approved, 3, indexes.collect::<Vec<_>>())];
-        assert_eq!(waves(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
+        assert_eq!(rounds(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
     }
 
     #[test]
-    fn a_wave_has_at_most_so_many_records() {
-        let most = WaveSize { bytes: u64::MAX, records: 2 };
+    fn a_round_has_at_most_so_many_records() {
+        let most = RoundSize { bytes: u64::MAX, records: 2 };
         let outputs = [(Destination::Approved, -1, u64::MAX); 3];
         let one = |indexes: &[usize]| vec![(Destination::Approved, -1, indexes.to_vec())];
-        assert_eq!(waves(most, &outputs), [one(&[0, 1]), one(&[2])]);
+        assert_eq!(rounds(most, &outputs), [one(&[0, 1]), one(&[2])]);
     }
 
     #[test]
-    fn what_goes_nowhere_is_no_wave() {
-        assert!(waves(WaveSize { bytes: 100, records: 100 }, &[]).is_empty());
+    fn what_goes_nowhere_is_no_round() {
+        assert!(rounds(RoundSize { bytes: 100, records: 100 }, &[]).is_empty());
     }
 }
