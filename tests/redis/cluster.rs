@@ -44,7 +44,7 @@ async fn slots_that_moved_are_found_and_those_that_move_go_on() {
         cluster.move_slots([*slot], from, (from + 1) % 3).unwrap();
     }
     waves(&mut store, 1..2, 3).await;
-    assert!(store.stats().troubles(RetryCause::Moved) > 0);
+    assert!(store.stats().errors(RetryCause::Moved) > 0);
 
     // Half of a shard's keys here and half there; the epoch on either side; users in keys that do not exist yet.
     for (number, shard) in (2..4_u32).zip([4_u16, 5]) {
@@ -72,7 +72,7 @@ async fn slots_that_moved_are_found_and_those_that_move_go_on() {
         assert_eq!(sent(&answers), 0, "what was sent while the slot moved is remembered");
     }
     waves(&mut store, 4..5, 3).await;
-    let asks_apart = store.stats().troubles(RetryCause::TryAgain) + store.stats().troubles(RetryCause::Ask);
+    let asks_apart = store.stats().errors(RetryCause::TryAgain) + store.stats().errors(RetryCause::Ask);
     assert!(asks_apart > 0);
 }
 

@@ -53,7 +53,7 @@ async fn scripts_that_were_flushed_are_loaded_again() {
     server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
     let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
     assert!(again.iter().all(|answer| answer.verdict == AdmitVerdict::Replayed && answer.at == at(0)));
-    assert!(store.stats().troubles(RetryCause::NoScript) > 0);
+    assert!(store.stats().errors(RetryCause::NoScript) > 0);
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_reply_that_was_lost_is_asked_for_again_and_nothing_counts_twice() {
     assert_eq!(answers[..3].iter().filter(|answer| answer.verdict == AdmitVerdict::Replayed).count(), 3, "{answers:?}");
     assert_eq!(sent(&answers), 3);
     assert_eq!(entries(&server, &store, "somebody"), 3);
-    assert_eq!(store.stats().troubles(RetryCause::ConnectionLost), 1);
+    assert_eq!(store.stats().errors(RetryCause::ConnectionLost), 1);
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
         assert_eq!(sent(&answers), 1);
         assert_eq!(entries(&server, &store, &format!("p-{pass}")), 1);
     }
-    assert!(store.stats().troubles(RetryCause::Timeout) > 0);
+    assert!(store.stats().errors(RetryCause::Timeout) > 0);
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bound
     }
     assert_eq!(entries(&server, &store, "somebody"), 9000);
     assert!(store.stats().most_items() <= 32, "{}", store.stats().most_items());
-    assert!(store.stats().troubles(RetryCause::PutOff) > 0, "what a call does is bounded, however long the history");
+    assert!(store.stats().errors(RetryCause::PutOff) > 0, "what a call does is bounded, however long the history");
 }
 
 /// Gives each of these users a history of 3,000 sends.
@@ -315,12 +315,12 @@ async fn a_call_that_meets_many_long_histories_puts_off_the_rest_and_later_calls
     give_long_histories(&server, &store, &users(20));
     let mut put_off = Vec::new();
     for _ in 0..12 {
-        let before = store.stats().troubles(RetryCause::PutOff);
+        let before = store.stats().errors(RetryCause::PutOff);
         let (answers, result) = admit(&mut store, &batch(at(1), &[cap(3000, DAY_MS)], users(20))).await;
         result.unwrap();
         let denied = AdmitVerdict::Denied { cap: 0, used: 3000, blocking: Some(at(0)) };
         assert!(answers.iter().all(|answer| answer.unwrap().verdict == denied), "{answers:?}");
-        put_off.push(store.stats().troubles(RetryCause::PutOff) - before);
+        put_off.push(store.stats().errors(RetryCause::PutOff) - before);
     }
     assert!(put_off[0] > 0, "the work of a call is bounded");
     assert_eq!(put_off[8..], [0; 4], "calls have become as small as these histories need: {put_off:?}");
@@ -337,7 +337,7 @@ async fn a_user_whose_own_sends_are_too_many_for_a_call_makes_nobody_elses_calls
     for round in 0..5 {
         let own = (0..100).map(|number| request("somebody", 1_000_000 + 100 * round + number));
         admit_all(&mut store, &batch(at(1), &caps, users(400).into_iter().chain(own).collect())).await;
-        put_off = store.stats().troubles(RetryCause::PutOff);
+        put_off = store.stats().errors(RetryCause::PutOff);
     }
     assert!(put_off > 0, "this user's sends were put off");
     let before = store.stats().calls();

@@ -303,7 +303,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         tale.count(what, times);
     }
     let troubles = RetryCause::ALL.iter();
-    tale.troubles = troubles.map(|cause| (cause.label(), world.keyspace.stats.troubles(*cause))).collect();
+    tale.troubles = troubles.map(|cause| (cause.label(), world.keyspace.stats.errors(*cause))).collect();
     tale
 }
 

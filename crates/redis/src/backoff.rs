@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-use super::{network::Network, trouble::Pace};
+use super::{network::Network, request_error::RetryTiming};
 
 /// The first wait; each is twice the one before, with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
@@ -51,11 +51,11 @@ impl<K: Ord> Tries<K> {
     }
 
     /// Notes that a call failed. `false`: it is not worth sending again.
-    pub(super) fn failed(&mut self, key: K, pace: Pace) -> bool {
-        match pace {
-            Pace::Never => return false,
-            Pace::AtOnce => {}
-            Pace::AfterWait => drop(self.resting.insert(key)),
+    pub(super) fn failed(&mut self, key: K, retry_timing: RetryTiming) -> bool {
+        match retry_timing {
+            RetryTiming::Never => return false,
+            RetryTiming::AtOnce => {}
+            RetryTiming::AfterWait => drop(self.resting.insert(key)),
         }
         self.failed = true;
         true

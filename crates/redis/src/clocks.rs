@@ -10,7 +10,8 @@ use weir_core::{
 };
 
 use super::{
-    address::NodeAddr, cluster::Cluster, open::startup, options::RedisOptions, stats::RedisStats, trouble::Trouble,
+    address::NodeAddr, cluster::Cluster, open::startup, options::RedisOptions, request_error::RequestError,
+    stats::RedisStats,
 };
 
 /// Asks the primaries of a Redis for their time, over connections of its own.
@@ -37,11 +38,11 @@ impl NodeClocks {
             let asked = clock.passed();
             match self.cluster.ask_node(node, cmd("TIME")).await {
                 Ok(value) => {
-                    let time = time_of(value).ok_or_else(|| startup(Trouble::torn(node, "TIME")))?;
+                    let time = time_of(value).ok_or_else(|| startup(RequestError::torn(node, "TIME")))?;
                     answered.push(OtherClock::new(node.to_string(), (asked, clock.passed()), time));
                 }
-                Err(denied @ Trouble::Refused { .. }) => return Err(startup(denied)),
-                Err(trouble) => tracing::debug!("{trouble}: its clock is not compared this time"),
+                Err(denied @ RequestError::Refused { .. }) => return Err(startup(denied)),
+                Err(error) => tracing::debug!("{error}: its clock is not compared this time"),
             }
         }
         Ok(ClockAnswers { machines: nodes.iter().map(NodeAddr::to_string).collect(), answered })

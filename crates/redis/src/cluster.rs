@@ -13,9 +13,9 @@ use super::{
     backoff::Tries,
     node::{Asking, LinkId, Node, Reply, Request},
     options::RedisOptions,
+    request_error::RequestError,
     slot_map::SlotMap,
     stats::{RedisStats, RetryCause},
-    trouble::Trouble,
 };
 
 /// A request and the slot of its keys.
@@ -98,9 +98,9 @@ impl Cluster {
         let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
         let mut by_node = ByNode::new();
         if (self.map.is_none() || self.doubt)
-            && let Err(trouble) = self.refresh().await
+            && let Err(error) = self.refresh().await
         {
-            return requests.iter().map(|_| Err(trouble.clone())).collect();
+            return requests.iter().map(|_| Err(error.clone())).collect();
         }
         for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
             let owner = self.map.as_ref().and_then(|map| map.owner(slot)).cloned();
@@ -114,12 +114,12 @@ impl Cluster {
             }
         }
         for (place, reply) in self.send(by_node).await {
-            if let Err(trouble) = &reply {
-                self.learn(trouble);
+            if let Err(error) = &reply {
+                self.learn(error);
             }
             replies[place] = Some(reply);
         }
-        let lost = || Err(Trouble::torn(&self.options.nodes[0], "a request got none"));
+        let lost = || Err(RequestError::torn(&self.options.nodes[0], "a request got none"));
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
@@ -128,7 +128,10 @@ impl Cluster {
     ///
     /// # Errors
     /// Nobody knows the primaries.
-    pub(super) async fn silent_nodes(&mut self, command: &Cmd) -> Result<BTreeMap<NodeAddr, Trouble>, Trouble> {
+    pub(super) async fn silent_nodes(
+        &mut self,
+        command: &Cmd,
+    ) -> Result<BTreeMap<NodeAddr, RequestError>, RequestError> {
         if self.map.is_none() || self.doubt {
             self.refresh().await?;
         }
@@ -139,18 +142,18 @@ impl Cluster {
             let mut again = Vec::new();
             for (place, reply) in self.send(by_node).await {
                 let node = &asked[place];
-                let Err(trouble) = reply else {
+                let Err(error) = reply else {
                     silent.remove(node);
                     continue;
                 };
-                if trouble.cause() == RetryCause::ConnectionLost {
+                if error.cause() == RetryCause::ConnectionLost {
                     again.push(node.clone());
                 }
-                silent.insert(node.clone(), trouble);
+                silent.insert(node.clone(), error);
             }
             asked = again;
         }
-        silent.values().for_each(|trouble| self.learn(trouble));
+        silent.values().for_each(|error| self.learn(error));
         Ok(silent)
     }
 
@@ -178,30 +181,30 @@ impl Cluster {
         Node::new(addr, Arc::clone(&self.options), Arc::clone(&self.stats))
     }
 
-    fn nobody(&self, slot: u16) -> Trouble {
+    fn nobody(&self, slot: u16) -> RequestError {
         let message = format!("slot {slot} has no owner: the cluster is not whole");
-        Trouble::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
+        RequestError::Unavailable { node: self.options.nodes[0].clone(), cause: RetryCause::ClusterDown, message }
     }
 
     /// Counts an error, and keeps what it says about the slot map.
-    fn learn(&mut self, trouble: &Trouble) {
-        self.stats.trouble(trouble.cause());
-        self.doubt |= trouble.doubts_the_map();
-        match trouble {
-            Trouble::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
-            Trouble::Unavailable { node, .. } => {
+    fn learn(&mut self, error: &RequestError) {
+        self.stats.error(error.cause());
+        self.doubt |= error.doubts_the_map();
+        match error {
+            RequestError::Moved { slot, to, .. } => self.moved.push((*slot, to.clone())),
+            RequestError::Unavailable { node, .. } => {
                 self.silent.insert(node.clone());
             }
-            Trouble::Ask { .. }
-            | Trouble::Apart { .. }
-            | Trouble::NoScript { .. }
-            | Trouble::LostHistory { .. }
-            | Trouble::Refused { .. } => {}
+            RequestError::Ask { .. }
+            | RequestError::Apart { .. }
+            | RequestError::NoScript { .. }
+            | RequestError::LostHistory { .. }
+            | RequestError::Refused { .. } => {}
         }
     }
 
     /// Reads the slot map from the first node that returns one: the last known primaries, then the configured nodes.
-    pub(super) async fn refresh(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn refresh(&mut self) -> Result<(), RequestError> {
         let mut candidates = self.primaries();
         candidates.extend(self.options.nodes.iter().cloned());
         candidates.extend(self.moved.iter().map(|(_, to)| to.clone()));
@@ -225,25 +228,25 @@ impl Cluster {
                     self.silent.clear();
                     return Ok(());
                 }
-                Err(trouble) => {
-                    self.learn(&trouble);
-                    first.get_or_insert(trouble);
+                Err(error) => {
+                    self.learn(&error);
+                    first.get_or_insert(error);
                 }
             }
         }
         Err(first.unwrap_or_else(|| self.nobody(0)))
     }
 
-    async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, Trouble> {
+    async fn read_map(&mut self, addr: &NodeAddr) -> Result<SlotMap, RequestError> {
         self.stats.map_refresh();
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
         match self.ask_node(addr, command).await {
-            Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| Trouble::torn(addr, "CLUSTER SLOTS")),
-            Err(Trouble::Refused { message, .. }) if message.contains("cluster support disabled") => {
+            Ok(value) => SlotMap::of_reply(&value, addr).ok_or_else(|| RequestError::torn(addr, "CLUSTER SLOTS")),
+            Err(RequestError::Refused { message, .. }) if message.contains("cluster support disabled") => {
                 Ok(SlotMap::Single(addr.clone()))
             }
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
@@ -252,6 +255,6 @@ impl Cluster {
         let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
         let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();
         self.nodes.insert(addr.clone(), node);
-        reply.unwrap_or_else(|| Err(Trouble::torn(addr, "no reply")))
+        reply.unwrap_or_else(|| Err(RequestError::torn(addr, "no reply")))
     }
 }

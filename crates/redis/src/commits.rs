@@ -131,8 +131,8 @@ impl Keeper {
             });
             let requests = requests.collect();
             let replies = self.cluster.ask_all(requests).await;
-            if let Some(trouble) = replies.into_iter().find_map(Result::err) {
-                tracing::warn!("what the group has committed is not noted in Redis yet: {trouble}");
+            if let Some(error) = replies.into_iter().find_map(Result::err) {
+                tracing::warn!("what the group has committed is not noted in Redis yet: {error}");
                 return;
             }
             self.open.retain(|field| !fields.contains(field));
@@ -151,7 +151,7 @@ impl Keeper {
             command.arg(self.keyspace.commits_key()).arg("epoch").arg(fields);
             let slot = self.keyspace.meta_slot();
             let value = self.cluster.ask(slot, Request::Plain(command)).await;
-            let value = value.map_err(|trouble| StoreError::Temporary(trouble.to_string()))?;
+            let value = value.map_err(|error| StoreError::Temporary(error.to_string()))?;
             let mut values = values(value)?.into_iter();
             if values.next().flatten().as_deref() != Some(self.keyspace.epoch()) {
                 return Err(self.lost().await);

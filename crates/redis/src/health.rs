@@ -13,8 +13,8 @@ use super::{
     cluster::Cluster,
     keyspace::Keyspace,
     open::ask_epochs,
+    request_error::RequestError,
     store::{RedisStore, lost_history},
-    trouble::Trouble,
 };
 
 /// Looks in which every shard is asked for its epoch once: few requests per look, and all of them in seconds.
@@ -57,9 +57,9 @@ impl RedisStore {
             match epoch {
                 Ok(epoch) if epoch.as_deref() == Some(keyspace.epoch()) => {}
                 Ok(_) => found.lost.push(shard),
-                Err(trouble) => {
+                Err(error) => {
                     found.unavailable.push(shard);
-                    found.why.get_or_insert(trouble.to_string());
+                    found.why.get_or_insert(error.to_string());
                 }
             }
         }
@@ -90,13 +90,13 @@ impl RedisStore {
             let began = Instant::now();
             let mut reply = self.cluster_mut().ask_node(&node, cmd("INFO")).await;
             // An ACL may keep INFO back; then that it answers has to do.
-            if let Err(Trouble::Refused { .. }) = &reply {
+            if let Err(RequestError::Refused { .. }) = &reply {
                 reply = self.cluster_mut().ask_node(&node, cmd("PING")).await;
             }
             let answered_ms = began.elapsed().as_secs_f64() * 1000.0;
             let health = match reply {
                 Ok(value) => told(&redis::from_redis_value::<String>(value).unwrap_or_default()),
-                Err(trouble) => NodeHealth { trouble: Some(trouble.to_string()), ..NodeHealth::default() },
+                Err(error) => NodeHealth { trouble: Some(error.to_string()), ..NodeHealth::default() },
             };
             all.push(NodeHealth { node: node.to_string(), answered_ms, ..health });
         }
@@ -107,12 +107,12 @@ impl RedisStore {
 /// The shards of nodes that do not answer.
 async fn unanswered(cluster: &mut Cluster, keyspace: &Keyspace) -> ShardsFound {
     let layout = keyspace.meta().layout;
-    let silent: BTreeMap<NodeAddr, Trouble> = match cluster.silent_nodes(&cmd("PING")).await {
+    let silent: BTreeMap<NodeAddr, RequestError> = match cluster.silent_nodes(&cmd("PING")).await {
         Ok(silent) => silent,
         // Nobody knows who owns what: none answers.
-        Err(trouble) => {
+        Err(error) => {
             let unavailable = (0..layout.shards).collect();
-            return ShardsFound { unavailable, lost: Vec::new(), why: Some(trouble.to_string()) };
+            return ShardsFound { unavailable, lost: Vec::new(), why: Some(error.to_string()) };
         }
     };
     let owner = |shard: &u16| cluster.map().and_then(|map| map.owner(keyspace.slot(*shard)));

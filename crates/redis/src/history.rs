@@ -13,9 +13,9 @@ use super::{
     names::Names,
     node::Request,
     open::get_epoch,
+    request_error::RequestError,
     script::Script,
     store::lost_history,
-    trouble::Trouble,
 };
 
 /// The history of a user, named. One round trip, and one more for names that this lane has not met.
@@ -26,7 +26,7 @@ pub(super) async fn named_history(
     names: &mut Names,
 ) -> Result<NamedHistory, StoreError> {
     let place = keyspace.meta().layout.place(user);
-    let failed = |trouble| failed(trouble, place.shard);
+    let failed = |error| failed(error, place.shard);
     let packed = read(place, cluster, keyspace).await.map_err(failed)?;
     let entries: Vec<Entry> = unpack(&packed)
         .map_err(|torn| StoreError::Fatal(format!("{}: {torn}", keyspace.bucket_key(place.shard, place.bucket))))?;
@@ -41,31 +41,33 @@ pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Key
     let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
     let request = Request::Call { script: Script::Forget, keys, args, latest: None };
     let reply = cluster.ask(keyspace.slot(place.shard), request).await;
-    let torn = |_| Trouble::torn(&cluster.options().nodes[0], "the number of entries");
+    let torn = |_| RequestError::torn(&cluster.options().nodes[0], "the number of entries");
     let count = reply.and_then(|value| redis::from_redis_value(value).map_err(torn));
-    count.map_err(|trouble| failed(trouble, place.shard))
+    count.map_err(|error| failed(error, place.shard))
 }
 
-fn failed(trouble: Trouble, shard: u16) -> StoreError {
-    match trouble {
-        Trouble::LostHistory { message } => lost_history(vec![shard], &message),
-        Trouble::Refused { .. } => StoreError::Fatal(trouble.to_string()),
-        Trouble::Moved { .. }
-        | Trouble::Ask { .. }
-        | Trouble::Apart { .. }
-        | Trouble::NoScript { .. }
-        | Trouble::Unavailable { .. } => StoreError::Temporary(trouble.to_string()),
+fn failed(error: RequestError, shard: u16) -> StoreError {
+    match error {
+        RequestError::LostHistory { message } => lost_history(vec![shard], &message),
+        RequestError::Refused { .. } => StoreError::Fatal(error.to_string()),
+        RequestError::Moved { .. }
+        | RequestError::Ask { .. }
+        | RequestError::Apart { .. }
+        | RequestError::NoScript { .. }
+        | RequestError::Unavailable { .. } => StoreError::Temporary(error.to_string()),
     }
 }
 
 /// The packed history at this place.
-async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, Trouble> {
+async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let request = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);
     let first = cluster.round(vec![Routed { slot, detour: None, request: request.clone() }]).await.pop();
     let value = match first {
         Some(Ok(value)) => value,
-        Some(Err(Trouble::Ask { .. } | Trouble::Apart { .. })) => return read_moving(place, cluster, keyspace).await,
+        Some(Err(RequestError::Ask { .. } | RequestError::Apart { .. })) => {
+            return read_moving(place, cluster, keyspace).await;
+        }
         Some(Err(_)) | None => cluster.ask(slot, request).await?,
     };
     history_in(value, cluster)
@@ -73,13 +75,13 @@ async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Resul
 
 /// In a slot that is moving, epoch and history may be on different nodes: each is read by itself. The epoch comes
 /// last: where it is there then, its history was there before.
-async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, Trouble> {
+async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let value = cluster.ask(slot, call(Vec::new(), "", place, keyspace)).await?;
     let epoch = cluster.ask(slot, get_epoch(keyspace, place.shard)).await?;
     let epoch: Option<String> = redis::from_redis_value(epoch).ok();
     if epoch.as_deref() != Some(keyspace.epoch()) {
-        return Err(Trouble::LostHistory { message: "the epoch is gone or another".to_owned() });
+        return Err(RequestError::LostHistory { message: "the epoch is gone or another".to_owned() });
     }
     history_in(value, cluster)
 }
@@ -94,7 +96,7 @@ fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -
     }
 }
 
-fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, Trouble> {
+fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, RequestError> {
     let mut histories: Vec<Vec<u8>> = redis::from_redis_value(value).unwrap_or_default();
     match (histories.pop(), histories.is_empty()) {
         (Some(history), true) => Ok(history),
@@ -102,6 +104,6 @@ fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, Trouble
     }
 }
 
-fn torn(cluster: &Cluster) -> Trouble {
-    Trouble::torn(&cluster.options().nodes[0], "the history of one user")
+fn torn(cluster: &Cluster) -> RequestError {
+    RequestError::torn(&cluster.options().nodes[0], "the history of one user")
 }

@@ -3,12 +3,13 @@
 //! It depends on `weir-core` alone, whose ports it implements, and carries the scripts of `lua/`.
 //!
 //! A batch is grouped by shard and bucket (`plan`), packed (`packing`), sent as one pipeline a node
-//! (`cluster`, `node`), and every reply is looked at by itself (`pass`); `lua/admit.lua` decides, next to
+//! (`cluster`, `node`), and every reply is looked at by itself (`run`); `lua/admit.lua` decides, next to
 //! the data. [`open`] finds, verifies or makes the keyspace.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod admit_run;
 mod backoff;
 mod clocks;
 mod cluster;
@@ -22,19 +23,18 @@ mod node;
 mod open;
 mod options;
 mod packing;
-mod pass;
 mod plan;
 mod pool;
 pub mod rebuild;
 mod refunds;
 mod renewal;
+mod request_error;
 mod script;
 mod sequence;
 mod servers;
 mod slot_map;
 mod stats;
 mod store;
-mod trouble;
 mod watch;
 
 pub use address::NodeAddr;

@@ -24,7 +24,7 @@ use super::{
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     node::{LinkId, Request},
-    trouble::Trouble,
+    request_error::RequestError,
 };
 
 /// Kinds that a lane remembers by name, once more at most: far more than an installation uses. A kind is two names of 256 bytes at
@@ -77,7 +77,7 @@ impl Names {
         classes: &[ClassNames<'_>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> (Vec<Option<ClassNumbers>>, Option<Trouble>) {
+    ) -> (Vec<Option<ClassNumbers>>, Option<RequestError>) {
         self.compare(cluster, keyspace).await;
         // A batch has few classes, so each is looked up once.
         let mut known: HashMap<ClassNames<'_>, Option<ClassNumbers>, RandomState> = HashMap::default();
@@ -86,14 +86,14 @@ impl Names {
         }
         let unknown: Vec<ClassNames<'_>> =
             known.iter().filter(|(_, numbers)| numbers.is_none()).map(|(class, _)| *class).collect();
-        let mut trouble = None;
+        let mut error = None;
         if !unknown.is_empty() {
             match self.learn(&unknown, cluster, keyspace).await {
                 Ok(learnt) => known.extend(unknown.into_iter().zip(learnt.into_iter().map(Some))),
-                Err(met) => trouble = Some(met),
+                Err(met) => error = Some(met),
             }
         }
-        (classes.iter().map(|class| known.get(class).copied().flatten()).collect(), trouble)
+        (classes.iter().map(|class| known.get(class).copied().flatten()).collect(), error)
     }
 
     /// Asks for the numbers of classes. They are given back and not looked up again: there may be more than are remembered.
@@ -102,7 +102,7 @@ impl Names {
         classes: &[ClassNames<'_>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<Vec<ClassNumbers>, Trouble> {
+    ) -> Result<Vec<ClassNumbers>, RequestError> {
         let kinds: BTreeSet<KindNames> =
             classes.iter().map(kind_names).filter(|names| *names != KindNames::default()).collect();
         let kinds: Vec<KindNames> = kinds.into_iter().collect();
@@ -140,7 +140,7 @@ impl Names {
         fields: &[Vec<u8>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<Vec<u32>, Trouble> {
+    ) -> Result<Vec<u32>, RequestError> {
         let mut all = Vec::with_capacity(fields.len());
         for names in fields.chunks(MAX_NAMES_A_CALL) {
             let (_, numbers) = self.call(table, names, cluster, keyspace).await?;
@@ -165,7 +165,7 @@ impl Names {
         names: &[Vec<u8>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<(u32, Vec<u32>), Trouble> {
+    ) -> Result<(u32, Vec<u32>), RequestError> {
         let listed = (table == Table::Kinds).then_some(self.kinds.len());
         let question = Question { highest: self.highest[table as usize].as_ref(), listed, names };
         let request = table::request(table, keyspace, &question);
@@ -173,7 +173,7 @@ impl Names {
         match table::read(reply, table, names.len(), cluster)? {
             Told::Numbers { next, numbers, names } => {
                 for field in names {
-                    let torn = || Trouble::torn(&cluster.options().nodes[0], "the names of kinds");
+                    let torn = || RequestError::torn(&cluster.options().nodes[0], "the names of kinds");
                     let names = field.map(|field| serde_json::from_slice(&field)).transpose();
                     self.kinds.push_found(names.map_err(|_| torn())?);
                 }
@@ -184,13 +184,13 @@ impl Names {
     }
 
     /// A table lost numbers that this lane was given: nothing is decided by what it knows until the table is repaired.
-    fn contradicted(&mut self, table: Table, keyspace: &Keyspace) -> Trouble {
+    fn contradicted(&mut self, table: Table, keyspace: &Keyspace) -> RequestError {
         let [key, _] = table.keys(keyspace);
         *self = Self { compared: self.compared, ..Self::default() };
         let message =
             format!("{key} has lost numbers that were given: its node lost writes, in a failover or a restart");
         tracing::error!("{message}; intents wait: repair it with weir rebuild");
-        Trouble::LostHistory { message }
+        RequestError::LostHistory { message }
     }
 
     /// Compares what is known with the tables, once a connection to their node: it may be another node, or have lost writes.
@@ -208,7 +208,7 @@ impl Names {
             let Some(reply) = cluster.round(vec![routed]).await.pop() else { return };
             match table::read(reply, table, 0, cluster) {
                 // A table that is gone says nothing against what is known: it is repaired from what was decided by that.
-                Ok(Told::Numbers { .. }) | Err(Trouble::LostHistory { .. }) => {}
+                Ok(Told::Numbers { .. }) | Err(RequestError::LostHistory { .. }) => {}
                 Ok(Told::Contradiction) => drop(self.contradicted(table, keyspace)),
                 Err(_) => return,
             }
@@ -217,7 +217,7 @@ impl Names {
     }
 
     /// Reads the kinds that came since they were last read; nothing is read twice.
-    pub(super) async fn read_kinds(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), Trouble> {
+    pub(super) async fn read_kinds(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), RequestError> {
         loop {
             let before = self.kinds.len();
             let (next, _) = self.call(Table::Kinds, &[], cluster, keyspace).await?;
@@ -237,7 +237,7 @@ impl Names {
         entries: &[Entry],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<ClassesOf, Trouble> {
+    ) -> Result<ClassesOf, RequestError> {
         let numbers: BTreeSet<Kind> = entries.iter().map(|entry| entry.kind).collect();
         let named = |kind: &Kind| ![Kind::NONE, Kind::OVERFLOW].contains(kind);
         if numbers.iter().any(|kind| named(kind) && usize::from(kind.0) > self.kinds.len()) {
@@ -257,7 +257,7 @@ impl Names {
         campaigns: &[Campaign],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
-    ) -> Result<BTreeMap<Campaign, String>, Trouble> {
+    ) -> Result<BTreeMap<Campaign, String>, RequestError> {
         let mut names = BTreeMap::new();
         let mut unknown = Vec::new();
         for campaign in campaigns {

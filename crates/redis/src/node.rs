@@ -18,9 +18,9 @@ use super::{
     address::NodeAddr,
     network::Link,
     options::{Password, RedisOptions},
+    request_error::RequestError,
     script::{SCRIPTS, Script},
     stats::{RedisStats, RetryCause},
-    trouble::Trouble,
 };
 
 /// The error of a script that is told when it is too late to run, and was.
@@ -55,7 +55,7 @@ pub(super) enum Asking {
 }
 
 /// The result of one request.
-pub(super) type Reply = Result<Value, Trouble>;
+pub(super) type Reply = Result<Value, RequestError>;
 
 /// Names a connection, differently from all others of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,11 +101,11 @@ impl Node {
     pub(super) async fn exchange(&mut self, requests: &[(Asking, Request)]) -> Vec<Reply> {
         match self.try_exchange(requests).await {
             Ok(replies) => replies,
-            Err(trouble) => requests.iter().map(|_| Err(trouble.clone())).collect(),
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    async fn try_exchange(&mut self, requests: &[(Asking, Request)]) -> Result<Vec<Reply>, Trouble> {
+    async fn try_exchange(&mut self, requests: &[(Asking, Request)]) -> Result<Vec<Reply>, RequestError> {
         let mut pipeline = Pipeline::with_capacity(requests.len() + 1);
         let mut writes = false;
         for (asking, request) in requests {
@@ -143,16 +143,16 @@ impl Node {
             match values.next() {
                 Some(Value::ServerError(error)) => {
                     late |= error.code() == LATE;
-                    Err(Trouble::of_reply(&error, &self.addr))
+                    Err(RequestError::of_reply(&error, &self.addr))
                 }
                 // An error of WAIT says nothing about commands that have errors of their own, such as MOVED.
                 Some(value) => replicated.clone().map(|()| value),
-                None => Err(Trouble::torn(&self.addr, "replies are missing")),
+                None => Err(RequestError::torn(&self.addr, "replies are missing")),
             }
         });
         let replies: Vec<Reply> = replies.collect();
         // A call that came late in time to be answered was late by a clock that was set meanwhile: it is read again.
-        if late || replies.iter().any(|reply| matches!(reply, Err(Trouble::NoScript { .. }))) {
+        if late || replies.iter().any(|reply| matches!(reply, Err(RequestError::NoScript { .. }))) {
             self.loaded = Default::default();
         }
         Ok(replies)
@@ -164,7 +164,7 @@ impl Node {
     }
 
     /// Waits until a replica has what was just written over this connection.
-    async fn wait_for_a_replica(&mut self) -> Result<(), Trouble> {
+    async fn wait_for_a_replica(&mut self) -> Result<(), RequestError> {
         let mut wait = Pipeline::with_capacity(1);
         self.put_wait(&mut wait, 1);
         let wrote = self.link();
@@ -172,27 +172,31 @@ impl Node {
         if self.link() != wrote {
             // Another connection wrote nothing, so its WAIT says nothing.
             let message = "the connection was lost before a replica had the names".to_owned();
-            return Err(Trouble::Unavailable { node: self.addr.clone(), cause: RetryCause::ConnectionLost, message });
+            return Err(RequestError::Unavailable {
+                node: self.addr.clone(),
+                cause: RetryCause::ConnectionLost,
+                message,
+            });
         }
         self.check_replicas(values.pop(), 1)
     }
 
-    fn check_replicas(&self, reply: Option<Value>, wanted: u32) -> Result<(), Trouble> {
+    fn check_replicas(&self, reply: Option<Value>, wanted: u32) -> Result<(), RequestError> {
         let wanted = i64::from(wanted);
         let unavailable =
-            |message| Trouble::Unavailable { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
+            |message| RequestError::Unavailable { node: self.addr.clone(), cause: RetryCause::TooFewReplicas, message };
         match reply {
             Some(Value::Int(had)) if had >= wanted => Ok(()),
             Some(Value::Int(had)) => Err(unavailable(format!("{had} of {wanted} replicas had the writes in time"))),
             Some(Value::ServerError(error)) => {
                 Err(unavailable(format!("WAIT: {} {:?}", error.code(), error.details())))
             }
-            Some(_) | None => Err(Trouble::torn(&self.addr, "WAIT gave no number")),
+            Some(_) | None => Err(RequestError::torn(&self.addr, "WAIT gave no number")),
         }
     }
 
     /// Sends a pipeline; as many values come back as there are commands.
-    async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Trouble> {
+    async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RequestError> {
         let connection = self.connected().await?;
         let started = Instant::now();
         let values = connection.send(pipeline).await;
@@ -201,25 +205,25 @@ impl Node {
             Ok(values) if values.len() == pipeline.len() => Ok(values),
             Ok(_) => {
                 self.connection = None;
-                Err(Trouble::torn(&self.addr, "as many replies as commands were expected"))
+                Err(RequestError::torn(&self.addr, "as many replies as commands were expected"))
             }
             Err(error) => {
                 self.connection = None;
-                Err(Trouble::of_connection(&error, &self.addr))
+                Err(RequestError::of_connection(&error, &self.addr))
             }
         }
     }
 
-    async fn connected(&mut self) -> Result<&mut Box<dyn Link>, Trouble> {
+    async fn connected(&mut self) -> Result<&mut Box<dyn Link>, RequestError> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
                 let connection = self.options.network.connect(&self.addr, &self.options).await.map_err(|error| {
-                    let mut trouble = Trouble::of_connection(&error, &self.addr);
-                    if let Trouble::Unavailable { message, .. } = &mut trouble {
+                    let mut error = RequestError::of_connection(&error, &self.addr);
+                    if let RequestError::Unavailable { message, .. } = &mut error {
                         message.insert_str(0, "cannot connect: ");
                     }
-                    trouble
+                    error
                 })?;
                 self.stats.connection();
                 self.link = LinkId::next();
@@ -231,13 +235,13 @@ impl Node {
     }
 
     /// The SHA under which the node knows a script, loading it where it does not.
-    async fn sha(&mut self, script: Script) -> Result<String, Trouble> {
+    async fn sha(&mut self, script: Script) -> Result<String, RequestError> {
         self.connected().await?;
         if let Some(sha) = &self.loaded[script as usize] {
             return Ok(sha.clone());
         }
         let sha = match self.load(script.source()).await {
-            Err(Trouble::Refused { message, .. }) if message.contains("Error compiling script") => {
+            Err(RequestError::Refused { message, .. }) if message.contains("Error compiling script") => {
                 self.load(&script.plain_source()).await?
             }
             other => other?,
@@ -249,7 +253,7 @@ impl Node {
         Ok(sha)
     }
 
-    async fn load(&mut self, source: &str) -> Result<String, Trouble> {
+    async fn load(&mut self, source: &str) -> Result<String, RequestError> {
         let mut command = cmd("SCRIPT");
         command.arg("LOAD").arg(source);
         self.stats.script_load();
@@ -257,7 +261,7 @@ impl Node {
     }
 
     /// Reads the node's clock.
-    async fn read_clock(&mut self) -> Result<(), Trouble> {
+    async fn read_clock(&mut self) -> Result<(), RequestError> {
         let before = self.options.network.passed();
         let (seconds, micros): (u64, u64) = self.one(cmd("TIME"), "TIME").await?;
         self.clock = Some((seconds * 1_000 + micros / 1_000, before));
@@ -265,20 +269,20 @@ impl Node {
     }
 
     /// The time of the node's clock at a moment, in ms since 1970, as text.
-    fn on_its_clock(&self, at: Duration) -> Result<String, Trouble> {
-        let Some((shown, since)) = self.clock else { return Err(Trouble::torn(&self.addr, "TIME")) };
+    fn on_its_clock(&self, at: Duration) -> Result<String, RequestError> {
+        let Some((shown, since)) = self.clock else { return Err(RequestError::torn(&self.addr, "TIME")) };
         let passed = u64::try_from(at.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
         Ok(shown.saturating_add(passed).to_string())
     }
 
     /// One command, and its reply.
-    async fn one<T: FromRedisValue>(&mut self, command: Cmd, what: &str) -> Result<T, Trouble> {
+    async fn one<T: FromRedisValue>(&mut self, command: Cmd, what: &str) -> Result<T, RequestError> {
         let mut pipeline = Pipeline::with_capacity(1);
         pipeline.add_command(command);
         match self.send(&pipeline).await?.pop() {
-            Some(Value::ServerError(error)) => Err(Trouble::of_reply(&error, &self.addr)),
-            Some(value) => redis::from_redis_value(value).map_err(|_| Trouble::torn(&self.addr, what)),
-            None => Err(Trouble::torn(&self.addr, what)),
+            Some(Value::ServerError(error)) => Err(RequestError::of_reply(&error, &self.addr)),
+            Some(value) => redis::from_redis_value(value).map_err(|_| RequestError::torn(&self.addr, what)),
+            None => Err(RequestError::torn(&self.addr, what)),
         }
     }
 }

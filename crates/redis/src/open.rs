@@ -14,10 +14,10 @@ use super::{
     keyspace::{Keyspace, Meta, State},
     node::Request,
     options::{Absent, RedisOptions, WhenMissing},
+    request_error::{RequestError, RetryTiming},
     script::Script,
     servers,
     stats::RedisStats,
-    trouble::{Pace, Trouble},
 };
 
 /// A keyspace that was found or made.
@@ -162,8 +162,10 @@ pub(super) async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Res
     command.arg(keyspace.meta_key());
     match cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await {
         Ok(value) => parse_meta(keyspace, value),
-        Err(Trouble::Refused { message, .. }) if message.starts_with("WRONGTYPE") => Err(foreign(keyspace, &message)),
-        Err(trouble) => Err(startup(trouble)),
+        Err(RequestError::Refused { message, .. }) if message.starts_with("WRONGTYPE") => {
+            Err(foreign(keyspace, &message))
+        }
+        Err(error) => Err(startup(error)),
     }
 }
 
@@ -247,7 +249,7 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
 }
 
 /// The epoch of each shard.
-pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, Trouble> {
+pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, RequestError> {
     ask_epochs(cluster, keyspace, 0..keyspace.meta().layout.shards).await.into_iter().collect()
 }
 
@@ -256,7 +258,7 @@ pub(super) async fn ask_epochs(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
     shards: impl IntoIterator<Item = u16>,
-) -> Vec<Result<Option<String>, Trouble>> {
+) -> Vec<Result<Option<String>, RequestError>> {
     let requests = shards.into_iter().map(|shard| (keyspace.slot(shard), get_epoch(keyspace, shard)));
     let replies = cluster.ask_all(requests.collect()).await;
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
@@ -275,16 +277,16 @@ pub(super) fn get(key: String) -> Request {
 }
 
 /// Shards without this keyspace's epoch; and shards that do not answer, where that is allowed.
-async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), Trouble> {
+async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<u16>, Vec<u16>), RequestError> {
     let (mut lost, mut absent) = (Vec::new(), Vec::new());
     let all = 0..keyspace.meta().layout.shards;
     for (shard, epoch) in all.clone().zip(ask_epochs(cluster, keyspace, all).await) {
         match epoch {
             Ok(epoch) => lost.extend((epoch.as_deref() != Some(keyspace.epoch())).then_some(shard)),
-            Err(trouble) if trouble.pace() != Pace::Never && cluster.options().absent == Absent::Leave => {
+            Err(error) if error.retry_timing() != RetryTiming::Never && cluster.options().absent == Absent::Leave => {
                 absent.push(shard);
             }
-            Err(trouble) => return Err(trouble),
+            Err(error) => return Err(error),
         }
     }
     Ok((lost, absent))
@@ -306,16 +308,16 @@ fn advice(message: &str) -> &'static str {
 }
 
 /// At the start, what asking again cannot mend ends the start.
-pub(super) fn startup(trouble: Trouble) -> StoreError {
-    match trouble {
-        Trouble::Refused { ref message, .. } => {
-            StoreError::Fatal(format!("Redis refused: {trouble}. {}", advice(message)))
+pub(super) fn startup(error: RequestError) -> StoreError {
+    match error {
+        RequestError::Refused { ref message, .. } => {
+            StoreError::Fatal(format!("Redis refused: {error}. {}", advice(message)))
         }
-        Trouble::LostHistory { .. } => StoreError::Fatal(format!("Redis refused: {trouble}")),
-        Trouble::Moved { .. }
-        | Trouble::Ask { .. }
-        | Trouble::Apart { .. }
-        | Trouble::NoScript { .. }
-        | Trouble::Unavailable { .. } => StoreError::Temporary(format!("Redis cannot answer now: {trouble}")),
+        RequestError::LostHistory { .. } => StoreError::Fatal(format!("Redis refused: {error}")),
+        RequestError::Moved { .. }
+        | RequestError::Ask { .. }
+        | RequestError::Apart { .. }
+        | RequestError::NoScript { .. }
+        | RequestError::Unavailable { .. } => StoreError::Temporary(format!("Redis cannot answer now: {error}")),
     }
 }

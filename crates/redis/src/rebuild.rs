@@ -26,8 +26,8 @@ pub use self::{
     restorer::{Restorer, Send},
 };
 use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions, stats::RedisStats,
-    trouble::Trouble,
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
+    request_error::RequestError, stats::RedisStats,
 };
 
 /// How long the lock outlives the run that held it, in milliseconds; it is renewed with every [`Rebuild::save`].
@@ -189,6 +189,6 @@ fn mark_stem(keyspace: &Keyspace) -> String {
 
 /// Sends requests that must all be answered.
 async fn ask_all(cluster: &mut Cluster, requests: Vec<(u16, Request)>) -> Result<Vec<redis::Value>, StoreError> {
-    let replies: Result<Vec<redis::Value>, Trouble> = cluster.ask_all(requests).await.into_iter().collect();
+    let replies: Result<Vec<redis::Value>, RequestError> = cluster.ask_all(requests).await.into_iter().collect();
     replies.map_err(startup)
 }

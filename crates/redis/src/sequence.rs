@@ -8,7 +8,7 @@ use super::{
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     node::{Reply, Request},
-    trouble::Trouble,
+    request_error::RequestError,
 };
 
 /// Calls that are made in their order, and what belongs to each.
@@ -20,9 +20,9 @@ type Queue<T> = VecDeque<(Routed, T)>;
 async fn run<T>(
     cluster: &mut Cluster,
     queues: &mut [Queue<T>],
-    mut take: impl FnMut(&T, Value) -> Result<(), Trouble>,
-) -> Vec<Option<Trouble>> {
-    let mut errors: Vec<Option<Trouble>> = queues.iter().map(|_| None).collect();
+    mut take: impl FnMut(&T, Value) -> Result<(), RequestError>,
+) -> Vec<Option<RequestError>> {
+    let mut errors: Vec<Option<RequestError>> = queues.iter().map(|_| None).collect();
     let mut tries = cluster.tries::<usize>();
     let mut open: Vec<usize> = (0..queues.len()).collect();
     loop {
@@ -41,10 +41,10 @@ async fn run<T>(
                 tries.answered();
                 continue;
             };
-            if let Trouble::Ask { to, .. } = error {
+            if let RequestError::Ask { to, .. } = error {
                 call.detour = Some(to.clone());
             }
-            if !tries.failed(at, error.pace()) {
+            if !tries.failed(at, error.retry_timing()) {
                 queues[at].clear();
             }
         }
@@ -81,13 +81,13 @@ pub(super) async fn run_shards<T>(
         calls.into_iter().map(|(request, what)| (Routed { slot, detour: None, request }, what)).collect()
     };
     let mut queues: Vec<Queue<T>> = calls.into_iter().map(queue).collect();
-    let torn = || Trouble::torn(&node, "another length or code");
+    let torn = || RequestError::torn(&node, "another length or code");
     let errors = run(cluster, &mut queues, |what, value| take(what, &value).then_some(()).ok_or_else(torn)).await;
     let mut ended = Ended::default();
     for (shard, error) in shards.into_iter().zip(errors) {
         match error {
             None => {}
-            Some(Trouble::LostHistory { message }) => drop(ended.lost.insert(shard, message)),
+            Some(RequestError::LostHistory { message }) => drop(ended.lost.insert(shard, message)),
             Some(other) => ended.open = Some(other.to_string()),
         }
     }
@@ -106,7 +106,7 @@ impl Cluster {
             Ok(())
         };
         let errors = run(self, &mut queues, take).await;
-        let lost = || Trouble::torn(&self.options().nodes[0], "a request got none");
+        let lost = || RequestError::torn(&self.options().nodes[0], "a request got none");
         let both = replies.into_iter().zip(errors);
         both.map(|(reply, error)| reply.ok_or_else(|| error.unwrap_or_else(lost))).collect()
     }
@@ -114,6 +114,6 @@ impl Cluster {
     /// [`Cluster::ask_all`] for one.
     pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Reply {
         let reply = self.ask_all(vec![(slot, request)]).await.pop();
-        reply.unwrap_or_else(|| Err(Trouble::torn(&self.options().nodes[0], "a request got none")))
+        reply.unwrap_or_else(|| Err(RequestError::torn(&self.options().nodes[0], "a request got none")))
     }
 }

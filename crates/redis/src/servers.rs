@@ -7,7 +7,7 @@ use super::{
     address::NodeAddr,
     cluster::Cluster,
     options::{Absent, Eviction, Tuning},
-    trouble::Trouble,
+    request_error::RequestError,
 };
 
 /// What `hash-max-listpack-value` should be: histories of up to 51 sends stay compact. 64, the default, is
@@ -38,7 +38,7 @@ async fn check_eviction(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
     command.arg("memory");
     let info: String = match cluster.ask_node(node, command).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
-        Err(trouble) => return unreadable(trouble, "maxmemory-policy", "noeviction", out),
+        Err(error) => return unreadable(error, "maxmemory-policy", "noeviction", out),
     };
     let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(str::trim);
     match (policy, cluster.options().eviction) {
@@ -64,7 +64,7 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
     command.arg("GET").arg(NAME);
     let pairs: Vec<String> = match cluster.ask_node(node, command).await {
         Ok(value) => redis::from_redis_value(value).unwrap_or_default(),
-        Err(trouble) => return unreadable(trouble, "hash-max-listpack-value", "1024", out),
+        Err(error) => return unreadable(error, "hash-max-listpack-value", "1024", out),
     };
     let value: Option<u64> = pairs.get(1).and_then(|value| value.parse().ok());
     if value.is_some_and(|value| value >= LISTPACK_VALUE_BYTES) {
@@ -76,8 +76,8 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
         Tuning::Set => {
             let mut command = cmd("CONFIG");
             command.arg("SET").arg(NAME).arg(LISTPACK_VALUE_BYTES);
-            if let Err(trouble) = cluster.ask_node(node, command).await {
-                return unreadable(trouble, "hash-max-listpack-value", "1024", out);
+            if let Err(error) = cluster.ask_node(node, command).await {
+                return unreadable(error, "hash-max-listpack-value", "1024", out);
             }
         }
         Tuning::Announce => {
@@ -94,8 +94,8 @@ async fn check_listpack(cluster: &mut Cluster, node: &NodeAddr, out: &mut Vec<St
 }
 
 /// A server that does not let itself be looked at (managed services, ACLs) is only warned of.
-fn unreadable(trouble: Trouble, setting: &str, value: &str, out: &mut Vec<String>) -> Result<(), StoreError> {
-    let Trouble::Refused { node, message } = &trouble else { return Err(super::open::startup(trouble)) };
+fn unreadable(error: RequestError, setting: &str, value: &str, out: &mut Vec<String>) -> Result<(), StoreError> {
+    let RequestError::Refused { node, message } = &error else { return Err(super::open::startup(error)) };
     out.push(format!("{node}: {setting} cannot be read or set ({message}); make sure that it is {value}"));
     Ok(())
 }

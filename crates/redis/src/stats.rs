@@ -118,7 +118,7 @@ numbers! {
 impl RedisStats {
     /// Requests that failed for this cause.
     #[must_use]
-    pub fn troubles(&self, cause: RetryCause) -> u64 {
+    pub fn errors(&self, cause: RetryCause) -> u64 {
         self.troubles[cause as usize].load(Relaxed)
     }
 
@@ -148,7 +148,7 @@ impl RedisStats {
         self.most_items.fetch_max(items, Relaxed);
     }
 
-    pub(super) fn trouble(&self, cause: RetryCause) {
+    pub(super) fn error(&self, cause: RetryCause) {
         self.troubles[cause as usize].fetch_add(1, Relaxed);
     }
 

@@ -14,13 +14,13 @@ use weir_core::{
 };
 
 use super::{
+    admit_run::AdmitRun,
     cluster::Cluster,
     health::ShardLook,
     history::{forget, named_history},
     keyspace::Keyspace,
     names::Names,
     options::RedisOptions,
-    pass::Pass,
     plan::CallSize,
     rebuild::{Send, put_in},
     renewal::renewed,
@@ -96,14 +96,14 @@ impl RedisStore {
         answers: &mut [Option<Answer>],
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let mut pass = Pass::new(batch, answers, keyspace, call_size, cluster);
-        pass.name(cluster, names).await;
-        pass.run(cluster, names).await;
-        lost.retain(|shard| !pass.was_answered(*shard));
-        lost.extend(pass.lost());
+        let mut run = AdmitRun::new(batch, answers, keyspace, call_size, cluster);
+        run.name(cluster, names).await;
+        run.run(cluster, names).await;
+        lost.retain(|shard| !run.was_answered(*shard));
+        lost.extend(run.lost());
         lost.sort_unstable();
         lost.dedup();
-        pass.result()
+        run.result()
     }
 
     /// Uses the keyspace with which a rebuild has replaced this one, if any; `true` then.

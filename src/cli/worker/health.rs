@@ -158,7 +158,7 @@ impl WorkerHealth {
         bring(&self.metrics.history_dropped, stats.dropped());
         for cause in RetryCause::ALL {
             let label = ReasonLabel { reason: cause.label() };
-            bring(&self.metrics.redis_retries.get_or_create(&label), stats.troubles(cause));
+            bring(&self.metrics.redis_retries.get_or_create(&label), stats.errors(cause));
         }
     }
 

@@ -129,7 +129,6 @@ async fn histories_are_read_while_their_slots_move() {
         let user = users.iter().find(|user| shard(user) == number).unwrap();
         assert_eq!(store.history_of(UserHash::of(user)).await.unwrap().entries.len(), 1, "after the move");
     }
-    let redirects =
-        [RetryCause::Ask, RetryCause::TryAgain, RetryCause::Moved].map(|cause| store.stats().troubles(cause));
+    let redirects = [RetryCause::Ask, RetryCause::TryAgain, RetryCause::Moved].map(|cause| store.stats().errors(cause));
     assert!(redirects[0] + redirects[1] > 0 && redirects[2] > 0, "{redirects:?}");
 }

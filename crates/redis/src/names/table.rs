@@ -7,8 +7,8 @@ use crate::{
     cluster::Cluster,
     keyspace::Keyspace,
     node::{Reply, Request},
+    request_error::RequestError,
     script::Script,
-    trouble::Trouble,
 };
 
 /// The most names that one call gives numbers to.
@@ -88,8 +88,8 @@ pub(super) fn request(table: Table, keyspace: &Keyspace, question: &Question<'_>
 }
 
 /// Reads the reply.
-pub(super) fn read(reply: Reply, table: Table, names: usize, cluster: &Cluster) -> Result<Told, Trouble> {
-    let torn = || Trouble::torn(&cluster.options().nodes[0], "numbers for names");
+pub(super) fn read(reply: Reply, table: Table, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
+    let torn = || RequestError::torn(&cluster.options().nodes[0], "numbers for names");
     let value: Value = reply?;
     // The last part is for the node (`node.rs`).
     let (next, numbers, listed, _): (u32, Vec<u32>, Vec<Option<Vec<u8>>>, u32) =

@@ -158,8 +158,8 @@ impl Lock<'_> {
     pub(super) async fn release(&self, cluster: &mut Cluster) {
         let key = self.keyspace.rebuild_lock_key();
         let request = guarded(&[(key.clone(), self.run)], &[Command::delete([key])]);
-        if let Err(trouble) = cluster.ask(self.keyspace.meta_slot(), request).await {
-            tracing::warn!("the lock of the rebuild is not given back: {trouble}");
+        if let Err(error) = cluster.ask(self.keyspace.meta_slot(), request).await {
+            tracing::warn!("the lock of the rebuild is not given back: {error}");
         }
     }
 }

@@ -116,9 +116,9 @@ pub(crate) async fn put_in(
     let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
     let sends: Vec<&Send<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
     let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();
-    let (numbers, trouble) = names.resolve(&classes, cluster, keyspace).await;
-    if let Some(trouble) = trouble {
-        return Err(StoreError::Temporary(trouble.to_string()));
+    let (numbers, error) = names.resolve(&classes, cluster, keyspace).await;
+    if let Some(error) = error {
+        return Err(StoreError::Temporary(error.to_string()));
     }
     let entry = |(send, numbers): (&&Send<'_>, Option<(Kind, Campaign)>)| {
         let (kind, campaign) = numbers.unwrap_or_default();

@@ -9,7 +9,7 @@ const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: 
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum RequestError {
     /// The slot lives elsewhere now.
     #[error("{node}: slot {slot} has moved to {to}")]
     Moved {
@@ -68,7 +68,7 @@ pub(super) enum Trouble {
 
 /// When a failed request is worth sending again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pace {
+pub(super) enum RetryTiming {
     /// Now.
     AtOnce,
     /// After a while.
@@ -77,7 +77,7 @@ pub(super) enum Pace {
     Never,
 }
 
-impl Trouble {
+impl RequestError {
     /// The error that a reply is.
     pub(super) fn of_reply(error: &ServerError, asked: &NodeAddr) -> Self {
         let node = asked.clone();
@@ -144,11 +144,11 @@ impl Trouble {
     }
 
     /// When to send the request again.
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn retry_timing(&self) -> RetryTiming {
         match self {
-            Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => Pace::AtOnce,
-            Self::Apart { .. } | Self::Unavailable { .. } => Pace::AfterWait,
-            Self::LostHistory { .. } | Self::Refused { .. } => Pace::Never,
+            Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => RetryTiming::AtOnce,
+            Self::Apart { .. } | Self::Unavailable { .. } => RetryTiming::AfterWait,
+            Self::LostHistory { .. } | Self::Refused { .. } => RetryTiming::Never,
         }
     }
 
@@ -184,10 +184,10 @@ mod tests {
 
     use super::*;
 
-    fn of(reply: &str) -> Trouble {
+    fn of(reply: &str) -> RequestError {
         let asked = NodeAddr { host: "asked".to_owned(), port: 1 };
         match redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()) {
-            Ok(Value::ServerError(error)) => Trouble::of_reply(&error, &asked),
+            Ok(Value::ServerError(error)) => RequestError::of_reply(&error, &asked),
             other => panic!("{other:?}"),
         }
     }
@@ -195,28 +195,32 @@ mod tests {
     #[test]
     fn every_error_reply_has_its_pace_and_cause() {
         let cases = [
-            ("MOVED 3999 127.0.0.1:6381", Pace::AtOnce, RetryCause::Moved),
-            ("ASK 3999 127.0.0.1:6381", Pace::AtOnce, RetryCause::Ask),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Pace::AfterWait, RetryCause::TryAgain),
-            ("NOSCRIPT No matching script. Please use EVAL.", Pace::AtOnce, RetryCause::NoScript),
-            ("CLUSTERDOWN The cluster is down", Pace::AfterWait, RetryCause::ClusterDown),
-            ("LOADING Redis is loading the dataset in memory", Pace::AfterWait, RetryCause::Loading),
-            ("MASTERDOWN Link with MASTER is down", Pace::AfterWait, RetryCause::MasterDown),
-            ("BUSY Redis is busy running a script", Pace::AfterWait, RetryCause::Busy),
-            ("READONLY You can't write against a read only replica.", Pace::AfterWait, RetryCause::ReadOnly),
-            ("OOM command not allowed when used memory > 'maxmemory'.", Pace::AfterWait, RetryCause::OutOfMemory),
-            ("NOREPLICAS Not enough good replicas to write.", Pace::AfterWait, RetryCause::NoReplicas),
-            ("MISCONF Redis is configured to save RDB snapshots", Pace::AfterWait, RetryCause::Misconf),
-            ("LATE the caller has given this call up", Pace::AfterWait, RetryCause::Timeout),
-            ("LOSTHISTORY the epoch is gone", Pace::Never, RetryCause::LostHistory),
-            ("NOPERM this user has no permissions", Pace::Never, RetryCause::Refused),
-            ("WRONGTYPE Operation against a key", Pace::Never, RetryCause::Refused),
-            ("ERR anything else", Pace::Never, RetryCause::Refused),
-            ("MOVED nonsense", Pace::Never, RetryCause::Refused),
+            ("MOVED 3999 127.0.0.1:6381", RetryTiming::AtOnce, RetryCause::Moved),
+            ("ASK 3999 127.0.0.1:6381", RetryTiming::AtOnce, RetryCause::Ask),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", RetryTiming::AfterWait, RetryCause::TryAgain),
+            ("NOSCRIPT No matching script. Please use EVAL.", RetryTiming::AtOnce, RetryCause::NoScript),
+            ("CLUSTERDOWN The cluster is down", RetryTiming::AfterWait, RetryCause::ClusterDown),
+            ("LOADING Redis is loading the dataset in memory", RetryTiming::AfterWait, RetryCause::Loading),
+            ("MASTERDOWN Link with MASTER is down", RetryTiming::AfterWait, RetryCause::MasterDown),
+            ("BUSY Redis is busy running a script", RetryTiming::AfterWait, RetryCause::Busy),
+            ("READONLY You can't write against a read only replica.", RetryTiming::AfterWait, RetryCause::ReadOnly),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                RetryTiming::AfterWait,
+                RetryCause::OutOfMemory,
+            ),
+            ("NOREPLICAS Not enough good replicas to write.", RetryTiming::AfterWait, RetryCause::NoReplicas),
+            ("MISCONF Redis is configured to save RDB snapshots", RetryTiming::AfterWait, RetryCause::Misconf),
+            ("LATE the caller has given this call up", RetryTiming::AfterWait, RetryCause::Timeout),
+            ("LOSTHISTORY the epoch is gone", RetryTiming::Never, RetryCause::LostHistory),
+            ("NOPERM this user has no permissions", RetryTiming::Never, RetryCause::Refused),
+            ("WRONGTYPE Operation against a key", RetryTiming::Never, RetryCause::Refused),
+            ("ERR anything else", RetryTiming::Never, RetryCause::Refused),
+            ("MOVED nonsense", RetryTiming::Never, RetryCause::Refused),
         ];
-        for (reply, pace, cause) in cases {
-            let trouble = of(reply);
-            assert_eq!((trouble.pace(), trouble.cause()), (pace, cause), "{reply}: {trouble:?}");
+        for (reply, retry_timing, cause) in cases {
+            let error = of(reply);
+            assert_eq!((error.retry_timing(), error.cause()), (retry_timing, cause), "{reply}: {error:?}");
         }
     }
 
@@ -229,8 +233,8 @@ mod tests {
             ("MOVED 1 [::1]:6381", "[::1]:6381"),
             ("MOVED 1 redis-0.svc:6381", "redis-0.svc:6381"),
         ] {
-            let trouble = of(reply);
-            let Trouble::Moved { to, slot: 1, .. } = &trouble else { panic!("{trouble:?}") };
+            let error = of(reply);
+            let RequestError::Moved { to, slot: 1, .. } = &error else { panic!("{error:?}") };
             assert_eq!(to.to_string(), expected);
         }
     }

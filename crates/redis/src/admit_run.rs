@@ -26,17 +26,17 @@ use super::{
     options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
+    request_error::{RequestError, RetryTiming},
     script::Script,
     stats::RetryCause,
     store::lost_history,
-    trouble::{Pace, Trouble},
 };
 
 /// How often new kinds are read in one batch.
 const MAX_RELOADS: usize = 4;
 
 /// The state of one batch.
-pub(super) struct Pass<'a> {
+pub(super) struct AdmitRun<'a> {
     batch: &'a AdmitBatch<'a>,
     answers: &'a mut [Option<Answer>],
     keyspace: &'a Keyspace,
@@ -81,7 +81,7 @@ enum CallKind {
     OneKey,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> AdmitRun<'a> {
     pub(super) fn new(
         batch: &'a AdmitBatch<'a>,
         answers: &'a mut [Option<Answer>],
@@ -119,7 +119,7 @@ impl<'a> Pass<'a> {
     pub(super) async fn name(&mut self, cluster: &mut Cluster, names: &mut Names) {
         let classes: Vec<ClassNames<'_>> =
             self.pending.iter().map(|send| self.batch.requests[send.request].class).collect();
-        let (numbers, trouble) = names.resolve(&classes, cluster, self.keyspace).await;
+        let (numbers, error) = names.resolve(&classes, cluster, self.keyspace).await;
         let mut nameless = BTreeSet::new();
         for (send, number) in self.pending.iter().zip(numbers) {
             self.numbers[send.request] = number;
@@ -127,13 +127,13 @@ impl<'a> Pass<'a> {
                 nameless.insert(send.place);
             }
         }
-        let Some(trouble) = trouble else { return };
+        let Some(error) = error else { return };
         self.pending.retain(|send| !nameless.contains(&send.place));
-        if let Trouble::LostHistory { message } = &trouble {
+        if let RequestError::LostHistory { message } = &error {
             let message = format!("{}: {message}", self.keyspace.kinds_key());
             self.lost.extend(nameless.iter().map(|place| (place.shard, message.clone())));
         }
-        self.last = Some(trouble.to_string());
+        self.last = Some(error.to_string());
     }
 
     /// Rounds, until all sends are answered or the others cannot be answered now.
@@ -199,9 +199,9 @@ impl<'a> Pass<'a> {
             match epoch {
                 Ok(Some(epoch)) if epoch == self.keyspace.epoch() => {}
                 Ok(_) => self.lose(shard, "the epoch is gone or another".to_owned()),
-                Err(trouble) => {
-                    self.last = Some(trouble.to_string());
-                    self.tries.failed(shard, Pace::AfterWait);
+                Err(error) => {
+                    self.last = Some(error.to_string());
+                    self.tries.failed(shard, RetryTiming::AfterWait);
                 }
             }
         }
@@ -268,33 +268,33 @@ impl<'a> Pass<'a> {
     /// Takes the reply to one call.
     fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
-        let trouble = match reply {
+        let error = match reply {
             Ok(value) => match self.read(call, &value, cluster) {
                 Some(()) => return,
-                None => Trouble::torn(&cluster.options().nodes[0], "another length or code"),
+                None => RequestError::torn(&cluster.options().nodes[0], "another length or code"),
             },
-            Err(trouble) => trouble,
+            Err(error) => error,
         };
-        self.last = Some(trouble.to_string());
+        self.last = Some(error.to_string());
         let bucket = call.sends[0].place.bucket;
-        match (&trouble, call.kind) {
-            (Trouble::LostHistory { message }, _) => self.lose(shard, message.clone()),
-            (Trouble::Refused { .. }, _) => self.give_up(|place| place.shard == shard, trouble.to_string()),
-            (Trouble::Ask { .. } | Trouble::Apart { .. }, CallKind::Whole) => {
+        match (&error, call.kind) {
+            (RequestError::LostHistory { message }, _) => self.lose(shard, message.clone()),
+            (RequestError::Refused { .. }, _) => self.give_up(|place| place.shard == shard, error.to_string()),
+            (RequestError::Ask { .. } | RequestError::Apart { .. }, CallKind::Whole) => {
                 self.moving.insert(shard);
-                self.tries.failed(shard, Pace::AtOnce);
+                self.tries.failed(shard, RetryTiming::AtOnce);
                 return;
             }
-            (Trouble::Ask { to, .. }, CallKind::OneKey) => {
+            (RequestError::Ask { to, .. }, CallKind::OneKey) => {
                 self.detours.insert((shard, bucket), to.clone());
             }
-            (Trouble::Moved { .. } | Trouble::Unavailable { .. } | Trouble::Apart { .. }, _) => {
+            (RequestError::Moved { .. } | RequestError::Unavailable { .. } | RequestError::Apart { .. }, _) => {
                 self.moving.remove(&shard);
                 self.detours.retain(|(of, _), _| *of != shard);
             }
-            (Trouble::NoScript { .. }, _) => {}
+            (RequestError::NoScript { .. }, _) => {}
         }
-        self.tries.failed(shard, trouble.pace());
+        self.tries.failed(shard, error.retry_timing());
     }
 
     fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
@@ -313,11 +313,11 @@ impl<'a> Pass<'a> {
                     self.answers[send.request] = Some(answer);
                 }
                 Outcome::PutOff => {
-                    cluster.stats().trouble(RetryCause::PutOff);
+                    cluster.stats().error(RetryCause::PutOff);
                     missed_users |= next_user;
                 }
                 Outcome::StaleKinds => {
-                    cluster.stats().trouble(RetryCause::StaleKinds);
+                    cluster.stats().error(RetryCause::StaleKinds);
                     self.stale = true;
                 }
                 Outcome::TornHistory => {
@@ -341,8 +341,8 @@ impl<'a> Pass<'a> {
         }
         match names.read_kinds(cluster, self.keyspace).await {
             Ok(()) => true,
-            Err(trouble) => {
-                self.last = Some(trouble.to_string());
+            Err(error) => {
+                self.last = Some(error.to_string());
                 false
             }
         }
