@@ -9,5 +9,5 @@ mod support;
 mod check;
 mod explain;
 mod rebuild;
+mod replay;
 mod segments;
-mod simulate;

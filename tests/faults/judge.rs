@@ -39,7 +39,7 @@ impl Found {
 
 /// The judge's result.
 #[derive(Debug, Default, Clone, Serialize)]
-pub struct Verdict {
+pub struct TrialVerdict {
     pub intents: usize,
     pub approved: usize,
     /// N: records without an output.
@@ -52,7 +52,7 @@ pub struct Verdict {
     pub different: Found,
 }
 
-impl Verdict {
+impl TrialVerdict {
     /// Whether the promise is kept.
     pub fn keeps(&self, promise: Promise) -> bool {
         let asked: &[&Found] = match promise {
@@ -69,7 +69,7 @@ type Place = (i32, i64);
 
 /// Judges a scene. `published` is everything that may be in the intents topic and is an intent of the load. A record with
 /// the name of a case must come out once, somewhere; what is neither must be a dead letter, once.
-pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict {
+pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> TrialVerdict {
     let known: HashMap<&str, &Sent> = published.iter().map(|sent| (sent.id.as_str(), sent)).collect();
     let (mut order, mut strange, mut cases) = (Vec::new(), HashSet::new(), HashMap::new());
     for input in inputs {
@@ -117,7 +117,7 @@ pub fn judge(scene: &Scene, published: &[Sent], inputs: &[Consumed]) -> Verdict 
     let several = cases.iter().filter(|(_, count)| **count > 1).map(|(case, count)| format!("case {case}: {count}"));
     twice.extend(several);
     let nowhere = cases.iter().filter(|(_, count)| **count == 0).map(|(case, _)| format!("case {case}"));
-    Verdict {
+    TrialVerdict {
         intents: inputs.len(),
         approved: decisions.values().filter(|decision| decision.approved()).count(),
         lost: Found::of(undecided.chain(unburied).chain(nowhere)),

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// The rate and size of a load.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct LoadRate {
     /// At once, at the start.
     pub backlog: usize,
     pub a_second: u32,
@@ -40,7 +40,7 @@ impl Load {
         kafka: &KafkaClient,
         topic: &str,
         mut stream: impl Iterator<Item = Sent> + Send + 'static,
-        pace: Pace,
+        pace: LoadRate,
     ) -> Result<Self> {
         let publisher = kafka.publisher(topic)?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     catalogue::{CASES, Case, Promise},
-    judge::{Found, Verdict},
+    judge::{Found, TrialVerdict},
     machine::Machine,
     trial::Findings,
 };
@@ -31,7 +31,7 @@ pub struct Outcome {
     case: &'static str,
     what: &'static str,
     times: usize,
-    verdict: Verdict,
+    verdict: TrialVerdict,
     back_ms: Vec<u128>,
     within_ms: u128,
     notes: Vec<String>,
@@ -70,7 +70,7 @@ impl Outcome {
 
     /// One line for a person, and the evidence if a promise is broken.
     pub fn line(&self) -> String {
-        let Verdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
+        let TrialVerdict { intents, approved, lost, twice, exceeded, different } = &self.verdict;
         let mut text = format!(
             "{:4} {}: {} times, {intents} intents, {approved} approved, N {} O {} C {}, P {}, {} s",
             self.case,
@@ -109,7 +109,7 @@ impl Outcome {
     }
 
     fn row(&self) -> String {
-        let Verdict { lost, twice, exceeded, .. } = &self.verdict;
+        let TrialVerdict { lost, twice, exceeded, .. } = &self.verdict;
         let broken: Vec<String> = [("N", lost.count), ("O", twice.count), ("C", exceeded.count)]
             .into_iter()
             .filter(|(_, count)| *count > 0)

@@ -16,8 +16,8 @@ use testkit::{
 
 use crate::{
     catalogue::Promise,
-    judge::{Verdict, judge},
-    load::{Load, Pace},
+    judge::{TrialVerdict, judge},
+    load::{Load, LoadRate},
     support::{
         Scene, http,
         model::Sent,
@@ -57,7 +57,7 @@ pub struct Order {
 /// The findings of a case.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub verdict: Verdict,
+    pub verdict: TrialVerdict,
     /// How often the fault was injected.
     pub times: usize,
     /// From each fault's end until new intents are committed.
@@ -117,11 +117,11 @@ impl Trial {
 
     pub fn load_at(&mut self, backlog: usize, a_second: u32) -> Result<()> {
         let stream = self.stream();
-        self.load_of(stream, Pace { backlog, a_second, padding: 0 })
+        self.load_of(stream, LoadRate { backlog, a_second, padding: 0 })
     }
 
     /// The same with these intents.
-    pub fn load_of(&mut self, stream: impl Iterator<Item = Sent> + Send + 'static, pace: Pace) -> Result<()> {
+    pub fn load_of(&mut self, stream: impl Iterator<Item = Sent> + Send + 'static, pace: LoadRate) -> Result<()> {
         ensure!(self.load.is_none(), "there is load already");
         self.load = Some(Load::start(&self.kafka, &self.scene.topic("intents"), stream, pace)?);
         Ok(())

@@ -26,7 +26,7 @@ pub fn intent(name: &str, user: impl std::fmt::Display, more: Value) -> Record {
 
 /// The output topic of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum OutcomeKind {
     Approved,
     Suppressed,
     Dead,
@@ -35,7 +35,7 @@ pub enum Way {
 /// A record and its outcome.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    pub way: Way,
+    pub kind: OutcomeKind,
     pub input: Consumed,
     pub record: Consumed,
 }
@@ -44,23 +44,23 @@ impl Outcome {
     /// The decision on a suppressed intent.
     #[track_caller]
     pub fn envelope(&self) -> Value {
-        assert_eq!(self.way, Way::Suppressed, "{:?}", self.record);
+        assert_eq!(self.kind, OutcomeKind::Suppressed, "{:?}", self.record);
         serde_json::from_slice(self.record.value.as_deref().unwrap()).unwrap()
     }
 
     /// The decision on an approved intent.
     #[track_caller]
     pub fn approval(&self) -> Value {
-        assert_eq!(self.way, Way::Approved, "{:?}", self.record);
+        assert_eq!(self.kind, OutcomeKind::Approved, "{:?}", self.record);
         approval(&self.record)
     }
 
     /// In a word or two: `approved`, `duplicate`, `cap daily 2/2`, `dead not_json`.
     pub fn verdict(&self) -> String {
-        match self.way {
-            Way::Approved => self.approval()["verdict"].as_str().unwrap().to_owned(),
-            Way::Dead => format!("dead {}", header(&self.record, "weir-reason").unwrap()),
-            Way::Suppressed => {
+        match self.kind {
+            OutcomeKind::Approved => self.approval()["verdict"].as_str().unwrap().to_owned(),
+            OutcomeKind::Dead => format!("dead {}", header(&self.record, "weir-reason").unwrap()),
+            OutcomeKind::Suppressed => {
                 let envelope = self.envelope();
                 let cap = &envelope["cap"];
                 match envelope["reason"].as_str().unwrap() {
@@ -74,10 +74,10 @@ impl Outcome {
     /// Its `decided_at`, in milliseconds since 1970.
     #[track_caller]
     pub fn decided_ms(&self) -> i64 {
-        match self.way {
-            Way::Approved => time_ms(&self.approval()["decided_at"]).unwrap(),
-            Way::Suppressed => time_ms(&self.envelope()["decided_at"]).unwrap(),
-            Way::Dead => panic!("a dead letter is not decided"),
+        match self.kind {
+            OutcomeKind::Approved => time_ms(&self.approval()["decided_at"]).unwrap(),
+            OutcomeKind::Suppressed => time_ms(&self.envelope()["decided_at"]).unwrap(),
+            OutcomeKind::Dead => panic!("a dead letter is not decided"),
         }
     }
 
@@ -126,10 +126,12 @@ impl Scene {
             assert!(inputs.insert(name.clone(), record).is_none(), "two cases are called {name}");
         }
         let mut all = BTreeMap::new();
-        for (topic, way) in [("approved", Way::Approved), ("suppressed", Way::Suppressed), ("dead", Way::Dead)] {
+        for (topic, kind) in
+            [("approved", OutcomeKind::Approved), ("suppressed", OutcomeKind::Suppressed), ("dead", OutcomeKind::Dead)]
+        {
             for (name, record) in self.output(topic).into_iter().map(named) {
                 let input = inputs.get(&name).unwrap_or_else(|| panic!("{name} was never published")).clone();
-                let before = all.insert(name.clone(), Outcome { way, input, record });
+                let before = all.insert(name.clone(), Outcome { kind, input, record });
                 assert!(before.is_none(), "{name} has two records");
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::support::{
     DEADLINE, Decision, POLICY, Scene, TOPICS,
     http::{described, get, metric, wait_degraded, wait_ready, wait_whole},
-    outcome::{Way, intent},
+    outcome::{OutcomeKind, intent},
 };
 use serde_json::{Value, json};
 use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
@@ -20,7 +20,7 @@ fn sends(scene: &Scene, wave: &str, users: usize, each: usize) {
 fn one_each(scene: &Scene, users: usize, sends: usize) {
     let outcomes = scene.outcomes();
     let mut approved: BTreeMap<String, usize> = BTreeMap::new();
-    for (_, outcome) in outcomes.all().filter(|(_, outcome)| outcome.way == Way::Approved) {
+    for (_, outcome) in outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Approved) {
         *approved.entry(outcome.record.key_text()).or_default() += 1;
     }
     assert_eq!(outcomes.all().count(), sends, "each intent has one record");

@@ -11,7 +11,7 @@ use testkit::{
 use super::plain;
 use crate::{
     ground::Ground,
-    load::Pace,
+    load::LoadRate,
     support::{POLICY, Scene, model::Sent},
     trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
@@ -62,7 +62,7 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "memory-limit")?;
     let stream = trial.stream();
-    trial.load_of(stream, Pace { backlog: 0, a_second: 1_000, padding: 4_000 })?;
+    trial.load_of(stream, LoadRate { backlog: 0, a_second: 1_000, padding: 4_000 })?;
     for _ in 0..order.times {
         let worker = trial.start("only", &SHORT_SESSION);
         trial.ready(worker)?;

@@ -34,7 +34,7 @@ pub fn promoted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let active = SEGMENTS[1].1.clone();
     let mut users: Vec<u64> = active.clone().filter(|user| is_elsewhere(*user)).collect();
     let load = trial.stream().filter(move |sent| is_elsewhere(sent.user) && !active.contains(&sent.user));
-    trial.load_of(load, crate::load::Pace { backlog: 0, a_second: crate::trial::RATE, padding: 0 })?;
+    trial.load_of(load, crate::load::LoadRate { backlog: 0, a_second: crate::trial::RATE, padding: 0 })?;
     let worker = trial.start("only", &[("WEIR__REDIS__WAIT_REPLICAS", "0"), ("WEIR__REDIS__TIMEOUT", "500ms")]);
     trial.ready(worker)?;
     for time in 0..order.times {

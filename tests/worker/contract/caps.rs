@@ -7,7 +7,7 @@ use crate::{
     contract::run::{DAY_MS, Earlier, HOUR_MS, RUN, Records, words},
     support::{
         DEADLINE, TOPICS, approval, header,
-        outcome::{CASE, Way, intent, time_ms},
+        outcome::{CASE, OutcomeKind, intent, time_ms},
     },
 };
 
@@ -203,13 +203,13 @@ fn a_replay_gets_the_verdict_and_the_time_it_had() {
     let mut seen = 0;
     for record in &records {
         let first = RUN.outcomes.of(&header(record, CASE).unwrap());
-        assert_eq!(first.way, Way::Approved, "{record:?}");
+        assert_eq!(first.kind, OutcomeKind::Approved, "{record:?}");
         if approval(record).get("counts").is_none() {
             assert_eq!((&record.value, &record.headers), (&first.record.value, &first.record.headers));
             seen += 1;
         }
     }
-    let approved = RUN.outcomes.all().filter(|(_, outcome)| outcome.way == Way::Approved).count();
+    let approved = RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Approved).count();
     assert_eq!(records.len(), approved);
     assert!(seen > 100, "{seen}");
 }

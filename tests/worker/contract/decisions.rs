@@ -5,7 +5,7 @@ use testkit::kafka::Record;
 
 use crate::{
     contract::run::{DAY_MS, HOUR_MS, RUN, Records},
-    support::outcome::{Outcome, Way, case, intent, time_ms},
+    support::outcome::{Outcome, OutcomeKind, case, intent, time_ms},
 };
 
 /// An intent in a form that no serialiser gives it.
@@ -108,7 +108,7 @@ fn every_envelope_is_valid_by_the_schema() {
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let mut reasons = std::collections::BTreeSet::new();
-    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.way == Way::Suppressed) {
+    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Suppressed) {
         let envelope = outcome.envelope();
         let problems: Vec<String> = validator.iter_errors(&envelope).map(|problem| problem.to_string()).collect();
         assert!(problems.is_empty(), "{name}: {problems:?}");
@@ -120,7 +120,7 @@ fn every_envelope_is_valid_by_the_schema() {
 
 #[test]
 fn decided_at_is_the_clock_of_the_decision() {
-    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.way != Way::Dead) {
+    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind != OutcomeKind::Dead) {
         let after_ms = outcome.decided_ms() - RUN.seeded_ms;
         assert!((0..HOUR_MS).contains(&after_ms), "{name} was decided {after_ms} ms after the history was filled");
     }
@@ -128,7 +128,7 @@ fn decided_at_is_the_clock_of_the_decision() {
 
 #[test]
 fn eligible_at_is_never_before_the_decision() {
-    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.way == Way::Suppressed) {
+    for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Suppressed) {
         if let Some(eligible_ms) = time_ms(&outcome.envelope()["eligible_at"]) {
             assert!(eligible_ms > outcome.decided_ms(), "{name}");
         }

@@ -5,7 +5,7 @@ use testkit::kafka::Record;
 
 use crate::{
     contract::run::{RUN, Records, words},
-    support::outcome::{Way, case, intent},
+    support::outcome::{OutcomeKind, case, intent},
 };
 
 const STRUCTURED: (&str, &str) = ("content-type", "application/cloudevents+json; charset=utf-8");
@@ -76,5 +76,5 @@ fn a_binary_cloud_event_is_an_intent() {
     let envelope = outcome.envelope();
     let seen = (&envelope["intent_id"], &envelope["user_id"], &envelope["reason"]);
     assert_eq!(seen, (&json!("in value"), &json!("505"), &json!("cap")));
-    assert_eq!(outcome.way, Way::Suppressed);
+    assert_eq!(outcome.kind, OutcomeKind::Suppressed);
 }

@@ -12,7 +12,7 @@ use crate::{
     support::{
         DEADLINE, Scene,
         http::{metric, wait_version},
-        outcome::{Outcomes, Way, intent, time_ms},
+        outcome::{OutcomeKind, Outcomes, intent, time_ms},
     },
 };
 
@@ -149,6 +149,6 @@ fn in_quiet_hours_intents_are_suppressed_until_their_end_in_the_users_zone() {
     let outcome = RELOADS.outcomes.of("quiet 0");
     assert_eq!(outcome.verdict(), "quiet_hours");
     assert_eq!(time_ms(&outcome.envelope()["eligible_at"]), Some(RELOADS.quiet_until_ms));
-    assert_eq!(RELOADS.outcomes.of("quiet elsewhere 0").way, Way::Approved, "there it is twelve hours later");
-    assert_eq!(RELOADS.outcomes.of("quiet for promo alone 0").way, Way::Approved);
+    assert_eq!(RELOADS.outcomes.of("quiet elsewhere 0").kind, OutcomeKind::Approved, "there it is twelve hours later");
+    assert_eq!(RELOADS.outcomes.of("quiet for promo alone 0").kind, OutcomeKind::Approved);
 }

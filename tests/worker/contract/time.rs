@@ -6,7 +6,7 @@ use weir_worker::clock::SystemClock;
 
 use crate::{
     contract::run::{DAY_MS, Earlier, HOUR_MS, RUN, Records},
-    support::outcome::{Outcome, Way, intent, time_ms},
+    support::outcome::{Outcome, OutcomeKind, intent, time_ms},
 };
 
 /// Zones of whole hours without summer time, from 12 h behind UTC to 14 h ahead; POSIX writes the sign the other way.
@@ -80,7 +80,7 @@ fn a_calendar_day_begins_at_midnight_in_the_intents_zone() {
             assert_eq!(envelope["cap"], json!({"name": "today", "limit": 1, "per": "day", "used": 1}), "{zone}");
             assert_eq!(time_ms(&envelope["eligible_at"]), Some((today + 1) * DAY_MS - offset_ms), "{zone}");
         } else {
-            assert_eq!(outcome.way, Way::Approved, "{zone}: {:?}", outcome.record);
+            assert_eq!(outcome.kind, OutcomeKind::Approved, "{zone}: {:?}", outcome.record);
             fresh += 1;
         }
     }
@@ -92,7 +92,7 @@ fn a_user_without_a_zone_has_the_policys() {
     let (outcome, singapore_ms) = (of("day by the policy's zone"), 8 * HOUR_MS);
     let today = day_of(outcome.decided_ms(), singapore_ms);
     let counted = today == day_of(RUN.seeded_ms - EARLIER_TODAY_MS, singapore_ms);
-    assert_eq!(outcome.way == Way::Suppressed, counted);
+    assert_eq!(outcome.kind == OutcomeKind::Suppressed, counted);
     if counted {
         let next_ms = (today + 1) * DAY_MS - singapore_ms;
         assert_eq!(time_ms(&outcome.envelope()["eligible_at"]), Some(next_ms));
@@ -106,7 +106,7 @@ fn a_calendar_week_begins_on_monday() {
     let first = of("week");
     let decided_ms = first.decided_ms();
     let counted = week_of(decided_ms) == week_of(RUN.seeded_ms - EARLIER_THIS_WEEK_MS);
-    assert_eq!(first.way == Way::Suppressed, counted);
+    assert_eq!(first.kind == OutcomeKind::Suppressed, counted);
     let envelope = of("week again").envelope();
     assert_eq!(envelope["cap"]["per"], "week");
     let monday_ms = ((week_of(decided_ms) + 1) * 7 - 3) * DAY_MS;
@@ -119,7 +119,7 @@ fn a_calendar_month_begins_on_its_first_day() {
     let first = of("month");
     let decided_ms = first.decided_ms();
     let counted = date(decided_ms).month() == date(RUN.seeded_ms - EARLIER_THIS_MONTH_MS).month();
-    assert_eq!(first.way == Way::Suppressed, counted);
+    assert_eq!(first.kind == OutcomeKind::Suppressed, counted);
     let envelope = of("month again").envelope();
     assert_eq!(envelope["cap"]["per"], "month");
     let first_of_next = date(decided_ms).last_of_month().tomorrow().unwrap();

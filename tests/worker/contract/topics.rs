@@ -5,7 +5,7 @@ use testkit::kafka::Record;
 
 use crate::{
     contract::run::{PARTITIONS, RUN, Records},
-    support::outcome::{Outcome, Way, case, intent},
+    support::outcome::{Outcome, OutcomeKind, case, intent},
 };
 
 /// Java's murmur2, as Kafka's clients have it, written from its definition.
@@ -51,12 +51,13 @@ fn the_tests_murmur2_is_javas() {
 }
 
 /// A user of each output: approved, suppressed, none at all.
-const WAYS: [(Way, &str); 3] = [(Way::Approved, "610"), (Way::Suppressed, "510"), (Way::Dead, "")];
+const KINDS: [(OutcomeKind, &str); 3] =
+    [(OutcomeKind::Approved, "610"), (OutcomeKind::Suppressed, "510"), (OutcomeKind::Dead, "")];
 
-fn value_for(way: Way, user: &str, name: &str) -> String {
-    match way {
-        Way::Approved | Way::Suppressed => json!({"id": name, "user_id": user}).to_string(),
-        Way::Dead => format!("{name} is not JSON"),
+fn value_for(kind: OutcomeKind, user: &str, name: &str) -> String {
+    match kind {
+        OutcomeKind::Approved | OutcomeKind::Suppressed => json!({"id": name, "user_id": user}).to_string(),
+        OutcomeKind::Dead => format!("{name} is not JSON"),
     }
 }
 
@@ -95,8 +96,8 @@ fn headers() -> Vec<(String, Option<Vec<u8>>)> {
     ]
 }
 
-fn moved_key(way: Way, partition: i32) -> String {
-    format!("moved {way:?} {partition}")
+fn moved_key(kind: OutcomeKind, partition: i32) -> String {
+    format!("moved {kind:?} {partition}")
 }
 
 const ORDERED: u64 = 3;
@@ -104,21 +105,21 @@ const IN_ORDER: usize = 150;
 
 pub fn records() -> Records {
     let mut records = Records::new();
-    for (way, user) in WAYS {
+    for (kind, user) in KINDS {
         for (name, key) in KEYS {
-            let name = format!("{way:?} {name}");
-            let value = value_for(way, user, &name);
+            let name = format!("{kind:?} {name}");
+            let value = value_for(kind, user, &name);
             records.push(case(&name, Record { key: key.map(<[u8]>::to_vec), ..Record::keyless(value) }));
         }
         for partition in 0..PARTITIONS[0] {
-            let name = format!("{way:?} null key from {partition}");
-            let value = value_for(way, user, &name);
+            let name = format!("{kind:?} null key from {partition}");
+            let value = value_for(kind, user, &name);
             records.push(case(&name, Record::keyless(value).partition(partition)));
-            let name = moved_key(way, partition);
-            records.push(case(&name, Record::new(&name, value_for(way, user, &name)).partition(partition)));
+            let name = moved_key(kind, partition);
+            records.push(case(&name, Record::new(&name, value_for(kind, user, &name)).partition(partition)));
         }
-        let name = format!("{way:?} headers");
-        let mut record = case(&name, Record::new("k", value_for(way, user, &name)));
+        let name = format!("{kind:?} headers");
+        let mut record = case(&name, Record::new("k", value_for(kind, user, &name)));
         record.headers.extend(headers());
         records.push(record);
     }
@@ -137,10 +138,10 @@ fn each() -> impl Iterator<Item = (String, &'static Outcome)> {
 
 #[test]
 fn every_key_comes_out_byte_for_byte() {
-    for (way, _) in WAYS {
+    for (kind, _) in KINDS {
         for (name, key) in KEYS {
-            let outcome = RUN.outcomes.of(&format!("{way:?} {name}"));
-            assert_eq!((outcome.way, outcome.record.key.as_deref()), (way, key), "{way:?} {name}");
+            let outcome = RUN.outcomes.of(&format!("{kind:?} {name}"));
+            assert_eq!((outcome.kind, outcome.record.key.as_deref()), (kind, key), "{kind:?} {name}");
         }
     }
     for (name, outcome) in each() {
@@ -153,18 +154,18 @@ fn approved_and_dead_values_come_out_byte_for_byte() {
     for (name, _) in VALUES {
         assert_eq!(RUN.outcomes.of(name).verdict(), "approved", "{name}");
     }
-    for (name, outcome) in each().filter(|(_, outcome)| outcome.way != Way::Suppressed) {
+    for (name, outcome) in each().filter(|(_, outcome)| outcome.kind != OutcomeKind::Suppressed) {
         assert_eq!(outcome.record.value, outcome.input.value, "{name}");
     }
 }
 
 #[test]
 fn the_intents_headers_come_first_and_unchanged_and_ours_behind_them() {
-    for (way, _) in WAYS {
-        let outcome = RUN.outcomes.of(&format!("{way:?} headers"));
+    for (kind, _) in KINDS {
+        let outcome = RUN.outcomes.of(&format!("{kind:?} headers"));
         assert_eq!(outcome.input.headers[1..], headers(), "the record was published as it was meant");
-        assert_eq!(outcome.way, way);
-        assert_eq!(outcome.ours().is_empty(), way == Way::Suppressed, "{:?}", outcome.ours());
+        assert_eq!(outcome.kind, kind);
+        assert_eq!(outcome.ours().is_empty(), kind == OutcomeKind::Suppressed, "{:?}", outcome.ours());
     }
     for (_, outcome) in each() {
         outcome.ours();
@@ -176,10 +177,10 @@ fn a_record_goes_to_the_partition_of_its_key() {
     let mut moved = 0;
     for (name, outcome) in each() {
         let Some(key) = outcome.record.key.as_deref() else { continue };
-        let count = match outcome.way {
-            Way::Approved => PARTITIONS[1],
-            Way::Suppressed => PARTITIONS[2],
-            Way::Dead => PARTITIONS[3],
+        let count = match outcome.kind {
+            OutcomeKind::Approved => PARTITIONS[1],
+            OutcomeKind::Suppressed => PARTITIONS[2],
+            OutcomeKind::Dead => PARTITIONS[3],
         };
         assert_eq!(outcome.record.partition, partition_of(key, count), "{name}");
         moved += usize::from(outcome.input.partition != partition_of(key, PARTITIONS[0]));
@@ -189,16 +190,16 @@ fn a_record_goes_to_the_partition_of_its_key() {
 
 #[test]
 fn a_null_key_keeps_its_partition_modulo_the_outputs_count() {
-    for (way, _) in WAYS {
-        let count = match way {
-            Way::Approved => PARTITIONS[1],
-            Way::Suppressed => PARTITIONS[2],
-            Way::Dead => PARTITIONS[3],
+    for (kind, _) in KINDS {
+        let count = match kind {
+            OutcomeKind::Approved => PARTITIONS[1],
+            OutcomeKind::Suppressed => PARTITIONS[2],
+            OutcomeKind::Dead => PARTITIONS[3],
         };
         for partition in 0..PARTITIONS[0] {
-            let outcome = RUN.outcomes.of(&format!("{way:?} null key from {partition}"));
+            let outcome = RUN.outcomes.of(&format!("{kind:?} null key from {partition}"));
             assert_eq!((outcome.input.partition, outcome.record.key.as_deref()), (partition, None));
-            assert_eq!(outcome.record.partition, partition % count, "{way:?} from {partition}");
+            assert_eq!(outcome.record.partition, partition % count, "{kind:?} from {partition}");
         }
     }
 }
