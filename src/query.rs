@@ -1,5 +1,5 @@
-//! Questions from outside the stream: what a user stands at, and what becomes of one intent. The command line and HTTP
-//! ask them; they are answered by the decider that decides for the lanes.
+//! Queries from the command line and HTTP: a user's history and caps, and the decision on one intent. The decider of the
+//! lanes answers them.
 
 mod view;
 
@@ -27,7 +27,7 @@ use weir_worker::{deferred_shards::DeferredShards, observer::Observer};
 use crate::metrics::Metrics;
 pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
 
-/// By which way an intent comes that is in no topic. It stands for the topic in the intent's origin, and is none that
+/// How an intent arrives that is in no topic. It stands for the topic in the intent's origin, and is none that
 /// Kafka would take, so that it is never taken for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryPoint {
@@ -51,7 +51,7 @@ impl EntryPoint {
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// What was asked about is no intent.
+    /// The record is invalid.
     #[error("{}: {}", .0.reason.as_str(), .0.message)]
     NotAnIntent(DeadLetter),
     /// The store cannot answer.
@@ -80,7 +80,7 @@ impl<S, C: Clock> QueryService<S, C> {
         Self { decider, store, clock, metrics, deferred_shards: Arc::default() }
     }
 
-    /// The same beside lanes: nothing is decided on a shard that one of them still owes sends to.
+    /// The same beside lanes: nothing is decided on a shard that one of them has deferred writes for.
     #[must_use]
     pub fn beside(self, deferred_shards: Arc<DeferredShards>) -> Self {
         Self { deferred_shards, ..self }

@@ -33,18 +33,18 @@ pub trait Queries: Send + Sync + 'static {
     fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: Mode) -> Answer<'a, Decision, QueryError>;
 }
 
-/// Queries that take turns. Who finds none free waits; how many wait and how long is bounded by `http.concurrency` and
+/// Query services in a pool. Who finds none free waits; how many wait and how long is bounded by `http.concurrency` and
 /// `http.timeout`.
 pub struct QueryPool<S, C> {
     free: Mutex<Vec<QueryService<S, C>>>,
     permits: Semaphore,
 }
 
-/// A query on loan; given back when dropped, also half way through a question, which a store allows.
+/// A query service on loan; given back when dropped, also half way through a question, which a store allows.
 struct Loan<'p, S, C> {
     of: &'p QueryPool<S, C>,
     query: Option<QueryService<S, C>>,
-    // Behind the query: it is back before another one may look for it.
+    // Behind the query service: it is back before another one may look for it.
     _permit: SemaphorePermit<'p>,
 }
 

@@ -1,4 +1,4 @@
-//! The decider: turns a batch of records into questions for the store, and its answers into output records.
+//! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::{
 /// read: it is evaluated again after a wait.
 const LONGER_NAMES_BYTES: usize = 256;
 
-/// What a decider needs to know; shared by all lanes.
+/// The inputs of every decision; shared by all lanes.
 #[derive(Clone)]
 pub struct Decider {
     /// The intents topic, part of every origin.
@@ -44,30 +44,30 @@ pub struct Decider {
     pub limits: Arc<OutputLimits>,
 }
 
-/// Why an intent is held back before a cap is looked at, and until when.
+/// Why an intent is suppressed before a cap is checked, and until when.
 pub type GateDenial = (GateReason, Option<Time>);
 
 /// What is to become of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// It is no intent.
+    /// The record is invalid.
     DeadLetter,
-    /// It is held back.
+    /// The intent is suppressed.
     Suppress(GateDenial),
-    /// It is held back, unless the store knows that it was approved before: the store is asked, and allows nothing new.
+    /// The intent is suppressed, unless the store knows that it was approved before. The store allows nothing new for it.
     LookUp {
         /// Its place among the requests.
         request: usize,
-        /// Why it is held back.
+        /// Why it is suppressed.
         denial: GateDenial,
-        /// Whether it waits where the store has no answer; else it is held back.
+        /// Whether it waits where the store has no answer; else it is suppressed.
         fallback: Unavailable,
     },
-    /// Nothing goes out for it: it is done already, or waits for its history.
+    /// It has no output now: it is done already, or waits for its history.
     Skip,
-    /// It goes out, unrecorded.
+    /// It is approved, unrecorded.
     Bypass {
-        /// In shadow mode: what would have held it back.
+        /// In shadow mode: why it would have been suppressed.
         shadowed: Option<GateDenial>,
     },
     /// The store decides.
@@ -76,14 +76,14 @@ pub enum Disposition {
         request: usize,
         /// The caps it is judged by.
         cap_set: usize,
-        /// In shadow mode: what would have held it back.
+        /// In shadow mode: why it would have been suppressed.
         shadowed: Option<GateDenial>,
-        /// What becomes of it where the store has no answer.
+        /// Its outcome where the store has no answer.
         fallback: Unavailable,
     },
 }
 
-/// One record's way, and its user's segment.
+/// The gate's result for one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateResult {
     /// What is to become of it.
@@ -92,25 +92,25 @@ pub struct GateResult {
     pub segment: Option<usize>,
 }
 
-/// What comes of giving a request up.
+/// The outcome of a request that the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnavailableOutcome {
-    /// It is not given up: it waits.
+    /// Its intent waits.
     Wait,
-    /// It is sent, and owed to its history.
+    /// Its intent is approved, and the write to its history is deferred.
     Approved,
-    /// It is not sent.
+    /// Its intent is suppressed.
     Suppressed,
 }
 
-/// One batch on the decider: one clock, one policy, one set of segments.
+/// The decision of one batch: one clock, one policy, one set of segments.
 pub struct BatchDecision {
     decider: Decider,
     set: Arc<SegmentSet>,
     eval: PolicyEval,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
-    /// Whether a record is left out, by its place in the batch; empty where none is.
+    /// Whether a record is skipped, by its place in the batch; empty where none is.
     skipped: Vec<bool>,
     /// The records that are looked up where the gate denies them.
     read_before: ReadBefore,
@@ -134,17 +134,9 @@ impl Decider {
         let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
+        let (decider, read_before) = (self.clone(), ReadBefore::none());
         let (skipped, looked_up) = (Vec::new(), Vec::new());
-        BatchDecision {
-            decider: self.clone(),
-            set,
-            eval,
-            named,
-            skipped,
-            read_before: ReadBefore::none(),
-            looked_up,
-            now,
-        }
+        BatchDecision { decider, set, eval, named, skipped, read_before, looked_up, now }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -188,7 +180,7 @@ impl BatchDecision {
         self.decider.decode(records)
     }
 
-    /// From now on these records are left out, by their places in the batch; none where there are no places.
+    /// Skips these records from now on, by their places in the batch; none where there are no places.
     pub fn skip(&mut self, places: Vec<bool>) {
         self.skipped = places;
     }
@@ -199,7 +191,7 @@ impl BatchDecision {
         self.read_before = read_before;
     }
 
-    /// Finds each intent's segment and its way; what the store has to decide is in the batch of requests.
+    /// Finds each intent's segment and disposition; the batch of requests is for the store.
     pub fn gate<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>]) -> Gated<'b> {
         let now = self.now;
         self.gate_each(records, decoded, |_| now)
@@ -282,7 +274,7 @@ impl BatchDecision {
                 self.looked_up.push(request);
                 return Disposition::LookUp { request, denial, fallback };
             }
-            // Nothing is held back in shadow mode, but it is told what would have been.
+            // Nothing is suppressed in shadow mode, but the reason is reported.
             (Gate::Suppress { reason, eligible_at }, Mode::Shadow) => {
                 (self.eval.route(&facts), Some((reason, eligible_at)))
             }
@@ -321,7 +313,7 @@ impl BatchDecision {
     #[must_use]
     pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
         let mode = self.eval.policy().mode;
-        let unavailable_outcomes = |gate_result: &GateResult| match gate_result.disposition {
+        let outcome = |gate_result: &GateResult| match gate_result.disposition {
             Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
             Disposition::LookUp { fallback, .. } => Some(match fallback {
                 Unavailable::Wait => UnavailableOutcome::Wait,
@@ -333,22 +325,13 @@ impl BatchDecision {
                 (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
             }),
         };
-        gate_results.iter().filter_map(unavailable_outcomes).collect()
+        gate_results.iter().filter_map(outcome).collect()
     }
 
     /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.
     #[must_use]
-    pub fn decision<'s>(
-        &'s self,
-        record: &RecordView<'_>,
-        gate_result: &GateResult,
-        answers: &[Option<Answer>],
-    ) -> Decision<'s> {
-        OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, &|_| None).decision(
-            record,
-            gate_result,
-            answers,
-        )
+    pub fn decision(&self, record: &RecordView<'_>, gate: &GateResult, answers: &[Option<Answer>]) -> Decision<'_> {
+        OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, &|_| None).decision(record, gate, answers)
     }
 
     /// The policy of the batch.
@@ -376,8 +359,8 @@ impl BatchDecision {
         self.now
     }
 
-    /// Writes the outputs, one a record, and counts them. A request without an answer was given up. `numbers` gives those that
-    /// stand for a class in the store, where they are known.
+    /// Writes the outputs, one per record, and counts them. A request without an answer has its fallback. `numbers` gives
+    /// the store's numbers of a class, where they are known.
     #[must_use]
     pub fn outputs(
         &self,

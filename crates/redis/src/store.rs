@@ -159,13 +159,13 @@ impl Store for RedisStore {
     }
 
     async fn record(&mut self, sends: &[DeferredSend], now: Time) -> Result<(), StoreError> {
-        let mut owed = Vec::with_capacity(sends.len());
+        let mut deferred = Vec::with_capacity(sends.len());
         for send in sends {
             let DeferredSend { user, id, origin, at, cost, .. } = *send;
-            owed.push(Send { user, id, origin, at, class: send.class(), cost });
+            deferred.push(Send { user, id, origin, at, class: send.class(), cost });
         }
         let Self { cluster, keyspace, names, .. } = self;
-        let (ended, _) = put_in(cluster, names, (keyspace, keyspace.epoch()), &owed, now).await?;
+        let (ended, _) = put_in(cluster, names, (keyspace, keyspace.epoch()), &deferred, now).await?;
         if let Some((_, found)) = ended.lost.first_key_value() {
             return Err(lost_history(ended.lost.keys().copied().collect(), found));
         }

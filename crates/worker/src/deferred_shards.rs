@@ -16,19 +16,19 @@ use arc_swap::ArcSwap;
 pub struct DeferredShards(ArcSwap<BTreeMap<u16, usize>>);
 
 impl DeferredShards {
-    /// Whether nothing is owed to any shard.
+    /// Whether no shard has deferred writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }
 
-    /// Whether some lane owes sends to this shard.
+    /// Whether some lane has deferred writes for this shard.
     #[must_use]
     pub fn has(&self, shard: u16) -> bool {
         self.0.load().contains_key(&shard)
     }
 
-    /// One lane owes sends to these shards now, and before to those.
+    /// One lane has deferred writes for these shards now, and before for those.
     pub fn change(&self, before: &BTreeSet<u16>, now: &BTreeSet<u16>) {
         if before == now {
             return;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_is_owed_to_until_the_last_lane_has_recorded() {
+    fn a_shard_has_deferred_writes_until_the_last_lane_has_recorded() {
         let deferred_shards = DeferredShards::default();
         let (none, some, one) = ([].into(), [1, 2].into(), [2].into());
         deferred_shards.change(&none, &some);

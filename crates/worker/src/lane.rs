@@ -1,6 +1,6 @@
 //! A lane: one group member and one producer, from poll to commit.
 //!
-//! The steps of a turn, in order:
+//! The steps of one iteration, in order:
 //! 1. poll a batch, for at most what is left of the commit interval without what the rest is expected to take; one that is
 //!    not full by then grows until the batch before is committed: to be decided earlier would gain it nothing;
 //! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed; where the store
@@ -118,7 +118,7 @@ pub struct Lane<S, K, D, C> {
     pub status: Arc<LaneStatus>,
 }
 
-/// What a lane remembers between turns. Times are those of [`Clock::passed`].
+/// The state of a lane between iterations. Times are those of [`Clock::passed`].
 struct LaneState {
     /// When the last batch was closed: the next one is open from then on.
     closed_at: Duration,
@@ -190,7 +190,7 @@ where
         }
     }
 
-    /// Turns until something interrupts.
+    /// Decides and commits batches until something interrupts.
     async fn run_batches(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         loop {
             if self.stop.is_cancelled() {
@@ -340,7 +340,7 @@ struct Decided {
     tally: Tally,
     /// Since when the store's answers hold.
     asked_at: Duration,
-    /// What is owed to histories once it is committed.
+    /// The writes that are deferred once it is committed.
     promises: Vec<Promise>,
     /// What all that was left out has in common.
     waits: Option<Condition>,

@@ -1,6 +1,6 @@
 //! Refunds: reads them, takes the sends back, and commits how far it is, with what is no refund as dead letters.
 //!
-//! A turn is like a lane's: poll, take back, wait for the commit before, hand over. What is lost on the way is read
+//! An iteration is like a lane's: poll, take back, wait for the commit before, hand over. What is lost on the way is read
 //! again, and the store passes over what it has taken (each shard keeps how far it is).
 //!
 //! invariant: a refund is committed only when the store has it. One whose shard has lost its history holds the
@@ -62,7 +62,7 @@ pub struct Refunds<S, K, T, C> {
     pub status: Arc<LaneStatus>,
 }
 
-/// Why a run of turns ended.
+/// Why the loop ended.
 enum End {
     Stop,
     Fatal(String),
@@ -97,7 +97,7 @@ struct InFlight {
     tally: RefundTally,
 }
 
-/// What is remembered between turns.
+/// The state of the reader between iterations.
 struct RefundsState {
     in_flight: InFlight,
     /// Pauses between rewinds; starts over with each commit.

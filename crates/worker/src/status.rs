@@ -12,10 +12,10 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use weir_core::ports::ShardsFound;
 
-/// How long a lane may go without a turn of its loop before the process counts as stuck: several times the longest
+/// How long a lane may go without an iteration of its loop before the process counts as stuck: several times the longest
 /// single wait of a lane (going back to the committed offsets, some seconds).
 pub const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// No turn was made yet.
+/// No progress was made yet.
 const NEVER: u64 = u64::MAX;
 
 /// How one lane stands.
@@ -87,7 +87,7 @@ fn millis(passed: Duration) -> u64 {
 }
 
 impl LaneStatus {
-    /// The lane's loop has made a turn, at a time of [`weir_core::ports::Clock::passed`].
+    /// The lane's loop has made progress, at a time of [`weir_core::ports::Clock::passed`].
     pub fn progressed(&self, passed: Duration) {
         self.turned_at_ms.store(millis(passed), Ordering::Relaxed);
     }
@@ -145,7 +145,7 @@ impl LaneStatus {
         self.assigned.load(Ordering::Acquire)
     }
 
-    /// Whether the lane has not made a turn for [`STUCK_AFTER`], at a time of [`weir_core::ports::Clock::passed`].
+    /// Whether the lane has made no progress for [`STUCK_AFTER`], at a time of [`weir_core::ports::Clock::passed`].
     #[must_use]
     pub fn is_stuck(&self, passed: Duration) -> bool {
         let turned_at_ms = self.turned_at_ms.load(Ordering::Relaxed);
@@ -164,6 +164,6 @@ mod tests {
         status.progressed(Duration::from_secs(1));
         assert!(!status.is_stuck(Duration::from_secs(61)));
         assert!(status.is_stuck(Duration::from_millis(61_001)));
-        assert!(!status.is_stuck(Duration::ZERO), "a look that is older than the turn");
+        assert!(!status.is_stuck(Duration::ZERO), "a look that is older than the progress");
     }
 }

@@ -22,7 +22,7 @@ pub struct BatchTimer {
 }
 
 impl BatchTimer {
-    /// The pace for this commit interval, before anything was committed.
+    /// The timer for this commit interval, before anything was committed.
     #[must_use]
     pub fn new(interval: Duration) -> Self {
         Self { interval, after: Duration::ZERO, deviation: Duration::ZERO }

@@ -9,7 +9,7 @@ use weir_core::{deferred_send::DeferredSend, record::Progress};
 
 use crate::{deferred_shards::DeferredShards, observer::Observer};
 
-/// A send that is owed once its batch is committed.
+/// A write that is deferred once its batch is committed.
 #[derive(Debug, Clone)]
 pub(super) struct Promise {
     /// The partition of its intent.
@@ -22,7 +22,7 @@ pub(super) struct Promise {
     pub(super) send: DeferredSend,
 }
 
-/// What a lane owes to the histories.
+/// The deferred writes of a lane.
 ///
 /// invariant: only what is in a committed batch is recorded; until its fate is known a shard with a promise is not asked.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct DeferredWrites {
     /// Of batches whose commit failed: whether they are visible shows in the committed offsets.
     unclear: Vec<Promise>,
     bytes: usize,
-    /// Whether it was said that no more may be owed.
+    /// Whether it was reported that no more may be deferred.
     told_full: bool,
     /// All shards that one of the above is of.
     lacking: BTreeSet<u16>,
@@ -64,7 +64,7 @@ impl DeferredWrites {
         self.sends.is_empty() && self.in_flight.is_empty() && self.unclear.is_empty()
     }
 
-    /// Whether something is being committed that may be owed then.
+    /// Whether something is being committed that may be deferred then.
     pub(super) fn is_promised(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -74,7 +74,7 @@ impl DeferredWrites {
         self.bytes
     }
 
-    /// Whether it has to be said that no more may be owed: once, until all is recorded.
+    /// Whether it has to be reported that no more may be deferred: once, until all is recorded.
     pub(super) fn is_full_for_the_first_time(&mut self) -> bool {
         !std::mem::replace(&mut self.told_full, true)
     }

@@ -1,8 +1,8 @@
-//! What interrupts a lane's turns.
+//! What interrupts a lane's loop.
 
 use weir_core::ports::{CommitError, SourceError};
 
-/// Why a turn did not come to its end.
+/// Why an iteration did not come to its end.
 pub(super) enum Interruption {
     /// The word to stop was given.
     Stop,

@@ -1,4 +1,4 @@
-//! What comes between turns: changes of the group, ways back after failures, and the end.
+//! Between batches: changes of the group, ways back after failures, and the end.
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ where
         passed >= *state.ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
     }
 
-    /// Records what is owed to histories that are back by the end, as long as there is time.
+    /// Completes deferred writes to shards that are available again by the end, as long as there is time.
     pub(super) async fn flush_deferred_writes(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
         state.deferred.settle(&[], |_, _| true, &*self.metrics);
         while !state.deferred.is_empty() && !self.out_of_time(state) {

@@ -1,4 +1,4 @@
-//! Which shards are away, and since when.
+//! Which shards are unavailable, and since when.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use weir_core::ports::in_short;
 
-/// Why a shard is away.
+/// Why a shard is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     /// It does not answer.
@@ -16,7 +16,7 @@ pub(super) enum Why {
     Lost,
 }
 
-/// What is done about a shard that is away.
+/// What is done about an unavailable shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It is not asked; the store looks in the background whether it is back.

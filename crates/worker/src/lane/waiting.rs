@@ -19,14 +19,14 @@ use weir_core::{
 use super::{Interruption, Lane, LaneState, rounds::Rounds, serving::Serving, unavailable_shards::Why};
 use crate::{backoff::SERVE_EVERY, observer::Event};
 
-/// Owed sends that are recorded in one go, at most.
+/// Deferred writes in one call, at most.
 const RECORD_AT_ONCE: usize = 4_096;
 
-/// What is asked of the store for one batch.
+/// The requests of one batch to the store.
 pub(super) struct BatchRequest<'q, 'b> {
     /// The requests.
     pub(super) admit_batch: &'q AdmitBatch<'b>,
-    /// What comes of giving each up.
+    /// The outcome of each where the store cannot answer.
     pub(super) unavailable_outcomes: &'q [UnavailableOutcome],
     /// The shard of each.
     pub(super) shards: Vec<u16>,
@@ -49,7 +49,7 @@ pub(super) enum Admitted {
     Unanswered(BTreeSet<u16>),
 }
 
-/// How the requests without an answer stand.
+/// The state of the requests without an answer.
 enum UnansweredState {
     /// None of them has to be waited for.
     Settled,
@@ -57,7 +57,7 @@ enum UnansweredState {
     Waits,
     /// Those whose class waits can be left out.
     LeftOut,
-    /// They could be given up, but no more may be owed: all of these shards can be left out.
+    /// They could be given up, but no more writes may be deferred: all of these shards can be left out.
     Full,
 }
 
@@ -68,34 +68,33 @@ where
     D: Store,
     C: Clock,
 {
-    /// Asks the store once: is all answered but what the policy says not to wait for, and what is left out until its shard is
-    /// back? Serves the group meanwhile. A shard that is away is not asked: the store looks in the background whether it is
-    /// back.
+    /// Asks the store once: is all answered but what the policy says not to wait for, and what is skipped until its shard is
+    /// available again? Serves the group meanwhile. An unavailable shard is not asked: the store watches it in the background.
     pub(super) async fn admit(
         &mut self,
         state: &mut LaneState,
-        batch_request: &BatchRequest<'_, '_>,
+        request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
         rounds: &mut Rounds,
     ) -> Result<Admitted, Interruption> {
-        let trouble = self.ask(state, batch_request, answers).await?;
+        let trouble = self.ask(state, request, answers).await?;
         let now = self.clock.passed();
-        let terms = match self.unanswered_state(state, batch_request, answers, now) {
+        let terms = match self.unanswered_state(state, request, answers, now) {
             UnansweredState::Settled => {
                 self.show_unavailable(state);
                 // What was left out before stays so, in words that join those before.
-                return Ok(Admitted::Settled(self.still_waits(state, batch_request)));
+                return Ok(Admitted::Settled(self.still_waits(state, request)));
             }
             UnansweredState::Waits => None,
-            UnansweredState::LeftOut => Some(Terms::of(batch_request.policy, self.store.shards())),
+            UnansweredState::LeftOut => Some(Terms::of(request.policy, self.store.shards())),
             UnansweredState::Full => {
                 self.note_deferred_is_full(state);
-                Some(Terms::of_all(batch_request.policy, self.store.shards()))
+                Some(Terms::of_all(request.policy, self.store.shards()))
             }
         };
         if let Some(terms) = terms {
-            let condition = self.condition(state, batch_request, terms);
-            if state.parking.has_room(&(batch_request.offset_ranges)(), &condition) {
+            let condition = self.condition(state, request, terms);
+            if state.parking.has_room(&(request.offset_ranges)(), &condition) {
                 self.show_unavailable(state);
                 return Ok(Admitted::Settled(Some(condition)));
             }
@@ -111,7 +110,7 @@ where
         if let Some(error) = trouble {
             self.note_failure(&error);
         }
-        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| batch_request.shards[at]);
+        let unanswered = (0..answers.len()).filter(|&at| answers[at].is_none()).map(|at| request.shards[at]);
         Ok(Admitted::Unanswered(unanswered.collect()))
     }
 
@@ -149,18 +148,18 @@ where
     }
 
     /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
-    fn condition(&self, state: &LaneState, batch_request: &BatchRequest<'_, '_>, terms: Terms) -> Condition {
-        let away = &state.unavailable.overdue(self.clock.passed()) | &batch_request.awaited;
+    fn condition(&self, state: &LaneState, request: &BatchRequest<'_, '_>, terms: Terms) -> Condition {
+        let away = &state.unavailable.overdue(self.clock.passed()) | &request.awaited;
         Condition { terms: Arc::new(terms), away: Arc::new(away) }
     }
 
     /// What waits of a batch that could be decided as it is, while something before it waits: `None` where nothing does.
-    pub(super) fn still_waits(&self, state: &LaneState, batch_request: &BatchRequest<'_, '_>) -> Option<Condition> {
-        if batch_request.awaited.is_empty() {
+    pub(super) fn still_waits(&self, state: &LaneState, request: &BatchRequest<'_, '_>) -> Option<Condition> {
+        if request.awaited.is_empty() {
             return None;
         }
-        let condition = self.condition(state, batch_request, Terms::of(batch_request.policy, self.store.shards()));
-        state.parking.has_room(&(batch_request.offset_ranges)(), &condition).then_some(condition)
+        let condition = self.condition(state, request, Terms::of(request.policy, self.store.shards()));
+        state.parking.has_room(&(request.offset_ranges)(), &condition).then_some(condition)
     }
 
     fn note_failure(&self, error: &StoreError) {
@@ -192,10 +191,10 @@ where
     async fn ask(
         &mut self,
         state: &mut LaneState,
-        batch_request: &BatchRequest<'_, '_>,
+        request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
-        let BatchRequest { admit_batch, shards, awaited, .. } = batch_request;
+        let BatchRequest { admit_batch, shards, awaited, .. } = request;
         let deferred_shards = &self.settings.deferred_shards;
         self.heed_others(state, shards);
         let may_ask = |shard: u16| {
@@ -225,12 +224,7 @@ where
             outcome
         };
         if !matches!(outcome, Err(StoreError::TooSlow(_))) {
-            note_answers(
-                state,
-                batch_request,
-                answers,
-                &Asked { places: &places, began, error: outcome.as_ref().err() },
-            );
+            note_answers(state, request, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
         }
         match outcome {
             Ok(()) => Ok(None),
@@ -246,7 +240,7 @@ where
         }
     }
 
-    /// A shard that another lane owes sends to was unavailable to that one: it is watched here, too.
+    /// A shard with deferred writes of another lane was unavailable to that one: it is watched here, too.
     fn heed_others(&self, state: &mut LaneState, shards: &[u16]) {
         let deferred_shards = &self.settings.deferred_shards;
         if deferred_shards.is_empty() {
@@ -264,28 +258,27 @@ where
     fn unanswered_state(
         &self,
         state: &LaneState,
-        batch_request: &BatchRequest<'_, '_>,
+        request: &BatchRequest<'_, '_>,
         answers: &[Option<Answer>],
         now: Duration,
     ) -> UnansweredState {
         let mut bytes = state.deferred.bytes();
         let (mut sent, mut waits) = (false, false);
         for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
-            let shard = batch_request.shards[at];
-            if !state.unavailable.is_overdue(shard, now) && !batch_request.awaited.contains(&shard) {
+            let shard = request.shards[at];
+            if !state.unavailable.is_overdue(shard, now) && !request.awaited.contains(&shard) {
                 return UnansweredState::Waits;
             }
-            // It is back, and what it is owed is about to be recorded: then it decides.
+            // It is available again, and its deferred writes come first: then it decides.
             if self.settings.deferred_shards.has(shard) && !state.unavailable.is_watched(shard) {
                 return UnansweredState::Waits;
             }
-            match batch_request.unavailable_outcomes[at] {
+            match request.unavailable_outcomes[at] {
                 UnavailableOutcome::Wait => waits = true,
                 UnavailableOutcome::Suppressed => {}
                 UnavailableOutcome::Approved => {
                     sent = true;
-                    bytes += DeferredSend::new(&batch_request.admit_batch.requests[at], batch_request.admit_batch.now)
-                        .bytes();
+                    bytes += DeferredSend::new(&request.admit_batch.requests[at], request.admit_batch.now).bytes();
                 }
             }
         }
@@ -296,7 +289,7 @@ where
         }
     }
 
-    /// Looks after shards that are away: whether they are back, and what is owed to them. Cheap where there are none.
+    /// Looks after unavailable shards: whether they are available again, and their deferred writes. Cheap where there are none.
     pub(super) async fn service_unavailable(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         if state.unavailable.is_empty() && state.deferred.is_empty() {
             return Ok(());
@@ -321,14 +314,14 @@ where
         Ok(())
     }
 
-    /// Records what is owed to a shard; one that does not take it is away.
+    /// Completes the deferred writes of a shard; one that does not take them is unavailable.
     async fn record_deferred(&mut self, state: &mut LaneState, shard: u16) -> Result<(), Interruption> {
         loop {
             let sends = state.deferred.first(shard, RECORD_AT_ONCE);
             if sends.is_empty() {
                 return Ok(());
             }
-            // What is older than the history by this clock is trimmed: what is owed waits until the clock is right.
+            // What is older than the history by this clock is trimmed: deferred writes wait until the clock is right.
             let Ok(now) = self.clock.time_to_decide(&[]) else { return Ok(()) };
             let began = self.clock.passed();
             let (store, serving) = self.store_and_serving(&state.committed);
@@ -347,7 +340,7 @@ where
         }
     }
 
-    /// Tells the health endpoints which shards are away.
+    /// Reports the unavailable shards to the health endpoints.
     pub(super) fn show_unavailable(&self, state: &LaneState) {
         self.status.set_trouble(state.unavailable.trouble());
         self.status.set_lost_shards(state.unavailable.lost());
@@ -372,12 +365,7 @@ struct Asked<'a> {
 }
 
 /// Takes from an asking which shards answer and which do not.
-fn note_answers(
-    state: &mut LaneState,
-    batch_request: &BatchRequest<'_, '_>,
-    answers: &[Option<Answer>],
-    asked: &Asked<'_>,
-) {
+fn note_answers(state: &mut LaneState, request: &BatchRequest<'_, '_>, answers: &[Option<Answer>], asked: &Asked<'_>) {
     let Asked { places, began, error } = *asked;
     if state.unavailable.is_empty() && error.is_none() {
         return;
@@ -388,12 +376,12 @@ fn note_answers(
     };
     let mut news = Vec::new();
     let silent: BTreeSet<u16> =
-        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| batch_request.shards[at]).collect();
-    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&batch_request.shards[at])) {
-        state.unavailable.answered(batch_request.shards[at]);
+        places.iter().filter(|&&at| answers[at].is_none()).map(|&at| request.shards[at]).collect();
+    for &at in places.iter().filter(|&&at| answers[at].is_some() && !silent.contains(&request.shards[at])) {
+        state.unavailable.answered(request.shards[at]);
     }
     for &at in places.iter().filter(|&&at| answers[at].is_none()) {
-        let shard = batch_request.shards[at];
+        let shard = request.shards[at];
         if state.unavailable.not_answered(shard, began, why(shard)) {
             news.push(shard);
         }
