@@ -103,7 +103,7 @@ async fn the_page_shows_what_the_worker_is_doing_while_it_does_it() {
     assert_eq!(browser.strangers(), Vec::<String>::new());
 }
 
-/// How it looks: on a decider by day and by night, and on a phone.
+/// How it looks: on a desk by day and by night, and on a phone.
 async fn looks(browser: &Browser) {
     browser.client.find(Locator::Css("#user")).await.unwrap().send_keys("1001").await.unwrap();
     browser.client.find(Locator::Css("#explain button")).await.unwrap().click().await.unwrap();

@@ -37,7 +37,7 @@ impl Side {
             Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
             Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
         };
-        // Asks are in the order of their gate_results.
+        // Requests are in the order of their gate results.
         let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
         let answers = self.store.admit_each(&requests, &ask_times);
         Ruled { batch_decision, gate_results, answers }
