@@ -192,7 +192,9 @@ fn behind_a_broker_that_takes_half_a_megabyte_a_second_every_batch_is_committed_
         let user = 10_000 + number;
         Record::new(user.to_string(), intent(&format!("i-{number}"), user as u64, 20_000))
     }));
-    let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &scene.name)]);
+    // So that the first batch is a full one on a busy machine, too.
+    let interval = ("WEIR__WORKER__COMMIT_INTERVAL", "2s");
+    let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &scene.name), interval]);
     let began = std::time::Instant::now();
     scene.drain(&mut worker);
     eprintln!(
