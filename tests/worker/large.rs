@@ -184,8 +184,8 @@ fn a_decompression_bomb_is_a_dead_letter_and_memory_stays_bounded() {
 
 #[test]
 fn behind_a_broker_that_takes_half_a_megabyte_a_second_every_batch_is_committed_once() {
-    /// 800 intents of 20 kB: 32 s of what the quota lets through. A full batch of them takes longer than a transaction may.
-    const INTENTS: usize = 800;
+    /// 500 intents of 20 kB: 20 s of what the quota lets through. A full batch of them takes longer than a transaction may.
+    const INTENTS: usize = 500;
     let scene = Scene::new("slow-broker", 2, POLICY);
     scene.kafka.throttle_producers(&scene.name, 500_000).unwrap();
     scene.publish((0..INTENTS).map(|number| {
