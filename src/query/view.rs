@@ -276,7 +276,7 @@ impl Decision {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| match &suppressed.cause {
             Cause::Cap(cap) => Some(DecisionCap::new(cap)),
-            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+            Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
         });
         let value = RawValue::from_string(intent.value().to_owned());
         Self {

@@ -9,7 +9,7 @@ use weir_core::{
     decide::Scope,
     decider::Decider,
     fields::FieldMap,
-    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Unavailable},
+    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection, Unavailable},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     zone::Zone,
 };
@@ -206,7 +206,7 @@ fn policy(setting: &Setting) -> Policy {
     let caps = |limits: Option<&[Limit]>| {
         Arc::new(limits.map_or(Caps::Unlimited, |limits| Caps::Limited(limits.iter().map(cap).collect())))
     };
-    let bypass = |category, counts| Bypass { filter: of_category(category), campaigns: None, counts };
+    let bypass = |category, counts| Bypass { selection: Selection { filter: of_category(category), campaigns: None }, counts };
     Policy {
         version: "simulated".to_owned(),
         timezone: Zone::utc(),
@@ -218,6 +218,8 @@ fn policy(setting: &Setting) -> Policy {
             OnUnavailable { filter: on_channel("email"), action: Unavailable::Suppress },
         ],
         quiet_hours: setting.quiet.and_then(Quiet::to_weir),
+        stops: Vec::new(),
+        defer_max_ms: 0,
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
     }

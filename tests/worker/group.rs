@@ -43,6 +43,14 @@ fn poll(member: &mut KafkaSource) -> (Option<GroupEvent>, BTreeSet<i32>) {
     (event, (0..batch.len()).map(|index| batch.get(index).partition).collect())
 }
 
+/// Polls one member, whose event stays as it is, until it has this one.
+fn until_event(member: &mut KafkaSource, wanted: GroupEvent) {
+    let start = Instant::now();
+    while poll(member).0 != Some(wanted) {
+        assert!(start.elapsed() < DEADLINE, "{wanted:?} is not there in time");
+    }
+}
+
 /// Polls two members, whose events stay as they are, until they have these.
 fn until_events(members: [&mut KafkaSource; 2], wanted: [GroupEvent; 2]) {
     let start = Instant::now();
@@ -70,7 +78,13 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     let scene = Scene::new("late", PARTITIONS, POLICY);
     let options = options(&scene);
     commit_beginnings(&scene);
-    let (mut late, mut other) = (KafkaSource::join(&options).unwrap(), KafkaSource::join(&options).unwrap());
+    // One joins behind the other, so that the second generation is the only one that has both.
+    let mut late = KafkaSource::join(&options).unwrap();
+    until_event(&mut late, GroupEvent::Assigned);
+    block_on(late.settle(&where_committed)).unwrap();
+    let mut other = KafkaSource::join(&options).unwrap();
+    until_event(&mut late, GroupEvent::Revoked);
+    block_on(late.settle(&where_committed)).unwrap();
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
     block_on(other.settle(&where_committed)).unwrap();
 

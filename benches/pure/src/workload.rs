@@ -9,7 +9,7 @@ use weir_core::{
     decide::{AdmitVerdict, Answer, Scope},
     decider::Decider,
     fields::FieldMap,
-    policy::{Cap, CapWindow, Caps, Mode, Policy},
+    policy::{Action, Cap, CapWindow, Caps, Mode, Policy},
     record::{Headers, RecordView, Records},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     time::Time,
@@ -198,7 +198,7 @@ pub fn decider() -> Decider {
         limit,
         window: CapWindow::Sliding { length_ms, text: text.into() },
         filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
+        scope: Scope::Every, action: Action::Suppress
     };
     let caps = |extra| {
         let caps =
@@ -215,6 +215,8 @@ pub fn decider() -> Decider {
         bypass: Vec::new(),
         on_unavailable: Vec::new(),
         quiet_hours: None,
+        stops: Vec::new(),
+        defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
     };

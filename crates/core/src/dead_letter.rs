@@ -111,6 +111,16 @@ impl DeadLetter {
         Self::too_large(format!("{first}; the dead-letter topic takes records of {limit_bytes} bytes"))
     }
 
+    /// A record on a topic of deferred intents that weir has not written.
+    #[must_use]
+    pub fn foreign() -> Self {
+        Self::new(
+            DeadLetterReason::WrongType,
+            "it is on a topic of weir's deferred intents, without the headers that weir writes there: publish it to the intents \
+             topic",
+        )
+    }
+
     /// A record in a batch that inflates to more than so many bytes, or cannot be decompressed.
     #[must_use]
     pub fn not_inflated(limit_bytes: u64) -> Self {

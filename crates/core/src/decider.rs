@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{
     limits::OutputLimits,
     output::{self, NumbersOf, OutputWriter},
-    record::{Output, ReadBefore, RecordView, Records},
+    letter::dead_letter,
+    record::{Destination, Output, OutputValue, ReadBefore, RecordView, Records},
 };
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
@@ -23,6 +24,7 @@ use crate::{
     tally::{SegmentCounts, Tally},
     time::Time,
     verdict::{Decision, Verdict},
+    wheel::Wheel,
 };
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
@@ -42,6 +44,8 @@ pub struct Decider {
     pub policy: Arc<Current<Policy>>,
     /// What the output topics take.
     pub limits: Arc<OutputLimits>,
+    /// Where intents are deferred to; `None`: nothing is deferred.
+    pub wheel: Option<Wheel>,
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
@@ -63,8 +67,6 @@ pub enum Disposition {
         /// Whether it waits where the store has no answer; else it is suppressed.
         fallback: Unavailable,
     },
-    /// It has no output now: it is done already, or waits for its history.
-    Skip,
     /// It is approved, unrecorded.
     Bypass {
         /// In shadow mode: why it would have been suppressed.
@@ -95,7 +97,7 @@ pub struct GateResult {
 /// The outcome of a request that the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnavailableOutcome {
-    /// Its intent waits.
+    /// Its intent waits, or is deferred where it may be.
     Wait,
     /// Its intent is approved, and the write to its history is deferred.
     Approved,
@@ -110,8 +112,6 @@ pub struct BatchDecision {
     eval: PolicyEval,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
-    /// Whether a record is skipped, by its place in the batch; empty where none is.
-    skipped: Vec<bool>,
     /// The records that are looked up where the gate denies them.
     read_before: ReadBefore,
     /// The places of the requests that only look up.
@@ -135,8 +135,7 @@ impl Decider {
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
         let (decider, read_before) = (self.clone(), ReadBefore::none());
-        let (skipped, looked_up) = (Vec::new(), Vec::new());
-        BatchDecision { decider, set, eval, named, skipped, read_before, looked_up, now }
+        BatchDecision { decider, set, eval, named, read_before, looked_up: Vec::new(), now }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -148,6 +147,9 @@ impl Decider {
             if let Some(limit_bytes) = records.not_inflated(index) {
                 return Err(DeadLetter::not_inflated(limit_bytes));
             }
+            if records.is_foreign(index) {
+                return Err(DeadLetter::foreign());
+            }
             let record: RecordView<'b> = records.get(index);
             let headers = record.header_pairs().map(|(key, value)| Header { key, value });
             let intent = decode(record.value, headers, &self.fields)?;
@@ -158,6 +160,25 @@ impl Decider {
             }
         };
         (0..records.len()).map(one).collect()
+    }
+
+    /// Moves deferred records on from the hours into the minutes, and counts nothing: they are decided there.
+    #[must_use]
+    pub fn move_on(&self, records: &impl Records, wheel: Wheel, now: Time) -> (Vec<Output>, Tally) {
+        let mut tally = Tally::default();
+        let mut one = |index| {
+            let record: RecordView<'_> = records.get(index);
+            let Some(deferral) = record.deferral else {
+                let beside = (&*self.topic.name, records.bytes_beside_value(index));
+                let (output, reason) = dead_letter(&DeadLetter::foreign(), &record, beside, &self.limits);
+                tally.dead_letter(reason.as_str());
+                return output;
+            };
+            let to = Destination::Deferred(wheel.move_on(record.partition, deferral.due, now));
+            Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+        };
+        let outputs = (0..records.len()).map(&mut one).collect();
+        (outputs, tally)
     }
 
     /// How many bytes the names have together that a decision writes, at most.
@@ -178,11 +199,6 @@ impl BatchDecision {
     #[must_use]
     pub fn decode<'b>(&self, records: &'b impl Records) -> Vec<Decoded<'b>> {
         self.decider.decode(records)
-    }
-
-    /// Skips these records from now on, by their places in the batch; none where there are no places.
-    pub fn skip(&mut self, places: Vec<bool>) {
-        self.skipped = places;
     }
 
     /// From now on an intent among these that the gate denies is looked up in the store: if it was approved before, it is
@@ -209,17 +225,11 @@ impl BatchDecision {
         let mut requests = Vec::with_capacity(decoded.len());
         let mut counts = SegmentCounts::default();
         for (index, decoded) in decoded.iter().enumerate() {
-            let skipped = self.skipped.get(index).is_some_and(|skipped| *skipped);
             let Ok(intent) = decoded else {
-                let disposition = if skipped { Disposition::Skip } else { Disposition::DeadLetter };
-                gate_results.push(GateResult { disposition, segment: None });
+                gate_results.push(GateResult { disposition: Disposition::DeadLetter, segment: None });
                 continue;
             };
             let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
-            if skipped {
-                gate_results.push(GateResult { disposition: Disposition::Skip, segment: None });
-                continue;
-            }
             if let UserSegment::InSeveral(_) = user_segment {
                 counts.overlaps += 1;
             }
@@ -262,7 +272,7 @@ impl BatchDecision {
         record: &RecordView<'_>,
         requests: &mut Vec<AdmitRequest<'b>>,
     ) -> Disposition {
-        let facts = facts(intent, segment, record.timestamp);
+        let facts = facts(intent, segment, record);
         let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
             (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
                 let denial = (reason, eligible_at);
@@ -297,7 +307,10 @@ impl BatchDecision {
         requests.push(AdmitRequest {
             user: intent.user,
             id: intent.id_hash,
-            origin: OriginMark::of(&self.decider.topic, record.partition, record.offset),
+            origin: match record.deferral {
+                Some(deferral) => OriginMark::of(&deferral.topic, deferral.partition, deferral.offset),
+                None => OriginMark::of(&self.decider.topic, record.partition, record.offset),
+            },
             class: intent.class(),
             cost: intent.cost,
             cap_set,
@@ -314,7 +327,7 @@ impl BatchDecision {
     pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
         let mode = self.eval.policy().mode;
         let outcome = |gate_result: &GateResult| match gate_result.disposition {
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
+            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
             Disposition::LookUp { fallback, .. } => Some(match fallback {
                 Unavailable::Wait => UnavailableOutcome::Wait,
                 Unavailable::Approve | Unavailable::Suppress => UnavailableOutcome::Suppressed,
@@ -326,6 +339,12 @@ impl BatchDecision {
             }),
         };
         gate_results.iter().filter_map(outcome).collect()
+    }
+
+    /// Whether an intent whose history is unavailable, and which may wait, is deferred.
+    #[must_use]
+    pub fn may_defer(&self) -> bool {
+        self.decider.wheel.is_some() && self.eval.policy().mode == Mode::Enforce
     }
 
     /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.
@@ -379,14 +398,16 @@ impl BatchDecision {
     }
 }
 
-fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, kafka_timestamp: Option<Time>) -> IntentFacts<'b> {
+fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
+    let due = record.deferral.map(|deferral| deferral.due);
     IntentFacts {
         segment,
         class: intent.class(),
         created_at: intent.created_at,
-        kafka_timestamp,
+        kafka_timestamp: record.deferral.map(|deferral| deferral.first_at).or(record.timestamp),
         expires_at: intent.expires_at,
-        not_before: intent.not_before,
+        // Whoever reads a deferred intent too soon defers it again.
+        not_before: intent.not_before.max(due),
         zone: intent.timezone.as_ref(),
     }
 }

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::{
     class::{Campaign, ClassNumbers, Kind, MAX_NAME_BYTES, table_name},
     decode::Header,
-    envelope::put_cap,
+    envelope::{put_cap, put_deferred},
     header::HeaderName,
     intent::Intent,
     json::Json,
     time::Time,
-    verdict::{Cause, Counts, Decision, DenyingCap, SuppressReason},
+    verdict::{Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason},
 };
 
 /// Bytes of the header's name, of its fields' names, and of all values but names: times, numbers, fixed words.
-const FIXED_BYTES: usize = 640;
+const FIXED_BYTES: usize = 768;
 
 /// The most bytes that the header takes, its name included, where the names of segment and cap and the versions of policy
 /// and segments have at most `names_bytes` bytes together. JSON writes a byte in at most six; the names of a class are cut
@@ -55,6 +55,9 @@ pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbe
     }
     if intent.cost != 1 {
         json.raw(r#","cost":"#).number(intent.cost.into());
+    }
+    if let Some(deferred) = decision.deferred {
+        put_deferred(&mut json, &deferred);
     }
     json.raw(match counts {
         Counts::Yes => "}",
@@ -120,6 +123,10 @@ pub(super) struct HeaderShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(min = 2, max = 255))]
     cost: Option<u8>,
+    /// What came before, if the intent had been deferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Deferred")]
+    deferred: Option<Deferred>,
     /// `false`: the intent is not recorded in the user's history, and does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "bool", extend("const" = false))]

@@ -9,7 +9,7 @@ use super::{
     json::Json,
     origin::Origin,
     time::Time,
-    verdict::{CapSpan, Cause, Decision, DenyingCap, SuppressReason},
+    verdict::{CapSpan, Cause, Decision, Deferred, DenyingCap, SuppressReason},
 };
 
 /// Name and version of the envelope's shape.
@@ -34,6 +34,8 @@ pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
 #[derive(Debug)]
 pub struct EnvelopeTemplate {
     decided_at: Time,
+    /// The topic that its intents came on.
+    topic: Box<str>,
     /// That time, as it is shown.
     shown: [u8; 24],
     /// From the time to the record's partition.
@@ -48,13 +50,17 @@ impl EnvelopeTemplate {
         let mut json = Json::default();
         json.raw(r#"","policy_version":"#).text(policy_version).raw(r#","segments_version":"#).text(segments_version);
         json.raw(r#","origin":{"topic":"#).text(origin.topic).raw(r#","partition":"#);
-        Self { decided_at, shown: decided_at.rfc3339(), versions_and_topic: json.0 }
+        Self { decided_at, topic: origin.topic.into(), shown: decided_at.rfc3339(), versions_and_topic: json.0 }
     }
 
     /// Reports a decision of the same batch on an intent.
     #[must_use]
     pub fn envelope(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
-        let Decision { verdict, segment, decided_at, origin, .. } = *decision;
+        let Decision { verdict, segment, decided_at, origin, deferred, .. } = *decision;
+        if origin.topic != &*self.topic {
+            // It was deferred when intents came on another topic.
+            return Self::of(decision).envelope(decision, intent);
+        }
         let suppressed = verdict.suppressed();
         // Enough for names and ids of usual lengths.
         let mut json = Json(Vec::with_capacity(intent.value().len() + self.versions_and_topic.len() + 448));
@@ -70,9 +76,20 @@ impl EnvelopeTemplate {
         json.raw(r#","eligible_at":"#).time_or_null(suppressed.and_then(|suppressed| suppressed.eligible_at));
         let shown = if decided_at == self.decided_at { self.shown } else { decided_at.rfc3339() };
         json.raw(r#","decided_at":""#).bytes(&shown).bytes(&self.versions_and_topic).number(origin.partition.into());
-        json.raw(r#","offset":"#).number(origin.offset).raw(r#"},"intent":"#).raw(intent.value()).raw("}");
+        json.raw(r#","offset":"#).number(origin.offset).raw("}");
+        if let Some(deferred) = deferred {
+            put_deferred(&mut json, &deferred);
+        }
+        json.raw(r#","intent":"#).raw(intent.value()).raw("}");
         json.0
     }
+}
+
+/// Adds the member `deferred`.
+pub(super) fn put_deferred(json: &mut Json, deferred: &Deferred) {
+    let Deferred { why, count, waited_ms } = *deferred;
+    json.raw(r#","deferred":{"why":""#).raw(why).raw(r#"","count":"#).number(count.into());
+    json.raw(r#","waited_ms":"#).number(i64::try_from(waited_ms).unwrap_or(i64::MAX)).raw("}");
 }
 
 /// Adds the member `cap`.
@@ -135,6 +152,10 @@ pub(super) struct Envelope<'a> {
     segments_version: &'a str,
     /// The first record of the intent.
     origin: Origin<'a>,
+    /// What came before, if the intent had been deferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Deferred")]
+    deferred: Option<Deferred>,
     /// The intent as received.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     intent: &'a RawValue,
@@ -159,6 +180,7 @@ mod tests {
             policy_version: "2026-11-20.1",
             segments_version: "\"s\"",
             origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+            deferred: None,
         }
     }
 
@@ -194,7 +216,7 @@ mod tests {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| match suppressed.cause {
             Cause::Cap(cap) => Some(cap),
-            Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+            Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
         });
         let envelope = Envelope {
             schema: SCHEMA,
@@ -209,6 +231,7 @@ mod tests {
             policy_version: decision.policy_version,
             segments_version: decision.segments_version,
             origin: decision.origin,
+            deferred: decision.deferred,
             intent: serde_json::from_str(intent.value()).unwrap(),
         };
         serde_json::to_string(&envelope).unwrap()
@@ -218,10 +241,11 @@ mod tests {
         #[test]
         fn an_envelope_is_what_serde_makes_of_its_type(
             (id, user, segment, name) in ("\\PC{1,20}|[\u{0}-\u{7f}]{1,40}", "[\u{0}-\u{7f}é😀]{1,20}", any::<Option<String>>(), any::<String>()),
-            (cause, shadow, limit, used) in (0..7, any::<bool>(), any::<u32>(), any::<u32>()),
+            (cause, shadow, limit, used) in (0..8, any::<bool>(), any::<u32>(), any::<u32>()),
             (partition, offset) in (any::<i32>(), any::<i64>()),
             times in (any::<Option<i32>>(), any::<i64>()),
             versions in (any::<String>(), any::<String>()),
+            deferred in proptest::option::of((any::<u32>(), 0_u64..1 << 40)),
         ) {
             let cap = |span| Cause::Cap(DenyingCap { name: &name, limit, span, used });
             let cause = match cause {
@@ -229,6 +253,7 @@ mod tests {
                 1 => cap(CapSpan::Per("day")),
                 2 => Cause::Duplicate,
                 3 => Cause::Expired,
+                7 => Cause::Stopped,
                 4 => Cause::TooEarly,
                 5 => Cause::QuietHours,
                 _ => Cause::Unavailable,
@@ -246,6 +271,7 @@ mod tests {
                     policy_version: &versions.0,
                     segments_version: &versions.1,
                     origin: Origin { topic: &name, partition, offset },
+                    deferred: deferred.map(|(count, waited_ms)| Deferred { why: "cap", count, waited_ms }),
                     ..decision(verdict)
                 };
                 let written = String::from_utf8(envelope(&decision, &intent)).unwrap();
@@ -277,6 +303,7 @@ mod tests {
             policy_version: &name,
             segments_version: &name,
             origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
+            deferred: Some(Deferred { why: "quiet_hours", count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() }),
             ..decision(verdict)
         };
         let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();

@@ -8,6 +8,16 @@
 pub enum HeaderName {
     /// The decision on an approved record.
     Decision,
+    /// When a deferred intent is due.
+    Due,
+    /// The record that a deferred intent first came in.
+    Origin,
+    /// When a deferred intent was first decided.
+    FirstAt,
+    /// Why an intent is deferred.
+    Why,
+    /// How often an intent has been deferred.
+    Count,
     /// Why a record is a dead letter, in one word.
     Reason,
     /// Topic of a dead letter's origin.
@@ -24,8 +34,13 @@ pub enum HeaderName {
 
 impl HeaderName {
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 12] = [
         Self::Decision,
+        Self::Due,
+        Self::Origin,
+        Self::FirstAt,
+        Self::Why,
+        Self::Count,
         Self::Reason,
         Self::ErrorTopic,
         Self::ErrorPartition,
@@ -39,6 +54,11 @@ impl HeaderName {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Decision => "weir-decision",
+            Self::Due => "weir-due",
+            Self::Origin => "weir-origin",
+            Self::FirstAt => "weir-first-at",
+            Self::Why => "weir-why",
+            Self::Count => "weir-count",
             Self::Reason => "weir-reason",
             Self::ErrorTopic => "__connect.errors.topic",
             Self::ErrorPartition => "__connect.errors.partition",
@@ -53,6 +73,11 @@ impl HeaderName {
     pub const fn meaning(self) -> (&'static str, &'static str) {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),
+            Self::Due => ("deferred", "when the intent is due, in milliseconds since 1970: a full minute"),
+            Self::Origin => ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`"),
+            Self::FirstAt => ("deferred", "when the intent was first decided, in milliseconds since 1970"),
+            Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap` or `unavailable`"),
+            Self::Count => ("deferred", "how often the intent has been deferred"),
             Self::Reason => ("dead_letters", "one of the reasons of a dead letter"),
             Self::ErrorTopic => ("dead_letters", "topic of the intent"),
             Self::ErrorPartition => ("dead_letters", "partition of the intent"),

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     dead_letter::{Carries, DeadLetter, DeadLetterReason},
+    deferral::Deferral,
     origin::Origin,
     room::RECORD_BYTES,
 };
@@ -23,7 +24,8 @@ pub fn dead_letter(
 ) -> (Output, DeadLetterReason) {
     let limit_bytes = limits.get(Destination::DeadLetters);
     let fits = |output: &Output| (RECORD_BYTES + output.content_bytes(record, bytes_beside)) as u64 <= limit_bytes;
-    let origin = Origin { topic, partition: record.partition, offset: record.offset };
+    let came = || Origin { topic, partition: record.partition, offset: record.offset };
+    let origin = record.deferral.map_or_else(came, Deferral::origin);
     let whole =
         Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers: headers(letter, &origin) };
     let headers = match letter.carries {
@@ -72,6 +74,7 @@ mod tests {
             offset: 1234,
             timestamp: None,
             headers: &header,
+            deferral: None,
         };
         let letter = decode(Some(&value), [], &FieldMap::default()).unwrap_err();
         let limits = OutputLimits::default();

@@ -11,13 +11,14 @@ pub struct OutputLimits {
     approved: AtomicU64,
     suppressed: AtomicU64,
     dead_letters: AtomicU64,
+    deferred: AtomicU64,
 }
 
 /// Nothing is known yet, or nothing is written: anything goes.
 impl Default for OutputLimits {
     fn default() -> Self {
         let any = || AtomicU64::new(u64::MAX);
-        Self { approved: any(), suppressed: any(), dead_letters: any() }
+        Self { approved: any(), suppressed: any(), dead_letters: any(), deferred: any() }
     }
 }
 
@@ -27,6 +28,7 @@ impl OutputLimits {
             Destination::Approved => Some(&self.approved),
             Destination::Suppressed => Some(&self.suppressed),
             Destination::DeadLetters => Some(&self.dead_letters),
+            Destination::Deferred(_) => Some(&self.deferred),
             Destination::Nowhere => None,
         }
     }
@@ -44,10 +46,11 @@ impl OutputLimits {
         }
     }
 
-    /// What both topics of decisions take.
+    /// What all topics take that an intent may go to.
     #[must_use]
     pub fn of_decisions(&self) -> u64 {
-        self.get(Destination::Approved).min(self.get(Destination::Suppressed))
+        let deferred = self.deferred.load(Ordering::Relaxed);
+        self.get(Destination::Approved).min(self.get(Destination::Suppressed)).min(deferred)
     }
 
     /// What all topics take.

@@ -14,25 +14,29 @@ use crate::{
     class::{ClassNames, ClassNumbers},
     decide::{AdmitVerdict, Answer},
     decision_header,
+    deferral::{DeferReason, Deferral},
     envelope::EnvelopeTemplate,
     header::HeaderName,
-    origin::Origin,
-    policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
+    intent::Intent,
+    origin::{Origin, Topic},
+    policy::{Action, CapWindow, GateReason, Mode, PolicyEval, Unavailable},
     segment::SegmentSet,
     tally::Tally,
     time::Time,
-    verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+    verdict::{CapSpan, Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason, Suppressed, Verdict},
+    wheel::{Wheel, rounded},
 };
 
 /// What the headers of approved records differ by within a batch.
-type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>);
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, Option<Deferred>);
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
 
 /// Writes the outputs of one batch.
 pub(super) struct OutputWriter<'w, 'b> {
-    topic: &'w str,
+    topic: &'w Topic,
+    wheel: Option<Wheel>,
     set: &'w SegmentSet,
     eval: &'w PolicyEval,
     limits: &'w OutputLimits,
@@ -58,8 +62,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (template, none, tally) = (None, Arc::new([]), Tally::default());
-        let (topic, limits) = (&*decider.topic.name, &*decider.limits);
-        Self { topic, set, eval, limits, now, numbers, stamps, denials, template, none, tally }
+        let (topic, limits) = (&decider.topic, &*decider.limits);
+        let wheel = decider.wheel.filter(|_| eval.policy().mode == Mode::Enforce);
+        Self { topic, wheel, set, eval, limits, now, numbers, stamps, denials, template, none, tally }
     }
 
     /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
@@ -70,18 +75,27 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         gate_result: &GateResult,
         answers: &[Option<Answer>],
     ) -> Output {
-        if gate_result.disposition == Disposition::Skip {
-            return Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::clone(&self.none) };
-        }
         let intent = match decoded {
             Ok(intent) => intent,
             Err(letter) => {
-                let (output, reason) = dead_letter(letter, record, (self.topic, bytes_beside), self.limits);
+                let (output, reason) = dead_letter(letter, record, (&self.topic.name, bytes_beside), self.limits);
                 self.tally.dead_letter(reason.as_str());
                 return output;
             }
         };
+        if let Some(deferral) = record.deferral {
+            self.tally.released(self.now.millis() - deferral.due.millis());
+        }
+        if let (Some(wheel), true) = (self.wheel, waits(gate_result, answers)) {
+            let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
+            return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
+        }
         let decision = self.decision(record, gate_result, answers);
+        if let Some(wheel) = self.wheel
+            && let Some(to_defer) = self.to_defer(&decision, intent)
+        {
+            return self.deferred(wheel, record, intent, to_defer);
+        }
         let Decision { verdict, decided_at, .. } = decision;
         let reason = verdict.suppressed().map(Suppressed::reason);
         if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
@@ -89,11 +103,11 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         match verdict {
             Verdict::Suppressed(_) => {
-                let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&decision));
+                let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&placed(decision, record)));
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
                 Output {
                     to: Destination::Suppressed,
-                    value: OutputValue::Ours(template.envelope(&decision, intent)),
+                    value: OutputValue::Ours(template.envelope(&placed(decision, record), intent)),
                     headers: Arc::clone(&self.none),
                 }
             }
@@ -102,7 +116,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 self.tally.decision(verdict.as_str(), why);
                 let class = intent.class();
                 let stamp =
-                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied(), decision.deferred);
                 let headers = self.stamps.entry(stamp).or_insert_with(|| {
                     let numbers = match counts {
                         Counts::Yes | Counts::Later => (self.numbers)(&class),
@@ -115,6 +129,54 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
             }
         }
+    }
+
+    /// The deferred record of an intent that is to be decided later.
+    fn deferred(
+        &mut self,
+        wheel: Wheel,
+        record: &RecordView<'_>,
+        intent: &Intent<'_>,
+        (why, due): (DeferReason, Time),
+    ) -> Output {
+        self.tally.deferred(why.as_str());
+        let (before, now) = (record.deferral, self.now);
+        let deferral = Deferral {
+            due,
+            topic: before.map_or_else(|| self.topic.clone(), |before| before.topic.clone()),
+            partition: before.map_or(record.partition, |before| before.partition),
+            offset: before.map_or(record.offset, |before| before.offset),
+            first_at: before.map_or_else(|| record.timestamp.map_or(now, |at| at.min(now)), |before| before.first_at),
+            why,
+            count: before.map_or(1, |before| before.count.saturating_add(1)),
+        };
+        let to = Destination::Deferred(wheel.place(intent.user, due, now));
+        Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+    }
+
+    /// Why and until when an intent is deferred; `None` where it is decided now.
+    fn to_defer(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Option<(DeferReason, Time)> {
+        let Suppressed { cause, eligible_at } = *decision.verdict.suppressed()?;
+        let policy = self.eval.policy();
+        let (why, at) = match (cause, &policy.quiet_hours) {
+            (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
+            (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+                (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(intent.user)))
+            }
+            (Cause::Cap(cap), _) if self.cap_defers(decision.segment, cap.name) => (DeferReason::Cap, eligible_at?),
+            (
+                Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
+                _,
+            ) => return None,
+        };
+        let due = rounded(at);
+        (due <= self.now.plus(policy.defer_max_ms)).then_some((why, due))
+    }
+
+    /// Whether a cap of the user's segment defers what it denies.
+    fn cap_defers(&self, segment: Option<&str>, name: &str) -> bool {
+        let caps = self.eval.policy().caps_of(segment).list();
+        caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
     }
 
     /// What was written, counted.
@@ -139,7 +201,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             decided_at,
             policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
-            origin: Origin { topic: self.topic, partition: record.partition, offset: record.offset },
+            origin: Origin { topic: &self.topic.name, partition: record.partition, offset: record.offset },
+            deferred: record.deferral.map(|deferral| Deferred {
+                why: deferral.why.as_str(),
+                count: deferral.count,
+                waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
+            }),
         }
     }
 
@@ -156,18 +223,40 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 Disposition::DeadLetter
                 | Disposition::Suppress(_)
                 | Disposition::LookUp { .. }
-                | Disposition::Bypass { .. }
-                | Disposition::Skip,
+                | Disposition::Bypass { .. },
             ) => {}
         }
         ruling(self.eval, gate_result, answers, self.now)
     }
 }
 
+/// The decision on this record, whose intent may have been deferred: its origin is the first record then.
+fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
+    Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
+}
+
+/// Whether an intent waits for the store's answer.
+fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> bool {
+    match gate_result.disposition {
+        Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
+            fallback == Unavailable::Wait && answers[request].is_none()
+        }
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
+    }
+}
+
+/// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
+/// deferral, up to a quarter of an hour.
+fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
+    const MINUTE_MS: i64 = 60 * 1000;
+    let times = before.filter(|before| before.why == DeferReason::Unavailable).map_or(0, |before| before.count);
+    (MINUTE_MS << times.min(4)).min(15 * MINUTE_MS)
+}
+
 /// The store's answer to an intent that it was asked about; none where it was given up.
 fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer> {
     match gate_result.disposition {
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
         Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => answers[request],
     }
 }
@@ -180,8 +269,8 @@ pub(super) fn ruling<'e>(
     now: Time,
 ) -> (Verdict<'e>, Time) {
     let (cap_set, shadowed, fallback) = match gate_result.disposition {
-        // A dead letter has been written before, and nothing is for what is left out.
-        Disposition::DeadLetter | Disposition::Skip => return (Verdict::Approved(Counts::No), now),
+        // A dead letter has been written before.
+        Disposition::DeadLetter => return (Verdict::Approved(Counts::No), now),
         Disposition::Suppress(denial) => return (Verdict::Suppressed(suppressed(denial)), now),
         Disposition::LookUp { denial, .. } => {
             let replay = answer(gate_result, answers).filter(|answer| answer.verdict == AdmitVerdict::Replayed);
@@ -218,7 +307,7 @@ pub(super) fn ruling<'e>(
 /// What becomes of an intent whose history was waited for long enough.
 fn unavailable_outcomes<'e>(shadowed: Option<GateDenial>, fallback: Unavailable, mode: Mode) -> Verdict<'e> {
     let unavailable = match fallback {
-        Unavailable::Wait => unreachable!("the lane asks for as long as it takes where the policy says to wait"),
+        Unavailable::Wait => unreachable!("the lane asks for as long as it takes, or the intent is deferred"),
         Unavailable::Approve => None,
         Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
     };
@@ -249,6 +338,7 @@ const fn how_counted(counts: Counts) -> &'static str {
 
 fn suppressed((reason, eligible_at): GateDenial) -> Suppressed<'static> {
     let cause = match reason {
+        GateReason::Stopped => Cause::Stopped,
         GateReason::Expired => Cause::Expired,
         GateReason::TooEarly => Cause::TooEarly,
         GateReason::QuietHours => Cause::QuietHours,

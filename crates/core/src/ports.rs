@@ -214,15 +214,6 @@ pub enum SourceError {
     Fatal(String),
 }
 
-/// The offset to read a partition from, by what is committed of it.
-pub type Begin<'b> = &'b dyn Fn(&Progress) -> i64;
-
-/// Right where is committed that all before is done.
-#[must_use]
-pub const fn where_committed(committed: &Progress) -> i64 {
-    committed.next_offset
-}
-
 /// How long an earlier reader of a partition can go on admitting after the partition was given to another member. By then its
 /// session has ended, librdkafka has noticed that by its own clock (within a second), and the lane has heard of it where it
 /// waits and dropped its batch (within another); a call under way is no older than answers may become (20 s). What remains
@@ -257,24 +248,35 @@ pub trait Source {
         batch.len() >= max
     }
 
-    /// Takes up the pending event: starts at the offset that `begin` says for what is committed of each partition, or gives
-    /// the partitions up. To be called when nothing read before is being committed any more.
+    /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called when nothing read
+    /// before is being committed any more.
     ///
     /// # Errors
     /// The event stays pending; call again later.
-    fn settle(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
+    fn settle(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Goes back to the offsets that `begin` says for what is committed; what was read since is forgotten.
+    /// Goes back to the committed offsets; what was read since is forgotten.
     ///
     /// # Errors
     /// The position is undefined until a call succeeds.
-    fn rewind(&mut self, begin: Begin<'_>) -> impl Future<Output = Result<(), SourceError>>;
+    fn rewind(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Goes on at these offsets of assigned partitions; what of them was read since is forgotten.
+    /// Takes records of these partitions, from these offsets on, out of a batch, and reads the partitions no further until
+    /// [`Source::resume`] (or [`Source::settle`], [`Source::rewind`]): they go on at these offsets then.
     ///
     /// # Errors
     /// The position is undefined until [`Source::rewind`].
-    fn seek(&mut self, to: &[(i32, i64)]) -> impl Future<Output = Result<(), SourceError>>;
+    fn put_back(
+        &mut self,
+        batch: &mut Self::Batch,
+        from: &[(i32, i64)],
+    ) -> impl Future<Output = Result<(), SourceError>>;
+
+    /// Reads on in partitions that were put back.
+    ///
+    /// # Errors
+    /// The position is undefined until [`Source::rewind`].
+    fn resume(&mut self, partitions: &[i32]) -> impl Future<Output = Result<(), SourceError>>;
 
     /// The membership now, for a batch read just before.
     ///
@@ -294,7 +296,7 @@ pub trait Source {
     fn starts(&self) -> &[Progress];
 
     /// Which records of the assigned partitions may have been read before, by whoever: by an earlier reader of the partition
-    /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`] and [`Source::seek`].
+    /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`].
     /// What a batch holds that was read just before is judged by it.
     fn read_before(&self) -> ReadBefore;
 

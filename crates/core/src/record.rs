@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{clocks::Append, room::header_bytes, time::Time};
+use crate::{clocks::Append, deferral::Deferral, room::header_bytes, time::Time, wheel::Bucket};
 
 /// The headers of one record, in order; keys may repeat and need not be UTF-8.
 pub trait Headers {
@@ -23,8 +23,10 @@ pub struct RecordView<'a> {
     pub offset: i64,
     /// The record's timestamp, where it has one.
     pub timestamp: Option<Time>,
-    /// Its headers.
+    /// Its headers, without those that weir wrote when it deferred the intent.
     pub headers: &'a dyn Headers,
+    /// The intent's deferral, where it comes from a topic of weir's.
+    pub deferral: Option<&'a Deferral>,
 }
 
 impl<'a> RecordView<'a> {
@@ -50,6 +52,10 @@ pub trait Records {
     /// Why record `index` was not read, though its offset is known: its batch inflates to more than so many bytes.
     fn not_inflated(&self, _index: usize) -> Option<u64> {
         None
+    }
+    /// Whether record `index` is on a topic of weir's deferred intents, but not written by weir.
+    fn is_foreign(&self, _index: usize) -> bool {
+        false
     }
     /// Whether there are none.
     fn is_empty(&self) -> bool {
@@ -97,6 +103,8 @@ pub enum Destination {
     Suppressed,
     /// The dead-letter topic.
     DeadLetters,
+    /// A bucket of deferred intents.
+    Deferred(Bucket),
     /// None: nothing goes out for it.
     Nowhere,
 }
@@ -138,22 +146,12 @@ pub struct Output {
 }
 
 /// The offset up to which a partition is done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The partition of the intents topic.
     pub partition: i32,
     /// The first offset that is not done.
     pub next_offset: i64,
-    /// What is committed beside it: which offsets behind it are done, where some are.
-    pub metadata: Option<String>,
-}
-
-impl Progress {
-    /// All before this offset is done, and nothing else.
-    #[must_use]
-    pub const fn up_to(partition: i32, next_offset: i64) -> Self {
-        Self { partition, next_offset, metadata: None }
-    }
 }
 
 impl Output {
@@ -203,9 +201,8 @@ pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
     next
 }
 
-/// How far a batch brings each of its partitions, where all of it and all before is done.
+/// How far a batch brings each of its partitions.
 #[must_use]
 pub fn progress_of(records: &impl Records) -> Vec<Progress> {
-    let done = |(partition, next_offset)| Progress::up_to(partition, next_offset);
-    next_offsets(records).into_iter().map(done).collect()
+    next_offsets(records).into_iter().map(|(partition, next_offset)| Progress { partition, next_offset }).collect()
 }

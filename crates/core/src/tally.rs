@@ -52,6 +52,10 @@ pub struct Tally {
     pub decisions: SmallCounter<(&'static str, &'static str)>,
     /// Dead letters by reason.
     pub dead_letters: SmallCounter<&'static str>,
+    /// Deferrals by why.
+    pub deferred: SmallCounter<&'static str>,
+    /// Deferred intents that were released, by how many whole seconds after they were due.
+    pub late_s: SmallCounter<i64>,
     /// Decisions without the user's history, by what the policy said.
     pub unavailable: SmallCounter<&'static str>,
     /// Denials by cap.
@@ -82,6 +86,16 @@ impl Tally {
     /// One more dead letter.
     pub fn dead_letter(&mut self, reason: &'static str) {
         self.dead_letters.one_more(reason);
+    }
+
+    /// One more deferral.
+    pub fn deferred(&mut self, why: &'static str) {
+        self.deferred.one_more(why);
+    }
+
+    /// One more deferred intent is released, so long after it was due.
+    pub fn released(&mut self, late_ms: i64) {
+        self.late_s.one_more(late_ms.max(0) / 1000);
     }
 }
 

@@ -14,9 +14,11 @@ pub enum SuppressReason {
     Cap,
     /// This id was approved for this user before.
     Duplicate,
+    /// A `[[stop]]` of the policy matches it.
+    Stopped,
     /// It is past `expires_at`, or older than the policy's `max_age`.
     Expired,
-    /// `not_before` is in the future, and there is no topic to defer it to.
+    /// `not_before` is in the future, and it cannot be deferred until then.
     TooEarly,
     /// It is in quiet hours in the user's time zone.
     QuietHours,
@@ -26,8 +28,15 @@ pub enum SuppressReason {
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Cap, Self::Duplicate, Self::Expired, Self::TooEarly, Self::QuietHours, Self::Unavailable];
+    pub const ALL: [Self; 7] = [
+        Self::Cap,
+        Self::Duplicate,
+        Self::Stopped,
+        Self::Expired,
+        Self::TooEarly,
+        Self::QuietHours,
+        Self::Unavailable,
+    ];
 
     /// The word for it in envelopes, headers and metrics.
     #[must_use]
@@ -35,6 +44,7 @@ impl SuppressReason {
         match self {
             Self::Cap => "cap",
             Self::Duplicate => "duplicate",
+            Self::Stopped => "stopped",
             Self::Expired => "expired",
             Self::TooEarly => "too_early",
             Self::QuietHours => "quiet_hours",
@@ -74,6 +84,8 @@ pub enum Cause<'a> {
     Cap(DenyingCap<'a>),
     /// See [`SuppressReason::Duplicate`].
     Duplicate,
+    /// See [`SuppressReason::Stopped`].
+    Stopped,
     /// See [`SuppressReason::Expired`].
     Expired,
     /// See [`SuppressReason::TooEarly`].
@@ -100,6 +112,7 @@ impl Suppressed<'_> {
         match self.cause {
             Cause::Cap(_) => SuppressReason::Cap,
             Cause::Duplicate => SuppressReason::Duplicate,
+            Cause::Stopped => SuppressReason::Stopped,
             Cause::Expired => SuppressReason::Expired,
             Cause::TooEarly => SuppressReason::TooEarly,
             Cause::QuietHours => SuppressReason::QuietHours,
@@ -151,6 +164,17 @@ impl<'a> Verdict<'a> {
     }
 }
 
+/// That an intent had been deferred before it was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct Deferred {
+    /// Why, the last time: `too_early`, `quiet_hours`, `cap` or `unavailable`.
+    pub why: &'static str,
+    /// How often.
+    pub count: u32,
+    /// Milliseconds from the first decision to this one.
+    pub waited_ms: u64,
+}
+
 /// A verdict with what it was based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
@@ -166,6 +190,8 @@ pub struct Decision<'a> {
     pub segments_version: &'a str,
     /// Where the intent first came from.
     pub origin: Origin<'a>,
+    /// What came before, where the intent had been deferred.
+    pub deferred: Option<Deferred>,
 }
 
 #[cfg(test)]

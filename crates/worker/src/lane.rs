@@ -21,8 +21,8 @@ mod clock;
 mod commit;
 mod deferred_writes;
 mod interruption;
-mod parking;
 mod recovery;
+mod ripe;
 mod rounds;
 mod serving;
 #[cfg(test)]
@@ -41,10 +41,10 @@ use weir_core::{
     decide::Answer,
     decider::{Decider, Decoded, Disposition, GateResult, UnavailableOutcome},
     deferred_send::DeferredSend,
-    parked::Condition,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
-    record::{Job, Output, Progress, ReadBefore, Records},
+    record::{Job, Output, Progress, ReadBefore, Records, progress_of},
     tally::Tally,
+    wheel::{Ring, Wheel},
 };
 
 use self::{
@@ -52,7 +52,7 @@ use self::{
     batch_timer::BatchTimer,
     deferred_writes::{DeferredWrites, Promise},
     interruption::Interruption,
-    parking::{Parking, leave_out, offset_ranges},
+    ripe::Ripe,
     rounds::Rounds,
     unavailable_shards::UnavailableShards,
     waiting::{Admitted, BatchRequest},
@@ -70,6 +70,28 @@ pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 
 /// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
+
+/// What a lane reads, and what it does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Decides the intents of the intents topic.
+    Intents,
+    /// Decides deferred intents that are due: reads the minutes of this wheel.
+    Due(Wheel),
+    /// Moves deferred intents on whose hour begins: reads the hours of this wheel, and decides nothing.
+    Move(Wheel),
+}
+
+impl Task {
+    /// The ring that is read, and its wheel.
+    const fn ring(self) -> Option<(Ring, Wheel)> {
+        match self {
+            Self::Intents => None,
+            Self::Due(wheel) => Some((Ring::Minutes, wheel)),
+            Self::Move(wheel) => Some((Ring::Hours, wheel)),
+        }
+    }
+}
 
 /// What a lane is told.
 #[derive(Debug, Clone)]
@@ -106,6 +128,8 @@ pub struct Lane<S, K, D, C> {
     pub store: D,
     /// The clock.
     pub clock: C,
+    /// What it reads.
+    pub task: Task,
     /// What turns records into outputs.
     pub decider: Decider,
     /// How large and how often.
@@ -138,7 +162,8 @@ struct LaneState {
     committed: BTreeMap<i32, i64>,
     unavailable: UnavailableShards,
     deferred: DeferredWrites,
-    parking: Parking,
+    /// The buckets that are not read now; `None` where a lane reads none.
+    ripe: Option<Ripe>,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -167,7 +192,7 @@ where
             committed: BTreeMap::new(),
             unavailable: UnavailableShards::new(self.settings.unavailable_after),
             deferred: DeferredWrites::new(Arc::clone(&self.settings.deferred_shards)),
-            parking: Parking::new(self.decider.fields.digest()),
+            ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
         };
         let end = self.work(&mut state).await;
         state.deferred.say_what_is_left();
@@ -199,11 +224,11 @@ where
             let began = self.clock.passed();
             self.status.progressed(began);
             self.service_unavailable(state).await?;
-            self.seek_to_pending(state).await?;
+            self.wake_buckets(state).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(state.closed_at);
             let most = state.limit.get();
-            self.fill(&mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
             state.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
@@ -215,7 +240,7 @@ where
             let full = self.source.is_full(&batch, most);
             if !full && !self.poll_commit(state, Duration::ZERO).await? {
                 self.await_commit(state).await?;
-                self.fill(&mut batch, most, Duration::ZERO).await?;
+                self.fill(state, &mut batch, most, Duration::ZERO).await?;
                 state.closed_at = self.clock.passed();
             }
             self.one_batch(state, batch).await?;
@@ -223,16 +248,22 @@ where
     }
 
     /// Adds to a batch until it has so many records, is full, or so long.
-    async fn fill(&mut self, batch: &mut S::Batch, most: usize, wait: Duration) -> Result<(), Interruption> {
+    async fn fill(
+        &mut self,
+        state: &mut LaneState,
+        batch: &mut S::Batch,
+        most: usize,
+        wait: Duration,
+    ) -> Result<(), Interruption> {
         match self.source.poll(batch, most, wait).await? {
-            None => Ok(()),
+            None => self.put_unripe_back(state, batch).await,
             Some(_) => Err(Interruption::Group),
         }
     }
 
     /// Decides a batch and hands it over.
     async fn one_batch(&mut self, state: &mut LaneState, batch: S::Batch) -> Result<(), Interruption> {
-        let Decided { outputs, tally, asked_at, promises, waits, decided } = self.decide(state, &batch).await?;
+        let Decided { outputs, tally, asked_at, promises } = self.decide(state, &batch).await?;
         self.await_commit(state).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
@@ -240,11 +271,8 @@ where
         if self.clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD {
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
-        if waits.as_ref().is_some_and(|waits| waits.terms.shards() != self.store.shards()) {
-            return Err(Interruption::Rewind("the keyspace was made anew with other shards".to_owned()));
-        }
         let membership = self.source.membership()?;
-        let progress = state.parking.advance(&batch, waits.as_ref(), &decided);
+        let progress = progress_of(&batch);
         state.in_flight.clone_from(&progress);
         state.in_flight_records = batch.len();
         state.in_flight_tally = tally;
@@ -264,6 +292,11 @@ where
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
     /// the group. After a wait the whole batch is judged again.
     async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
+        if let Task::Move(wheel) = self.task {
+            let now = self.time_to_decide(state, batch).await?;
+            let (outputs, tally) = self.decider.move_on(batch, wheel, now);
+            return Ok(Decided { outputs, tally, asked_at: self.clock.passed(), promises: Vec::new() });
+        }
         let mut rounds = Rounds::begin(self.clock.passed());
         let decoded = self.decider.decode(batch);
         self.service_unavailable(state).await?;
@@ -286,10 +319,9 @@ where
         let now = self.time_to_decide(state, batch).await?;
         let asked_at = self.clock.passed();
         let mut batch_decision = self.decider.begin_batch(now);
-        batch_decision.skip(state.parking.done(batch, decoded));
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
-        let (mut gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
+        let (gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
         self.metrics.gated(counts);
         if rounds.is_first() {
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
@@ -302,19 +334,13 @@ where
             admit_batch: &admit_batch,
             unavailable_outcomes: &unavailable_outcomes,
             shards: admit_batch.requests.iter().map(|request| request.user.shard(shards)).collect(),
-            awaited: state.parking.awaited(shards),
-            policy: batch_decision.policy(),
-            offset_ranges: &|| offset_ranges(batch),
+            may_defer: batch_decision.may_defer(),
         };
-        let waits = if answers.is_empty() {
-            self.still_waits(state, &batch_request)
-        } else {
-            match self.admit(state, &batch_request, &mut answers, rounds).await? {
-                Admitted::Settled(waits) => waits,
-                Admitted::Unanswered(shards) => return Ok(Judged::Unanswered(shards)),
-            }
-        };
-        let decided = waits.as_ref().map(|waits| leave_out(decoded, &mut gate_results, waits)).unwrap_or_default();
+        if !answers.is_empty()
+            && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers).await?
+        {
+            return Ok(Judged::Unanswered(shards));
+        }
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
 
@@ -322,7 +348,7 @@ where
             batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &gate_results, &batch_request, &answers);
-        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises, waits, decided })))
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises })))
     }
 }
 
@@ -342,10 +368,6 @@ struct Decided {
     asked_at: Duration,
     /// The writes that are deferred once it is committed.
     promises: Vec<Promise>,
-    /// What all that was left out has in common.
-    waits: Option<Condition>,
-    /// Where some was, the shards of what was not.
-    decided: BTreeSet<u16>,
 }
 
 /// The sends of a batch that were approved without an answer.
@@ -375,8 +397,7 @@ fn promises(
             | Disposition::LookUp { .. }
             | Disposition::DeadLetter
             | Disposition::Suppress(_)
-            | Disposition::Bypass { .. }
-            | Disposition::Skip => {}
+            | Disposition::Bypass { .. } => {}
         }
     }
     promises

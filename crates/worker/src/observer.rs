@@ -75,8 +75,6 @@ pub trait Observer: Send + Sync {
     fn deferred_recorded(&self, sends: u64);
     /// How many records of a partition are not yet decided and committed.
     fn set_lag(&self, partition: i32, records: i64);
-    /// The offsets from the first pending intent of a partition to the next one to read.
-    fn set_parked(&self, partition: i32, offsets: i64);
     /// Another lane now reads a partition.
     fn forget_lag(&self, partition: i32);
     /// How many refunds are not yet taken and committed.

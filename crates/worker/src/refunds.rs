@@ -17,7 +17,6 @@ use weir_core::{
     origin::Topic,
     ports::{
         Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, TakeBack,
-        where_committed,
     },
     record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
     refund::{Refund, RefundOutcome, RefundReader},
@@ -302,7 +301,7 @@ where
         }
         *state = RefundsState::new();
         if self.serve_group().await?.is_some() {
-            self.source.settle(&where_committed).await?;
+            self.source.settle().await?;
             self.status.assigned();
         }
         self.take_up_starts(state);
@@ -336,7 +335,7 @@ where
         if self.serve_group().await?.is_some() {
             return Err(End::Group);
         }
-        self.source.rewind(&where_committed).await?;
+        self.source.rewind().await?;
         self.take_up_starts(state);
         Ok(())
     }
@@ -371,7 +370,8 @@ fn nothing() -> Output {
 fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
     let kept = next_offsets(records).into_iter().map(|(partition, next)| {
         let next = held.get(&partition).map_or(next, |held| next.min(*held));
-        Progress::up_to(partition, committed.get(&partition).map_or(next, |before| next.max(*before)))
+        let next_offset = committed.get(&partition).map_or(next, |before| next.max(*before));
+        Progress { partition, next_offset }
     });
     kept.collect()
 }

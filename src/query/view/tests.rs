@@ -22,6 +22,8 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         bypass: Vec::new(),
         on_unavailable: Vec::new(),
         quiet_hours: None,
+        stops: Vec::new(),
+        defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
     };

@@ -17,6 +17,7 @@ fn decision<'a>(verdict: Verdict<'a>, segment: Option<&'a str>) -> Decision<'a> 
         policy_version: "2026-11-20.1",
         segments_version: "2026-11-20T00:00:00Z",
         origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+        deferred: None,
     }
 }
 
@@ -73,7 +74,7 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
     let suppressed = decision.verdict.suppressed();
     let cap = suppressed.and_then(|suppressed| match suppressed.cause {
         Cause::Cap(cap) => Some(cap),
-        Cause::Duplicate | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+        Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
     });
     let class = intent.class();
     let names = [class.channel, class.category, class.campaign].map(|name| name.map(table_name));
@@ -91,6 +92,7 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
         class: &names[..length],
         numbers: numbers.map(|(kind, campaign)| (kind.0, campaign.0)).filter(|numbers| *numbers != (0, 0)),
         cost: (intent.cost != 1).then_some(intent.cost),
+        deferred: decision.deferred,
         counts: (counts == Counts::No).then_some(false),
         recorded: (counts == Counts::Later).then_some("later"),
     };
@@ -105,6 +107,7 @@ proptest::proptest! {
         (cost, counts, shadow) in (1_u8.., 0_usize..3, 0..3),
         numbers in proptest::option::of((0_u16.., 0_u32..0x0100_0000)),
         at in -1_000_000_000_000_i64..10_000_000_000_000,
+        deferred in proptest::option::of((0_u32.., 0_u64..1 << 40)),
     ) {
         let value = serde_json::json!({
             "id": "i", "user_id": "u", "cost": cost, "channel": names[0], "category": names[1], "campaign": names[2],
@@ -121,7 +124,8 @@ proptest::proptest! {
         };
         let numbers = numbers.map(|(kind, campaign)| (Kind(kind), Campaign(campaign)));
         let at = Time::default().plus(at);
-        let decision = Decision { decided_at: at, policy_version: &version, ..decision(verdict, segment.as_deref()) };
+        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: "quiet_hours", count, waited_ms });
+        let decision = Decision { decided_at: at, policy_version: &version, deferred, ..decision(verdict, segment.as_deref()) };
         let written = write(&decision, counts, &intent, numbers);
         proptest::prop_assert_eq!(&written, &by_serde(&decision, counts, &intent, numbers));
 
@@ -149,6 +153,7 @@ fn a_header_takes_no_more_than_it_says() {
             segment: Some(&name),
             policy_version: &name,
             segments_version: &name,
+            deferred: Some(Deferred { why: "quiet_hours", count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() }),
             ..decision(Verdict::Approved(counts), None)
         };
         let written = write(&decision, counts, &intent(&value), Some((Kind::OVERFLOW, Campaign::OVERFLOW)));

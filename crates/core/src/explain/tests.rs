@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     class::{ClassNames, Filter, Kind, KindNames, KindTable},
     decide::{AdmitVerdict, RecordWhen, Send},
-    policy::{CapWindow, Gate, IntentFacts, Mode, Period, Policy, PolicyEval},
+    policy::{Action, CapWindow, Gate, IntentFacts, Mode, Period, Policy, PolicyEval},
     shard::{IdHash, OriginMark, UserHash},
 };
 
@@ -64,6 +64,8 @@ impl Case {
             bypass: Vec::new(),
             on_unavailable: Vec::new(),
             quiet_hours: None,
+            stops: Vec::new(),
+            defer_max_ms: 0,
             max_age_ms: None,
             mode: Mode::Enforce,
         })
@@ -175,6 +177,7 @@ fn a_cap() -> impl Strategy<Value = Cap> {
             window,
             filter: Arc::new(Filter { channels, categories }),
             scope,
+            action: Action::Suppress,
         },
     )
 }
@@ -282,7 +285,7 @@ fn a_user_who_was_never_sent_anything_may_be_at_once_unless_a_cap_is_0() {
         limit,
         window: CapWindow::Per(Period::Day),
         filter: Arc::default(),
-        scope: Scope::SameCampaign,
+        scope: Scope::SameCampaign, action: Action::Suppress
     };
     let history = NamedHistory::default();
     let moment = Moment { history: &history, zone: &Zone::utc(), now: Time::default() };

@@ -30,6 +30,8 @@ pub struct IntentFacts<'a> {
 /// Why an intent goes no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GateReason {
+    /// A `[[stop]]` of the policy matches it.
+    Stopped,
     /// `expires_at` has come, or it is older than the policy's `max_age`.
     Expired,
     /// `not_before` has not come.
@@ -186,12 +188,15 @@ impl PolicyEval {
         std::mem::take(&mut self.cap_sets)
     }
 
-    /// What the policy says of an intent. The order: `expires_at`, `max_age`, `not_before`, quiet hours, bypass, caps.
+    /// What the policy says of an intent. The order: stops, `expires_at`, `max_age`, `not_before`, quiet hours, bypass, caps.
     ///
     /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
     /// [`PolicyEval::route`] says [`Gate::Bypass`].
     pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
         let suppress = |reason, eligible_at| Gate::Suppress { reason, eligible_at };
+        if self.policy.stops.iter().any(|stop| stop.matches(&intent.class)) {
+            return suppress(GateReason::Stopped, None);
+        }
         if self.expired(intent) {
             return suppress(GateReason::Expired, None);
         }
@@ -206,7 +211,7 @@ impl PolicyEval {
 
     /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::CheckCaps`].
     pub fn route(&mut self, intent: &IntentFacts<'_>) -> Gate {
-        let bypass = self.policy.bypass.iter().find(|rule| rule.matches(&intent.class)).map(|rule| rule.counts);
+        let bypass = self.policy.bypass.iter().find(|rule| rule.selection.matches(&intent.class)).map(|rule| rule.counts);
         match bypass {
             Some(Counts::No) => Gate::Bypass,
             Some(Counts::Yes | Counts::Later) => Gate::CheckCaps { cap_set: Self::NO_CAPS },

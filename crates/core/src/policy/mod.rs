@@ -64,6 +64,16 @@ impl std::fmt::Display for CapWindow {
     }
 }
 
+/// What becomes of an intent that may be sent later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Action {
+    /// It is suppressed, with the time from which on it may be sent.
+    #[default]
+    Suppress,
+    /// It is deferred until then.
+    Defer,
+}
+
 /// One cap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cap {
@@ -77,6 +87,8 @@ pub struct Cap {
     pub filter: Arc<Filter>,
     /// Whether sends of all campaigns count or those of the intent's own.
     pub scope: Scope,
+    /// What becomes of an intent that it denies.
+    pub action: Action,
 }
 
 /// What a segment's users are held to.
@@ -99,19 +111,17 @@ impl Caps {
     }
 }
 
-/// A rule for what is never capped. What it names must all fit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bypass {
-    /// The channels and categories it speaks of.
+/// The intents that a rule applies to. What it names must all fit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// The channels and categories.
     pub filter: Filter,
-    /// The campaigns it speaks of, `None` for all, also for intents without one.
+    /// The campaigns, `None` for all, also for intents without one.
     pub campaigns: Option<BTreeSet<String>>,
-    /// Whether what it lets through counts.
-    pub counts: Counts,
 }
 
-impl Bypass {
-    /// Whether an intent of this class is one that the rule speaks of.
+impl Selection {
+    /// Whether an intent of this class is one of them.
     #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
         let campaign = match (&self.campaigns, class.campaign) {
@@ -121,6 +131,15 @@ impl Bypass {
         };
         campaign && self.filter.matches(class.channel, class.category)
     }
+}
+
+/// A rule for what is never capped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bypass {
+    /// The intents.
+    pub selection: Selection,
+    /// Whether what it lets through counts.
+    pub counts: Counts,
 }
 
 /// What becomes of an intent whose history is away, or lost.
@@ -181,6 +200,10 @@ pub struct Policy {
     pub on_unavailable: Vec<OnUnavailable>,
     /// When nothing is sent.
     pub quiet_hours: Option<QuietHours>,
+    /// What is not sent any more, deferred intents included.
+    pub stops: Vec<Selection>,
+    /// The longest that an intent is deferred at a time, in milliseconds.
+    pub defer_max_ms: i64,
     /// An intent older than this, in milliseconds, has expired.
     pub max_age_ms: Option<i64>,
     /// Whether verdicts are carried out.
@@ -197,7 +220,7 @@ impl Policy {
     /// Whether an intent of this class is recorded when it is approved: all but those of a bypass that does not count.
     #[must_use]
     pub fn records(&self, class: &ClassNames<'_>) -> bool {
-        self.bypass.iter().find(|rule| rule.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
+        self.bypass.iter().find(|rule| rule.selection.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
     }
 
     /// What becomes of an intent of this class while its history is away.
@@ -205,6 +228,14 @@ impl Policy {
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
         rule.map_or(Unavailable::Wait, |rule| rule.action)
+    }
+
+    /// Whether it asks for deferral somewhere.
+    #[must_use]
+    pub fn defers(&self) -> bool {
+        let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
+        self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
+            || caps.into_iter().any(|cap| cap.action == Action::Defer)
     }
 
     /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.

@@ -7,10 +7,10 @@ use jiff::{
 };
 
 use super::{
-    DAY_MS,
+    Action, DAY_MS,
     calendar::{first_instant, local},
 };
-use crate::{class::Filter, time::Time, zone::Zone};
+use crate::{class::Filter, shard::UserHash, time::Time, zone::Zone};
 
 /// From one time of day until before another, over midnight where the second is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct QuietHours {
     from: CivilTime,
     to: CivilTime,
     filter: Filter,
+    action: Action,
+    spread_ms: i64,
 }
 
 impl QuietHours {
@@ -25,7 +27,29 @@ impl QuietHours {
     /// time of day, which could mean never and always.
     #[must_use]
     pub fn new(from: CivilTime, to: CivilTime, filter: Filter) -> Option<Self> {
-        (from != to).then_some(Self { from, to, filter })
+        (from != to).then_some(Self { from, to, filter, action: Action::Suppress, spread_ms: 0 })
+    }
+
+    /// The same, with intents deferred until their end, and spread over so many milliseconds behind it.
+    #[must_use]
+    pub fn deferring(self, spread_ms: i64) -> Self {
+        Self { action: Action::Defer, spread_ms, ..self }
+    }
+
+    /// What becomes of an intent that comes in them.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
+    /// How long behind their end a user's deferred intents return, in milliseconds: the same for all intents of a user, and
+    /// even over the users.
+    #[must_use]
+    pub fn spread_of(&self, user: UserHash) -> i64 {
+        let parts = u64::try_from(self.spread_ms).unwrap_or(0);
+        // Other bits than those that the share of a bucket is found by: neighbours are spread, too.
+        let place = xxhash_rust::xxh3::xxh3_64(&user.0.to_le_bytes());
+        i64::try_from((u128::from(place) * u128::from(parts)) >> 64).unwrap_or(0)
     }
 
     /// When they begin, by the user's clock.
@@ -69,7 +93,7 @@ impl QuietHours {
     /// The first moment after `now` at which it becomes quiet in this zone, or has ceased to be.
     #[must_use]
     pub fn change(&self, zone: &Zone, now: Time) -> Time {
-        let complement = Self { from: self.to, to: self.from, filter: Filter::default() };
+        let complement = Self { from: self.to, to: self.from, filter: Filter::default(), ..*self };
         self.end(zone, now).or_else(|| complement.end(zone, now)).unwrap_or(now)
     }
 

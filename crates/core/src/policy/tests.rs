@@ -265,7 +265,7 @@ fn quiet_hours_are_what_the_users_clock_shows() {
 
 fn sliding(name: &str, limit: u32, hours: i64) -> Cap {
     let window = CapWindow::Sliding { length_ms: hours * HOUR_MS, text: format!("{hours}h").into() };
-    Cap { name: name.into(), limit, window, filter: Arc::default(), scope: Scope::Every }
+    Cap { name: name.into(), limit, window, filter: Arc::default(), scope: Scope::Every, action: Action::Suppress }
 }
 
 fn per(name: &str, limit: u32, period: Period) -> Cap {
@@ -288,10 +288,12 @@ fn policy() -> Policy {
         default: Arc::new(Caps::Limited(vec![sliding("daily", 1, 24)])),
         on_unavailable: Vec::new(),
         bypass: vec![
-            Bypass { filter: only(&[], &["transactional"]), campaigns: None, counts: Counts::No },
-            Bypass { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()), counts: Counts::Yes },
+            Bypass { selection: Selection { filter: only(&[], &["transactional"]), campaigns: None }, counts: Counts::No },
+            Bypass { selection: Selection { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()) }, counts: Counts::Yes },
         ],
         quiet_hours: QuietHours::new(clock("22:00"), clock("08:00"), only(&[], &["marketing"])),
+        stops: Vec::new(),
+        defer_max_ms: 0,
         max_age_ms: Some(HOUR_MS),
         mode: Mode::Enforce,
     }
@@ -468,7 +470,7 @@ proptest! {
         steps in prop::collection::vec((-HOUR_MS..5 * HOUR_MS, 0..5_usize), 1..60),
     ) {
         let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York", "Asia/Kathmandu"].map(zone);
-        let cap = |name: &str, window| Cap { name: name.into(), limit: 1, window, filter: Arc::default(), scope: Scope::Every };
+        let cap = |name: &str, window| Cap { name: name.into(), limit: 1, window, filter: Arc::default(), scope: Scope::Every, action: Action::Suppress };
         let caps = vec![
             cap("day", CapWindow::Per(Period::Day)),
             cap("month", CapWindow::Per(Period::Month)),
@@ -482,6 +484,8 @@ proptest! {
             bypass: Vec::new(),
             on_unavailable: Vec::new(),
             quiet_hours: QuietHours::new(clock("22:30:00"), clock("02:15:00"), Filter::default()),
+            stops: Vec::new(),
+            defer_max_ms: 0,
             max_age_ms: None,
             mode: Mode::Enforce,
         });

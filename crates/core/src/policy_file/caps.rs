@@ -11,14 +11,15 @@ use crate::{
         Document, Node, Table, Value,
         value::{self, Parsed, in_words},
     },
-    history::HistoryBounds,
-    policy::{Cap, CapWindow, Caps, Period},
+    policy::{Action, Cap, CapWindow, Caps, Period},
+    policy_file::PolicyBounds,
 };
 
+const ACTIONS: [(&str, Action); 2] = [("suppress", Action::Suppress), ("defer", Action::Defer)];
 const PERIODS: [(&str, Period); 3] = [("day", Period::Day), ("week", Period::Week), ("month", Period::Month)];
 
 /// The caps of a segment or of the default; `None` where something is wrong, which is noted.
-pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Caps> {
+pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds) -> Option<Caps> {
     let mut table = Table::of(document, node, path)?;
     let caps = match table.node("caps") {
         Some(node) => caps(document, node, &table.path("caps"), bounds),
@@ -33,7 +34,7 @@ pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, bound
     caps
 }
 
-fn caps(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Caps> {
+fn caps(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds) -> Option<Caps> {
     let wrong = |reason: String| {
         document.note(&node.origin, format!("{path} {reason}"));
         None
@@ -66,13 +67,14 @@ fn caps(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds)
     caps.into_iter().collect::<Option<_>>().map(Caps::Limited)
 }
 
-fn cap(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) -> Option<Cap> {
+fn cap(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds) -> Option<Cap> {
     let mut table = Table::of(document, node, path)?;
     let name = table.required("name", value::text);
-    let limit = table.required("limit", |node| limit(node, bounds.max_entries));
-    let window = window(&mut table, bounds);
+    let limit = table.required("limit", |node| limit(node, bounds.history.max_entries));
+    let window = window(&mut table, bounds.history);
     let filter = filter(&mut table);
     let each = table.optional("each", |node| value::one_of(node, &[("campaign", Scope::SameCampaign)]));
+    let action = table.optional("action", |node| action(node, bounds.may_defer));
     table.finish(elsewhere);
     Some(Cap {
         name: name?.into(),
@@ -80,7 +82,18 @@ fn cap(document: &Document<'_>, node: &Node, path: &str, bounds: HistoryBounds) 
         window: window?,
         filter: Arc::new(filter),
         scope: each.unwrap_or(Scope::Every),
+        action: action.unwrap_or_default(),
     })
+}
+
+/// What becomes of an intent that may be sent later: `defer` needs topics to defer to.
+pub(super) fn action(node: &Node, may_defer: bool) -> Parsed<Action> {
+    match value::one_of(node, &ACTIONS)? {
+        Action::Defer if !may_defer => Err("= \"defer\" needs topics to defer intents to: set kafka.deferred in the \
+                                            configuration (such as deferred = \"send-deferred\"), or write \"suppress\""
+            .into()),
+        action => Ok(action),
+    }
 }
 
 /// A limit; one above the entries that a history may have would never be reached.
@@ -95,7 +108,7 @@ fn limit(node: &Node, max_entries: u32) -> Parsed<u32> {
     Ok(limit)
 }
 
-fn window(table: &mut Table<'_>, bounds: HistoryBounds) -> Option<CapWindow> {
+fn window(table: &mut Table<'_>, bounds: crate::history::HistoryBounds) -> Option<CapWindow> {
     let (window, per) = (table.node("window"), table.node("per"));
     let (key, node) = match (window, per) {
         (Some(node), None) => ("window", node),

@@ -4,19 +4,27 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::civil::Time as CivilTime;
 
-use super::caps::{self, filter};
+use super::{
+    PolicyBounds,
+    caps::{self, action, filter},
+};
 use crate::{
     document::{
         Document, Node, Table, Value,
-        value::{self, Parsed},
+        value::{self, Parsed, in_words},
     },
-    history::HistoryBounds,
-    policy::{Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
+    policy::{Action, Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable},
+    wheel::LONGEST_MS,
     zone::Zone,
 };
 
+/// The longest deferral where the policy does not say: 72 hours.
+const DEFER_MAX_MS: i64 = 72 * 60 * 60 * 1000;
+/// The longest time that intents may be spread over: what comes back later than a day after quiet hours comes in the next ones.
+const LONGEST_SPREAD_MS: i64 = 12 * 60 * 60 * 1000;
+
 /// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
-const TOP_LEVEL: [&str; 6] = ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable"];
+const TOP_LEVEL: [&str; 7] = ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop"];
 
 const UNAVAILABLE: [(&str, Unavailable); 3] =
     [("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
@@ -29,7 +37,7 @@ pub(super) fn elsewhere(key: &str) -> Option<String> {
 }
 
 /// Checks the whole policy; `None` where something is wrong, which is noted.
-pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: HistoryBounds) -> Option<Policy> {
+pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds) -> Option<Policy> {
     let mut table = Table::of(document, root, "")?;
     table.node("$schema");
     let version = table.required("version", value::text).map(str::to_owned);
@@ -39,7 +47,10 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: HistoryBounds
     let default = default(&mut table, bounds);
     let bypass = table.node("bypass").map_or_else(Vec::new, |node| bypass(document, node));
     let on_unavailable = table.node("on_unavailable").map_or_else(Vec::new, |node| on_unavailable(document, node));
-    let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node));
+    let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node, bounds.may_defer));
+    let stops = table.node("stop").map_or_else(Vec::new, |node| stops(document, node));
+    let history_ms = bounds.history.retention_ms;
+    let defer_max_ms = table.node("defer").and_then(|node| defer_max_ms(document, node, history_ms));
     let max_age_ms = table.optional("max_age", value::duration_ms);
     let shadow = table.optional("shadow", value::flag).unwrap_or(false);
     table.finish(|_| None);
@@ -51,12 +62,14 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: HistoryBounds
         bypass,
         on_unavailable,
         quiet_hours,
+        stops,
+        defer_max_ms: defer_max_ms.unwrap_or(DEFER_MAX_MS.min(history_ms)),
         max_age_ms,
         mode: if shadow { Mode::Shadow } else { Mode::Enforce },
     })
 }
 
-fn segments(document: &Document<'_>, node: &Node, bounds: HistoryBounds) -> Option<BTreeMap<String, Arc<Caps>>> {
+fn segments(document: &Document<'_>, node: &Node, bounds: PolicyBounds) -> Option<BTreeMap<String, Arc<Caps>>> {
     let table = Table::of(document, node, "segments")?;
     let mut segments = BTreeMap::new();
     for entry in table.entries() {
@@ -71,7 +84,7 @@ fn segments(document: &Document<'_>, node: &Node, bounds: HistoryBounds) -> Opti
     Some(segments)
 }
 
-fn default(table: &mut Table<'_>, bounds: HistoryBounds) -> Option<Arc<Caps>> {
+fn default(table: &mut Table<'_>, bounds: PolicyBounds) -> Option<Arc<Caps>> {
     let Some(node) = table.node("default") else {
         table.note("needs `[default]`: the caps of users who are in no segment");
         return None;
@@ -97,21 +110,52 @@ fn bypass(document: &Document<'_>, node: &Node) -> Vec<Bypass> {
 
 fn bypass_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<Bypass> {
     let mut table = Table::of(document, node, path)?;
+    let selection = selection(&mut table, "which intents are never capped");
+    let counts = table.optional("counts", value::flag).unwrap_or(true);
+    table.finish(elsewhere);
+    Some(Bypass { selection, counts: if counts { Counts::Yes } else { Counts::No } })
+}
+
+/// `channel`, `category` and `campaign`, at least one of them; `what` says what they select.
+fn selection(table: &mut Table<'_>, what: &str) -> Selection {
     let names_any = |entry: &crate::document::Entry| {
         ["channel", "category", "campaign"].contains(&&*entry.key) && entry.node.value != Value::Null
     };
     if !table.entries().iter().any(names_any) {
-        table.note("needs at least one of `channel`, `category` and `campaign`: which intents are never capped");
+        table.note(&format!("needs at least one of `channel`, `category` and `campaign`: {what}"));
     }
-    let filter = filter(&mut table);
+    let filter = filter(table);
     let campaigns = table.optional("campaign", value::texts);
-    let counts = table.optional("counts", value::flag).unwrap_or(true);
+    Selection { filter, campaigns: campaigns.map(|names| names.into_iter().map(str::to_owned).collect()) }
+}
+
+fn stops(document: &Document<'_>, node: &Node) -> Vec<Selection> {
+    let Value::List(rules) = &node.value else {
+        document.note(&node.origin, "stop must be a list of rules: in TOML, write [[stop]] with two brackets");
+        return Vec::new();
+    };
+    let rule = |(index, node)| {
+        let mut table = Table::of(document, node, &format!("stop[{index}]"))?;
+        let selection = selection(&mut table, "which intents are not sent any more");
+        table.finish(elsewhere);
+        Some(selection)
+    };
+    rules.iter().enumerate().filter_map(rule).collect()
+}
+
+fn defer_max_ms(document: &Document<'_>, node: &Node, history_ms: i64) -> Option<i64> {
+    let mut table = Table::of(document, node, "defer")?;
+    let max_ms = table.required("max", |node| {
+        let max_ms = value::duration_ms(node)?;
+        let (longest, why) = if history_ms < LONGEST_MS {
+            (history_ms, "redis.history: a replay must still be recognized")
+        } else {
+            (LONGEST_MS, "the hours that the topics have buckets for")
+        };
+        if max_ms <= longest { Ok(max_ms) } else { Err(format!("must be at most {} ({why})", in_words(longest))) }
+    });
     table.finish(elsewhere);
-    Some(Bypass {
-        filter,
-        campaigns: campaigns.map(|names| names.into_iter().map(str::to_owned).collect()),
-        counts: if counts { Counts::Yes } else { Counts::No },
-    })
+    max_ms
 }
 
 fn on_unavailable(document: &Document<'_>, node: &Node) -> Vec<OnUnavailable> {
@@ -134,11 +178,16 @@ fn unavailable_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<
     Some(OnUnavailable { filter, action: action? })
 }
 
-fn quiet_hours(document: &Document<'_>, node: &Node) -> Option<QuietHours> {
+fn quiet_hours(document: &Document<'_>, node: &Node, may_defer: bool) -> Option<QuietHours> {
     let mut table = Table::of(document, node, "quiet_hours")?;
     let from = table.required("from", time_of_day);
     let to = table.required("to", time_of_day);
-    table.required("action", action);
+    let then = table.required("action", |node| action(node, may_defer));
+    let spread = table.node("spread").map(|node| node.origin.clone());
+    let spread_ms = table.optional("spread", spread_of);
+    if let (Some(origin), Some(Action::Suppress)) = (&spread, then) {
+        table.note_at(origin, "spread", "needs action = \"defer\": what is suppressed does not return");
+    }
     let filter = filter(&mut table);
     let (Some(from), Some(to)) = (from, to) else {
         table.finish(elsewhere);
@@ -149,17 +198,18 @@ fn quiet_hours(document: &Document<'_>, node: &Node) -> Option<QuietHours> {
         table.note_at(&node.origin, "from", "and quiet_hours.to must not be the same: leave [quiet_hours] out for never; for always, use a cap with limit = 0");
     }
     table.finish(elsewhere);
-    quiet
+    match then? {
+        Action::Suppress => quiet,
+        Action::Defer => quiet.map(|quiet| quiet.deferring(spread_ms.unwrap_or(0))),
+    }
 }
 
-fn action(node: &Node) -> Parsed<()> {
-    if node.value == Value::Text("defer".to_owned()) {
-        return Err("= \"defer\" is not available in this version of weir, which cannot hold intents back: write \
-                    \"suppress\"; what comes in quiet hours is then written to the suppressed topic, with their end \
-                    as `eligible_at`"
-            .into());
+fn spread_of(node: &Node) -> Parsed<i64> {
+    let spread_ms = value::duration_ms(node)?;
+    if spread_ms <= LONGEST_SPREAD_MS {
+        return Ok(spread_ms);
     }
-    value::one_of(node, &[("suppress", ())])
+    Err(format!("must be at most {}", in_words(LONGEST_SPREAD_MS)))
 }
 
 fn time_of_day(node: &Node) -> Parsed<CivilTime> {

@@ -12,8 +12,24 @@ mod schema;
 
 pub use schema::schema_text;
 
-/// Reads a policy. `source` is the name that problems are reported under; `bounds` is how far back the
-/// store's history reaches (`redis.history`), in milliseconds, and how many sends of a user it holds (`redis.max_entries`).
+/// What a policy must keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyBounds {
+    /// How far back the store's history reaches (`redis.history`), and how many sends of a user it holds
+    /// (`redis.max_entries`).
+    pub history: HistoryBounds,
+    /// Whether there are topics to defer intents to (`kafka.deferred`).
+    pub may_defer: bool,
+}
+
+impl<H: Into<HistoryBounds>> From<H> for PolicyBounds {
+    /// A history of these bounds, and topics to defer to.
+    fn from(history: H) -> Self {
+        Self { history: history.into(), may_defer: true }
+    }
+}
+
+/// Reads a policy. `source` is the name that problems are reported under.
 ///
 /// # Errors
 /// All that is wrong with it, each with line, column, reason and what to write instead.
@@ -21,7 +37,7 @@ pub fn parse_policy(
     source: &str,
     text: &str,
     format: Format,
-    bounds: impl Into<HistoryBounds>,
+    bounds: impl Into<PolicyBounds>,
 ) -> Result<Policy, Problems> {
     let document = Document::new(source, text);
     let root = document.parse(format);

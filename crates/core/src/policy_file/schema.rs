@@ -39,6 +39,11 @@ struct PolicyFile {
     on_unavailable: Vec<UnavailableRule>,
     /// Hours without messages, by the user's clock.
     quiet_hours: Option<QuietHours>,
+    /// Intents that are not sent any more: they are suppressed as stopped, deferred intents at the latest when they are due.
+    #[schemars(default)]
+    stop: Vec<StopRule>,
+    /// Bounds of deferral.
+    defer: Option<Defer>,
     /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
     max_age: Option<Duration>,
     /// true: decide and report, but approve every intent. Default: false.
@@ -90,6 +95,43 @@ struct Cap {
     category: Option<Names>,
     /// "campaign": only approved intents of the same campaign count.
     each: Option<Each>,
+    /// The action for intents that the cap denies. Default: suppress.
+    action: Option<Action>,
+}
+
+/// suppress: suppressed, with eligible_at. defer: decided again when it may be sent; needs kafka.deferred.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Action {
+    Suppress,
+    Defer,
+}
+
+/// Intents that are not sent any more. At least one of channel, category and campaign; an intent must fit all that are given.
+#[derive(JsonSchema)]
+#[schemars(
+    deny_unknown_fields,
+    extend("anyOf" = [{"required": ["channel"]}, {"required": ["category"]}, {"required": ["campaign"]}])
+)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct StopRule {
+    /// The channels.
+    channel: Option<Names>,
+    /// The categories.
+    category: Option<Names>,
+    /// The campaigns.
+    campaign: Option<Names>,
+}
+
+/// Bounds of deferral.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Defer {
+    /// The longest time that an intent is deferred: "72h" (the default), at most "94h" and redis.history. What may be sent
+    /// only later is suppressed.
+    max: Duration,
 }
 
 #[derive(JsonSchema)]
@@ -173,7 +215,9 @@ struct QuietHours {
     /// Their end: "08:00".
     to: TimeOfDay,
     /// The action for intents in quiet hours.
-    action: QuietAction,
+    action: Action,
+    /// Deferred intents return within this time after the end, spread by user: "30m". At most "12h".
+    spread: Option<Duration>,
     /// Only for intents of these channels.
     channel: Option<Names>,
     /// Only for intents of these categories. A bypass does not exempt from quiet hours; this does.
@@ -184,10 +228,3 @@ struct QuietHours {
 #[schemars(inline)]
 #[expect(dead_code, reason = "only its schema is used")]
 struct TimeOfDay(#[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))] String);
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum QuietAction {
-    Suppress,
-}

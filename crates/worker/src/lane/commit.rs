@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::ports::{Clock, CommitError, Settled, Sink, Source, Store};
 
-use super::{Interruption, Lane, LaneState};
+use super::{Interruption, Lane, LaneState, Task};
 use crate::{
     backoff::{SERVE_EVERY, backoff},
     observer::Event,
@@ -64,9 +64,11 @@ where
     }
 
     pub(super) fn note_lag(&self, state: &LaneState) {
+        if self.task != Task::Intents {
+            return;
+        }
         for (partition, records) in self.source.lag(&state.committed) {
             self.metrics.set_lag(partition, records);
-            self.metrics.set_parked(partition, state.parking.offsets(partition));
         }
     }
 }

@@ -125,12 +125,11 @@ impl DeferredWrites {
     pub(super) fn settle(
         &mut self,
         starts: &[Progress],
-        is_open: impl Fn(&Progress, &Promise) -> bool,
         metrics: &dyn Observer,
     ) {
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
-            if start.is_none_or(|start| !is_open(start, &promise)) {
+            if start.is_none_or(|start| promise.offset < start.next_offset) {
                 self.owe(promise, metrics);
             } else {
                 self.bytes -= promise.send.bytes();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::ports::{Clock, CommitError, GroupEvent, Sink, Source, SourceError, Store, StoreError};
 
-use super::{Interruption, Lane, LaneError, LaneState, unavailable_shards::Why};
+use super::{Interruption, Lane, LaneError, LaneState, Task, unavailable_shards::Why};
 use crate::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     observer::Event,
@@ -25,17 +25,19 @@ where
     pub(super) async fn take_up_change(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         self.status.revoked();
         self.await_commit(state).await?;
-        for (partition, _) in self.source.lag(&state.committed) {
-            self.metrics.forget_lag(partition);
+        if self.task == Task::Intents {
+            for (partition, _) in self.source.lag(&state.committed) {
+                self.metrics.forget_lag(partition);
+            }
         }
         state.committed.clear();
         self.metrics.happened(Event::Rebalanced);
         for pause in backoff() {
             // Serving the group replaces a change that is out of date by now.
             let Some(event) = self.serve_group().await? else { break };
-            match self.source.settle(&|committed| state.parking.begin(committed)).await {
+            match self.source.settle().await {
                 Ok(()) => {
-                    self.settled(state, event)?;
+                    self.settled(state, event);
                     break;
                 }
                 Err(SourceError::Temporary(reason)) => {
@@ -51,8 +53,8 @@ where
     }
 
     /// Notes what the group has given or taken.
-    fn settled(&mut self, state: &mut LaneState, event: GroupEvent) -> Result<(), Interruption> {
-        self.take_up_starts(state)?;
+    fn settled(&mut self, state: &mut LaneState, event: GroupEvent) {
+        self.take_up_starts(state);
         match event {
             GroupEvent::Revoked => tracing::info!("the group has taken this lane's partitions"),
             GroupEvent::Assigned => {
@@ -60,7 +62,6 @@ where
                 tracing::info!(partitions = self.source.partitions(), "the group has given this lane its partitions");
             }
         }
-        Ok(())
     }
 
     /// Brings sink and source back to the committed offsets.
@@ -88,7 +89,7 @@ where
             if self.serve_group().await?.is_some() {
                 return Err(Interruption::Group);
             }
-            match self.source.rewind(&|committed| state.parking.begin(committed)).await {
+            match self.source.rewind().await {
                 Ok(()) => break,
                 Err(SourceError::Temporary(reason)) => {
                     tracing::warn!("going back to the committed offsets: {reason}; trying again");
@@ -99,7 +100,21 @@ where
             }
         }
         self.status.set_trouble(None);
-        self.take_up_starts(state)
+        self.take_up_starts(state);
+        Ok(())
+    }
+
+    /// Takes up where reading starts: what lies before was committed.
+    fn take_up_starts(&mut self, state: &mut LaneState) {
+        let starts = self.source.starts();
+        if self.task == Task::Intents {
+            self.decider.topic.id = self.source.topic_id();
+        }
+        if let Some(ripe) = &mut state.ripe {
+            ripe.start();
+        }
+        state.committed = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
+        state.deferred.settle(starts, &*self.metrics);
     }
 
     /// Makes the sink usable, however long it takes.
@@ -160,7 +175,7 @@ where
 
     /// Completes deferred writes to shards that are available again by the end, as long as there is time.
     pub(super) async fn flush_deferred_writes(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
-        state.deferred.settle(&[], |_, _| true, &*self.metrics);
+        state.deferred.settle(&[], &*self.metrics);
         while !state.deferred.is_empty() && !self.out_of_time(state) {
             self.status.progressed(self.clock.passed());
             for shard in self.store.watch(&state.unavailable.watched()) {

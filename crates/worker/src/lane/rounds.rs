@@ -12,13 +12,11 @@ pub(super) struct Rounds {
     gated: Option<Duration>,
     /// How many rounds have been waited after.
     waits: usize,
-    /// Whether it was said that what waits does not fit into an offset's metadata.
-    pub(super) told: bool,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
-        Self { pauses: Box::new(backoff()), began: now, gated: None, waits: 0, told: false }
+        Self { pauses: Box::new(backoff()), began: now, gated: None, waits: 0 }
     }
 
     /// Whether nothing has been asked for this batch before.

@@ -16,8 +16,8 @@ pub(super) struct Serving<'l, S, C> {
     pub(super) stop: &'l CancellationToken,
     pub(super) metrics: &'l dyn Observer,
     pub(super) status: &'l LaneStatus,
-    /// The next offset of each partition that something is known of.
-    pub(super) done: &'l BTreeMap<i32, i64>,
+    /// Of the intents, the next offset of each partition that something is known of.
+    pub(super) done: Option<&'l BTreeMap<i32, i64>>,
 }
 
 impl<S: Source, C: Clock> Serving<'_, S, C> {
@@ -26,8 +26,10 @@ impl<S: Source, C: Clock> Serving<'_, S, C> {
         if self.stop.is_cancelled() {
             return Err(Interruption::Stop);
         }
-        for (partition, records) in self.source.lag(self.done) {
-            self.metrics.set_lag(partition, records);
+        if let Some(done) = self.done {
+            for (partition, records) in self.source.lag(done) {
+                self.metrics.set_lag(partition, records);
+            }
         }
         match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
             Some(_) => Err(Interruption::Group),

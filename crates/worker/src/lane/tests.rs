@@ -23,8 +23,8 @@ use weir_core::{
     decide::{AdmitVerdict, Answer, Scope},
     deferred_send::DeferredSend,
     fields::FieldMap,
-    policy::{Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
-    ports::{Begin, CommitError, CommitTimes, Settled, StoreError},
+    policy::{Action, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
+    ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, RecordView},
     segment::{SegmentSet, UserIdKind, UserIds},
     tally::{RefundTally, SegmentCounts},
@@ -47,7 +47,6 @@ impl Observer for Unobserved {
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64) {}
-    fn set_parked(&self, _: i32, _: i64) {}
     fn forget_lag(&self, _: i32) {}
     fn set_refunds_lag(&self, _: i64) {}
 }
@@ -60,7 +59,6 @@ const BATCH: usize = 7;
 struct World {
     position: i64,
     committed: i64,
-    metadata: Option<String>,
     in_flight: bool,
     assigned: bool,
     pending: Option<GroupEvent>,
@@ -94,8 +92,8 @@ struct World {
     unavailable_after: Option<Duration>,
     deferred_bytes: usize,
     deferred_shards: Arc<DeferredShards>,
-    /// The lane is told to stop when all was read, also where something waits.
-    stops_at_the_end: bool,
+    /// Where intents are deferred to.
+    wheel: Option<Wheel>,
     /// What may have been read before.
     read_before: Option<i64>,
     /// When the intents expire.
@@ -137,7 +135,8 @@ impl Records for Batch {
     fn get(&self, index: usize) -> RecordView<'_> {
         let (offset, value) = &self.0[index];
         let value = Some(value.as_bytes());
-        RecordView { key: None, value, partition: 0, offset: *offset, timestamp: None, headers: &NoHeaders }
+        let (offset, headers) = (*offset, &NoHeaders);
+        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers, deferral: None }
     }
 
     fn appends(&self) -> &[Append] {
@@ -148,11 +147,11 @@ impl Records for Batch {
 struct FakeSource(Shared, Vec<Progress>);
 
 impl FakeSource {
-    fn start(&mut self, begin: Begin<'_>) {
+    fn start(&mut self) {
         let mut world = self.0.borrow_mut();
         assert!(!world.in_flight, "reading starts anew while a batch is being committed");
-        let committed = Progress { partition: 0, next_offset: world.committed, metadata: world.metadata.clone() };
-        world.position = begin(&committed);
+        let committed = Progress { partition: 0, next_offset: world.committed };
+        world.position = world.committed;
         self.1 = vec![committed];
     }
 }
@@ -193,33 +192,32 @@ impl Source for FakeSource {
             world.position += 1;
         }
         batch.1.clone_from(&world.appends);
-        let at_the_end = world.stops_at_the_end && world.position == RECORDS && batch.is_empty() && !world.in_flight;
-        if world.committed == RECORDS || at_the_end {
+        if world.committed == RECORDS {
             world.stop.cancel();
         }
         Ok(None)
     }
 
-    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn settle(&mut self) -> Result<(), SourceError> {
         let event = self.0.borrow_mut().pending.take();
         self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
-        self.start(begin);
+        self.start();
         Ok(())
     }
 
-    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn rewind(&mut self) -> Result<(), SourceError> {
         assert!(self.0.borrow().pending.is_none(), "what is revoked must not be assigned again");
         self.0.borrow_mut().trace.push("rewind");
-        self.start(begin);
+        self.start();
         Ok(())
     }
 
-    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
-        let mut world = self.0.borrow_mut();
-        assert!(!world.in_flight && world.pending.is_none());
-        world.trace.push("seek");
-        world.position = to[0].1;
-        Ok(())
+    async fn put_back(&mut self, _: &mut Batch, _: &[(i32, i64)]) -> Result<(), SourceError> {
+        unreachable!("intents have no buckets")
+    }
+
+    async fn resume(&mut self, _: &[i32]) -> Result<(), SourceError> {
+        unreachable!("intents have no buckets")
     }
 
     fn membership(&self) -> Result<(), SourceError> {
@@ -277,14 +275,13 @@ impl Sink<Batch, ()> for FakeSink {
         let fate = world.commits.pop_front();
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             let away = world.unavailable_after.is_some();
-            assert!(away || job.records.0[0].0 == world.committed, "batches follow each other without a gap");
+            assert!(job.records.0[0].0 == world.committed, "batches follow each other without a gap");
             let expires = world.expires_at.is_some();
             assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::Approved));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
             world.committed = job.progress[0].next_offset;
-            world.metadata.clone_from(&job.progress[0].metadata);
         }
         match fate {
             None => Settled::Committed(world.times),
@@ -377,13 +374,14 @@ impl Clock for Noon {
     }
 }
 
-fn decider(on_unavailable: Vec<OnUnavailable>) -> Decider {
+fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider {
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
         window: CapWindow::Sliding { length_ms: 86_400_000, text: "24h".into() },
         filter: Arc::new(Filter::default()),
         scope: Scope::Every,
+        action: Action::Suppress,
     };
     let policy = Policy {
         version: "test".to_owned(),
@@ -393,6 +391,8 @@ fn decider(on_unavailable: Vec<OnUnavailable>) -> Decider {
         bypass: Vec::new(),
         on_unavailable,
         quiet_hours: None,
+        stops: Vec::new(),
+        defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
     };
@@ -403,6 +403,7 @@ fn decider(on_unavailable: Vec<OnUnavailable>) -> Decider {
         segments: Current::new(Arc::new(set)),
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
+        wheel,
     }
 }
 
@@ -420,7 +421,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
-    let decider = decider(world.on_unavailable.clone());
+    let decider = decider(world.on_unavailable.clone(), world.wheel);
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
@@ -429,6 +430,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
         clock,
+        task: Task::Intents,
         decider,
         settings: LaneSettings {
             batch: BATCH,

@@ -66,19 +66,6 @@ impl UnavailableShards {
         self.shards.get(&shard).is_some_and(|away| away.stage != Stage::Tried)
     }
 
-    /// It was away when a lane before this one gave up waiting for it: whether it is back shows by watching.
-    pub(super) fn suppose(&mut self, shard: u16) {
-        if self.after.is_some() {
-            let absence = Absence { since: Duration::ZERO, stage: Stage::Watched(Why::Silent) };
-            self.shards.entry(shard).or_insert(absence);
-        }
-    }
-
-    /// Those that have been away for long enough to go by the policy.
-    pub(super) fn overdue(&self, now: Duration) -> BTreeSet<u16> {
-        self.shards.keys().copied().filter(|shard| self.is_overdue(*shard, now)).collect()
-    }
-
     /// It was found back: it may be asked.
     pub(super) fn found_back(&mut self, shard: u16) {
         if let Some(away) = self.shards.get_mut(&shard) {

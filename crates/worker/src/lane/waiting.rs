@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -11,12 +10,10 @@ use weir_core::{
     decide::Answer,
     decider::UnavailableOutcome,
     deferred_send::DeferredSend,
-    parked::{Condition, Terms},
-    policy::Policy,
     ports::{Clock, Sink, Source, Store, StoreError},
 };
 
-use super::{Interruption, Lane, LaneState, rounds::Rounds, serving::Serving, unavailable_shards::Why};
+use super::{Interruption, Lane, LaneState, Task, serving::Serving, unavailable_shards::Why};
 use crate::{backoff::SERVE_EVERY, observer::Event};
 
 /// Deferred writes in one call, at most.
@@ -30,21 +27,14 @@ pub(super) struct BatchRequest<'q, 'b> {
     pub(super) unavailable_outcomes: &'q [UnavailableOutcome],
     /// The shard of each.
     pub(super) shards: Vec<u16>,
-    /// Shards of which intents before the batch wait: they are not asked.
-    pub(super) awaited: BTreeSet<u16>,
-    /// The policy.
-    pub(super) policy: &'q Policy,
-    /// Of each partition of the batch, the first offset, and the one behind the last.
-    pub(super) offset_ranges: &'q dyn Fn() -> OffsetRanges,
+    /// Whether what waits for the store is deferred.
+    pub(super) may_defer: bool,
 }
-
-/// First offset, and the one behind the last, by partition.
-pub(super) type OffsetRanges = BTreeMap<i32, (i64, i64)>;
 
 /// What came of asking.
 pub(super) enum Admitted {
-    /// All is answered or can be given up, but what these have in common that are left out, and wait; `None` where none does.
-    Settled(Option<Condition>),
+    /// All is answered, or can be given up or deferred.
+    Settled,
     /// Some of these shards have to be waited for.
     Unanswered(BTreeSet<u16>),
 }
@@ -55,9 +45,7 @@ enum UnansweredState {
     Settled,
     /// Some have to.
     Waits,
-    /// Those whose class waits can be left out.
-    LeftOut,
-    /// They could be given up, but no more writes may be deferred: all of these shards can be left out.
+    /// They could be given up, but no more writes may be deferred: they have to be waited for, too.
     Full,
 }
 
@@ -68,44 +56,22 @@ where
     D: Store,
     C: Clock,
 {
-    /// Asks the store once: is all answered but what the policy says not to wait for, and what is skipped until its shard is
+    /// Asks the store once: is all answered but what the policy says not to wait for, and what is deferred until its shard is
     /// available again? Serves the group meanwhile. An unavailable shard is not asked: the store watches it in the background.
     pub(super) async fn admit(
         &mut self,
         state: &mut LaneState,
         request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
-        rounds: &mut Rounds,
     ) -> Result<Admitted, Interruption> {
         let trouble = self.ask(state, request, answers).await?;
-        let now = self.clock.passed();
-        let terms = match self.unanswered_state(state, request, answers, now) {
+        match self.unanswered_state(state, request, answers, self.clock.passed()) {
             UnansweredState::Settled => {
                 self.show_unavailable(state);
-                // What was left out before stays so, in words that join those before.
-                return Ok(Admitted::Settled(self.still_waits(state, request)));
+                return Ok(Admitted::Settled);
             }
-            UnansweredState::Waits => None,
-            UnansweredState::LeftOut => Some(Terms::of(request.policy, self.store.shards())),
-            UnansweredState::Full => {
-                self.note_deferred_is_full(state);
-                Some(Terms::of_all(request.policy, self.store.shards()))
-            }
-        };
-        if let Some(terms) = terms {
-            let condition = self.condition(state, request, terms);
-            if state.parking.has_room(&(request.offset_ranges)(), &condition) {
-                self.show_unavailable(state);
-                return Ok(Admitted::Settled(Some(condition)));
-            }
-            if state.parking.has_to_step(&state.unavailable, self.store.shards(), now) {
-                return Err(Interruption::Rewind("shards are back that intents before these wait for".to_owned()));
-            }
-            if !std::mem::replace(&mut rounds.told, true) {
-                tracing::warn!(
-                    "what waits does not fit into the metadata of an offset any more: this lane waits until shards are back"
-                );
-            }
+            UnansweredState::Waits => {}
+            UnansweredState::Full => self.note_deferred_is_full(state),
         }
         if let Some(error) = trouble {
             self.note_failure(&error);
@@ -141,25 +107,9 @@ where
             let now = self.clock.passed();
             let news = |shard: &u16| !state.unavailable.is_watched(*shard) || state.unavailable.is_overdue(*shard, now);
             if now >= until && shards.iter().any(news) {
-                state.parking.waited(now.saturating_sub(began));
                 return Ok(());
             }
         }
-    }
-
-    /// What waits by these terms: for all shards that have been away for long enough, and those waited for before.
-    fn condition(&self, state: &LaneState, request: &BatchRequest<'_, '_>, terms: Terms) -> Condition {
-        let away = &state.unavailable.overdue(self.clock.passed()) | &request.awaited;
-        Condition { terms: Arc::new(terms), away: Arc::new(away) }
-    }
-
-    /// What waits of a batch that could be decided as it is, while something before it waits: `None` where nothing does.
-    pub(super) fn still_waits(&self, state: &LaneState, request: &BatchRequest<'_, '_>) -> Option<Condition> {
-        if request.awaited.is_empty() {
-            return None;
-        }
-        let condition = self.condition(state, request, Terms::of(request.policy, self.store.shards()));
-        state.parking.has_room(&(request.offset_ranges)(), &condition).then_some(condition)
     }
 
     fn note_failure(&self, error: &StoreError) {
@@ -194,13 +144,11 @@ where
         request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
     ) -> Result<Option<StoreError>, Interruption> {
-        let BatchRequest { admit_batch, shards, awaited, .. } = request;
+        let BatchRequest { admit_batch, shards, .. } = request;
         let deferred_shards = &self.settings.deferred_shards;
         self.heed_others(state, shards);
-        let may_ask = |shard: u16| {
-            !state.unavailable.is_watched(shard) && !deferred_shards.has(shard) && !awaited.contains(&shard)
-        };
-        let known = state.unavailable.is_empty() && deferred_shards.is_empty() && awaited.is_empty();
+        let may_ask = |shard: u16| !state.unavailable.is_watched(shard) && !deferred_shards.has(shard);
+        let known = state.unavailable.is_empty() && deferred_shards.is_empty();
         let open = (0..answers.len()).filter(|&at| answers[at].is_none() && (known || may_ask(shards[at])));
         let places: Vec<usize> = open.collect();
         if places.is_empty() {
@@ -263,10 +211,10 @@ where
         now: Duration,
     ) -> UnansweredState {
         let mut bytes = state.deferred.bytes();
-        let (mut sent, mut waits) = (false, false);
+        let mut sent = false;
         for at in (0..answers.len()).filter(|&at| answers[at].is_none()) {
             let shard = request.shards[at];
-            if !state.unavailable.is_overdue(shard, now) && !request.awaited.contains(&shard) {
+            if !state.unavailable.is_overdue(shard, now) {
                 return UnansweredState::Waits;
             }
             // It is available again, and its deferred writes come first: then it decides.
@@ -274,19 +222,15 @@ where
                 return UnansweredState::Waits;
             }
             match request.unavailable_outcomes[at] {
-                UnavailableOutcome::Wait => waits = true,
-                UnavailableOutcome::Suppressed => {}
+                UnavailableOutcome::Wait if !request.may_defer => return UnansweredState::Waits,
+                UnavailableOutcome::Wait | UnavailableOutcome::Suppressed => {}
                 UnavailableOutcome::Approved => {
                     sent = true;
                     bytes += DeferredSend::new(&request.admit_batch.requests[at], request.admit_batch.now).bytes();
                 }
             }
         }
-        match (sent && bytes > self.settings.deferred_bytes, waits) {
-            (true, _) => UnansweredState::Full,
-            (false, true) => UnansweredState::LeftOut,
-            (false, false) => UnansweredState::Settled,
-        }
+        if sent && bytes > self.settings.deferred_bytes { UnansweredState::Full } else { UnansweredState::Settled }
     }
 
     /// Looks after unavailable shards: whether they are available again, and their deferred writes. Cheap where there are none.
@@ -351,7 +295,8 @@ where
     }
 
     fn store_and_serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> (&'l mut D, Serving<'l, S, C>) {
-        let Self { source, store, clock, stop, metrics, status, .. } = self;
+        let Self { source, store, clock, stop, metrics, status, task, .. } = self;
+        let done = (*task == Task::Intents).then_some(done);
         (store, Serving { source, clock, stop, metrics: &**metrics, status, done })
     }
 }

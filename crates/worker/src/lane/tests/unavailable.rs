@@ -121,21 +121,10 @@ fn go(world: World) -> World {
     let store = Sharded(Arc::clone(&world.ledger));
     let (end, world) = run_with(store, world);
     end.unwrap();
-    each_once_in_order(&world);
+    each_once(&world);
     world
 }
 
-/// Each has one record, and those of one shard that wait are decided in the order of their offsets.
-fn each_once_in_order(world: &World) {
-    let waits = |offset: &&i64| world.on_unavailable[**offset as usize % 3].action == Wait;
-    for number in 0..SHARDS {
-        let of_shard = world.visible.iter().filter(waits).filter(|offset| shard(**offset) == number);
-        assert!(of_shard.is_sorted(), "{:?}", world.visible);
-    }
-    let mut all = world.visible.clone();
-    all.sort_unstable();
-    assert_eq!(all, (0..RECORDS).collect::<Vec<_>>());
-}
 
 /// What is said to be recorded later is recorded once, and nothing else is.
 fn settled(ledger: &Ledger) {
@@ -185,16 +174,34 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
     }
 }
 
+/// Where intents are deferred.
+const WHEEL: Option<Wheel> = Some(Wheel { shares: 1 });
+
 #[test]
-fn intents_of_a_class_that_waits_wait_for_the_shard_and_hold_up_no_other() {
-    let world = go(world([Wait, Wait, Wait], Some(60)));
+fn intents_of_a_class_that_waits_are_deferred_and_hold_up_no_other() {
+    let world = go(World { wheel: WHEEL, ..world([Wait, Wait, Wait], Some(60)) });
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
-    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
-    let first = world.visible.iter().position(|offset| shard(*offset) == AWAY).unwrap();
-    let others = world.visible[..first].len();
-    assert!(others > RECORDS as usize / 2, "decided while the shard was away: {others}");
-    assert!(world.trace.contains(&"seek") && world.metadata.is_none());
+    let deferred = |to: &Destination| matches!(to, Destination::Deferred(_));
+    let (deferred, decided): (Vec<_>, Vec<_>) = ledger.outputs.iter().partition(|(_, (to, _))| deferred(to));
+    assert!(deferred.len() > 10 && deferred.iter().all(|(offset, _)| shard(**offset) == AWAY), "{deferred:?}");
+    assert!(decided.iter().all(|(_, (to, _))| *to == Destination::Approved));
+    assert!(world.trace.iter().all(|step| *step != "rewind"), "{:?}", world.trace);
+    for (offset, _) in deferred {
+        let headers = &ledger.headers[offset];
+        assert!(headers.contains("unavailable") && headers.contains(&format!("intents/0/{offset}/")), "{headers}");
+        // Noon, and a minute.
+        assert!(headers.contains("1795262460000"), "{headers}");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
+    let world = go(world([Wait, Approve, Suppress], Some(60)));
+    assert!(world.visible.is_sorted());
+    let ledger = world.ledger.write().unwrap();
+    settled(&ledger);
+    assert!(ledger.outputs.iter().all(|(offset, (to, _))| offset % 3 != 0 || *to == Destination::Approved));
 }
 
 #[test]
@@ -203,10 +210,10 @@ fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
     std::thread::scope(|scope| {
         for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress], [Approve, Wait, Wait]] {
             for looks in [1, 3, 10, 40] {
-                for revoke_every in [None, Some(7), Some(11)] {
+                for (revoke_every, wheel) in [(None, None), (Some(7), None), (None, WHEEL), (Some(11), WHEEL)] {
                     scope.spawn(move || {
                         let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
-                        let world = go(World { commits, revoke_every, ..world(actions, Some(looks)) });
+                        let world = go(World { commits, revoke_every, wheel, ..world(actions, Some(looks)) });
                         settled(&world.ledger.write().unwrap());
                     });
                 }
@@ -217,57 +224,12 @@ fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
 
 #[test]
 fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
-    let world = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
+    let world = World { wheel: WHEEL, ..world([Wait, Wait, Wait], None) };
     world.ledger.write().unwrap().seems_back = true;
-    let (end, world) = run_with(Sharded(Arc::clone(&world.ledger)), world);
-    end.unwrap();
-    let others = (0..RECORDS).filter(|offset| shard(*offset) != AWAY).count();
-    assert_eq!(world.visible.len(), others);
-    let seeks = world.trace.iter().filter(|step| **step == "seek").count();
-    assert!((1..RECORDS as usize / BATCH).contains(&seeks), "{seeks} times back for nothing");
-}
-
-#[test]
-fn what_waits_takes_one_span_though_not_every_batch_has_some_of_it() {
-    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
-    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
-    end.unwrap();
-    let parked = weir_core::parked::Parked::of_text(&first.metadata.unwrap(), FieldMap::default().digest());
-    assert_eq!(parked.unwrap().spans().len(), 1);
-}
-
-#[test]
-fn another_lane_goes_on_with_what_waits() {
-    for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress]] {
-        let first = World { stops_at_the_end: true, ..world(actions, None) };
-        let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
-        end.unwrap();
-        let waits = |offset: &i64| shard(*offset) == AWAY && actions[*offset as usize % 3] == Wait;
-        assert_eq!(first.visible.len(), (0..RECORDS).filter(|offset| !waits(offset)).count());
-        let first_waiting = (0..RECORDS).find(waits).unwrap();
-        assert!(first.committed <= first_waiting, "{} is committed", first.committed);
-
-        // Its sends that were owed are lost with it; what matters here is who is decided, and when.
-        let (visible, metadata) = (first.visible, first.metadata);
-        let next = World { visible, metadata, committed: first.committed, ..world(actions, Some(2)) };
-        let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
-        end.unwrap();
-        each_once_in_order(&next);
-    }
-}
-
-#[test]
-fn what_waits_is_not_taken_up_under_another_mapping_of_fields() {
-    let first = World { stops_at_the_end: true, ..world([Wait, Wait, Wait], None) };
-    let (end, first) = run_with(Sharded(Arc::clone(&first.ledger)), first);
-    end.unwrap();
-    let fields = format!("{:016x}", FieldMap::default().digest());
-    let metadata = first.metadata.map(|text| text.replace(&fields, "0000000000000000"));
-    let next = World { metadata, committed: first.committed, ..world([Wait, Wait, Wait], Some(2)) };
-    let (end, next) = run_with(Sharded(Arc::clone(&next.ledger)), next);
-    let LaneError::Fatal(message) = end.unwrap_err();
-    assert!(message.contains("[intent.fields]") && message.contains("partition 0"), "{message}");
-    assert!(next.visible.is_empty());
+    let world = go(world);
+    let ledger = world.ledger.write().unwrap();
+    let decided = ledger.outputs.values().filter(|(to, _)| *to == Destination::Approved).count();
+    assert_eq!(decided, (0..RECORDS).filter(|offset| shard(*offset) != AWAY).count());
 }
 
 #[test]
@@ -324,6 +286,6 @@ fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
     let store = OwedByAnother { deferred_shards: Arc::clone(&world.deferred_shards), looks: 5 };
     let (end, world) = run_with(store, world);
     end.unwrap();
-    each_once_in_order(&world);
+    each_once(&world);
     assert!(world.deferred_shards.is_empty());
 }

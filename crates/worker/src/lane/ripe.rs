@@ -1,0 +1,234 @@
+//! Which buckets of deferred intents a lane reads: those whose time has come, the oldest first.
+//!
+//! A lane reads all its buckets until it meets a record whose time has not come. Then that bucket sleeps until it has: what is
+//! behind the record is due no sooner (see [`weir_core::wheel`]). Where several buckets are overdue, the younger ones sleep until
+//! the oldest one is empty.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use weir_core::{
+    ports::{Clock, Sink, Source, Store},
+    record::Records,
+    time::Time,
+    wheel::{Bucket, Ring, Wheel},
+};
+
+use super::{Interruption, Lane, LaneState};
+
+/// For how long nothing must come out of the buckets that are read until they count as empty: a fetch takes less as a rule.
+const EMPTY_AFTER: Duration = Duration::from_millis(250);
+
+/// The first record of a bucket that sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    /// From when on it may be taken.
+    opens: Time,
+    /// When its bucket begins.
+    slot: Time,
+}
+
+/// The buckets of a lane.
+#[derive(Debug)]
+pub(super) struct Ripe {
+    ring: Ring,
+    wheel: Wheel,
+    asleep: BTreeMap<i32, Head>,
+    /// When something was read last.
+    read_at: Option<Duration>,
+}
+
+impl Ripe {
+    pub(super) fn new(ring: Ring, wheel: Wheel) -> Self {
+        Self { ring, wheel, asleep: BTreeMap::new(), read_at: None }
+    }
+
+    /// All buckets are read again, from the committed offsets on.
+    pub(super) fn start(&mut self) {
+        self.asleep.clear();
+        self.read_at = None;
+    }
+
+    /// The buckets to be read from now on: the oldest of those whose time has come, once those that are read are empty.
+    fn wake(&mut self, now: Time, passed: Duration) -> Vec<i32> {
+        let open = self.asleep.values().filter(|head| head.opens <= now).map(|head| head.slot).min();
+        let Some(oldest) = open else { return Vec::new() };
+        if self.read_at.is_some_and(|at| passed.saturating_sub(at) < EMPTY_AFTER) {
+            return Vec::new();
+        }
+        let woken = |(partition, head): (&i32, &Head)| (head.opens <= now && head.slot == oldest).then_some(*partition);
+        let woken: Vec<i32> = self.asleep.iter().filter_map(woken).collect();
+        self.asleep.retain(|partition, _| !woken.contains(partition));
+        // What they have comes with the next fetch.
+        self.read_at = Some(passed);
+        woken
+    }
+
+    /// Puts buckets to sleep, by what was read of them: those that are not open, and those that are younger than the oldest.
+    /// Gives from where on each is to be put back.
+    fn put_back(&mut self, batch: &impl Records, now: Time, passed: Duration) -> Vec<(i32, i64)> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let (ring, wheel) = (self.ring, self.wheel);
+        let head = |index: usize| {
+            let record = batch.get(index);
+            // What weir has not written becomes a dead letter, right away.
+            let due = record.deferral.map_or(Time::MIN, |deferral| deferral.due);
+            let slot = wheel.slot_of(Bucket { ring, partition: record.partition }, due, now);
+            (record.partition, record.offset, Head { opens: ring.opens(due), slot })
+        };
+        let open = (0..batch.len()).map(head).filter(|(_, _, head)| head.opens <= now);
+        let oldest = open.map(|(_, _, head)| head.slot).min();
+        let (mut from, mut asleep) = (Vec::new(), BTreeSet::new());
+        for (partition, offset, head) in (0..batch.len()).map(head) {
+            if (head.opens > now || Some(head.slot) > oldest) && asleep.insert(partition) {
+                self.asleep.insert(partition, head);
+                from.push((partition, offset));
+            }
+        }
+        if oldest.is_some() {
+            self.read_at = Some(passed);
+        }
+        from
+    }
+}
+
+impl<S, K, D, C> Lane<S, K, D, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    D: Store,
+    C: Clock,
+{
+    /// Reads on in buckets whose time has come.
+    pub(super) async fn wake_buckets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        let Some(ripe) = &mut state.ripe else { return Ok(()) };
+        let woken = ripe.wake(self.clock.now(), self.clock.passed());
+        if !woken.is_empty() {
+            self.source.resume(&woken).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts back what of a batch is not to be taken yet.
+    pub(super) async fn put_unripe_back(
+        &mut self,
+        state: &mut LaneState,
+        batch: &mut S::Batch,
+    ) -> Result<(), Interruption> {
+        let Some(ripe) = &mut state.ripe else { return Ok(()) };
+        let from = ripe.put_back(batch, self.clock.now(), self.clock.passed());
+        if !from.is_empty() {
+            self.source.put_back(batch, &from).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{
+        deferral::{DeferReason, Deferral},
+        record::{Headers, RecordView},
+    };
+
+    use super::*;
+
+    struct NoHeaders;
+
+    impl Headers for NoHeaders {
+        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+            None
+        }
+    }
+
+    /// Records: partition, offset and deferral.
+    struct Batch(Vec<(i32, i64, Deferral)>);
+
+    impl Records for Batch {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn get(&self, index: usize) -> RecordView<'_> {
+            let (partition, offset, deferral) = &self.0[index];
+            let (partition, offset) = (*partition, *offset);
+            let deferral = Some(deferral);
+            RecordView { key: None, value: None, partition, offset, timestamp: None, headers: &NoHeaders, deferral }
+        }
+    }
+
+    fn time(clock: &str) -> Time {
+        Time::from_rfc3339(&format!("2026-11-20T{clock}:00Z")).unwrap()
+    }
+
+    /// Records of the minutes with one share: partition, offset, and when each is due.
+    fn batch(records: &[(i32, i64, &str)]) -> Batch {
+        let deferral = |due| Deferral {
+            due: time(due),
+            topic: "t".into(),
+            partition: 0,
+            offset: 0,
+            first_at: Time::default(),
+            why: DeferReason::TooEarly,
+            count: 1,
+        };
+        Batch(records.iter().map(|(partition, offset, due)| (*partition, *offset, deferral(due))).collect())
+    }
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_bucket_sleeps_until_its_first_record_is_due() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        // 18:30 is minute 30 of the two hours that the ring has.
+        let read = batch(&[(30, 7, "18:30"), (31, 0, "18:31"), (30, 8, "18:30"), (31, 1, "18:31")]);
+        assert_eq!(ripe.put_back(&read, time("18:30"), s(1)), [(31, 0)]);
+        assert_eq!(ripe.wake(time("18:30"), s(10)), [] as [i32; 0]);
+        assert_eq!(ripe.wake(time("18:31"), s(60)), [31]);
+        assert_eq!(ripe.wake(time("18:31"), s(70)), [] as [i32; 0], "it is awake");
+    }
+
+    #[test]
+    fn a_record_of_the_next_round_waits_behind_those_of_this_one() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let read = batch(&[(30, 7, "18:30"), (30, 8, "20:30"), (30, 9, "20:30")]);
+        assert_eq!(ripe.put_back(&read, time("19:40"), s(1)), [(30, 8)]);
+        assert_eq!(ripe.wake(time("20:29"), s(3_000)), [] as [i32; 0]);
+        assert_eq!(ripe.wake(time("20:30"), s(3_060)), [30]);
+    }
+
+    #[test]
+    fn the_oldest_bucket_is_emptied_before_the_next_one_is_read() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let read = batch(&[(32, 0, "18:32"), (30, 0, "18:30"), (31, 0, "18:31"), (31, 1, "18:31")]);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), [(32, 0), (31, 0)]);
+        assert_eq!(ripe.wake(time("18:45"), s(1)), [] as [i32; 0], "bucket 30 may have more");
+        assert_eq!(ripe.put_back(&batch(&[(30, 1, "18:30")]), time("18:45"), s(2)), []);
+        assert_eq!(ripe.wake(time("18:45"), s(3)), [31]);
+        assert_eq!(ripe.wake(time("18:45"), s(3)), [] as [i32; 0], "what 31 has is on its way");
+        assert_eq!(ripe.wake(time("18:45"), s(4)), [32]);
+    }
+
+    #[test]
+    fn what_was_overdue_when_it_was_moved_on_is_read_in_the_bucket_of_that_minute() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 2 });
+        // Two shares of 18:45, with records that were due at several times.
+        let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), []);
+    }
+
+    #[test]
+    fn an_hour_is_read_from_five_minutes_before_it_begins() {
+        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 1 });
+        let read = batch(&[(42, 0, "18:00"), (42, 1, "18:59")]);
+        assert_eq!(ripe.put_back(&read, time("17:54"), s(1)), [(42, 0)]);
+        assert_eq!(ripe.wake(time("17:55"), s(61)), [42]);
+        assert_eq!(ripe.put_back(&read, time("17:55"), s(62)), []);
+    }
+}
