@@ -14,6 +14,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use weir_core::{
+    deferral::DeferReason,
     policy::Unavailable,
     ports::CommitTimes,
     refund::RefundOutcome,
@@ -23,7 +24,7 @@ use weir_worker::observer::{Event, Observer, Stage};
 
 pub use self::labels::{
     ActionLabel, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
-    RouteLabel, SegmentLabel, SourceLabel, StageLabel, VersionLabels,
+    RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
 };
 
 /// A gauge of seconds.
@@ -39,6 +40,11 @@ fn sizes() -> Histogram {
 /// Buckets of a stage's time: 0.1 ms to 26 s.
 fn times() -> Histogram {
     Histogram::new((0..=9).map(|power| 0.000_1 * f64::from(4_u32.pow(power))))
+}
+
+/// Buckets of how late a deferred intent is: 1 s to 18 h.
+fn lateness() -> Histogram {
+    Histogram::new((0..=8).map(|power| f64::from(4_u32.pow(power))))
 }
 
 /// Declares every metric once: its field, its type, how it is made unless empty, its name and its help. A counter's name
@@ -74,7 +80,9 @@ metrics! {
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
     stages: Family<StageLabel, Histogram, MakeHistogram> = Family::new_with_constructor(times), "stage_seconds", "Time that a batch spends in each stage";
     lag: Family<PartitionLabel, Gauge>, "lag_records", "Records not yet decided and committed";
-    parked_offsets: Family<PartitionLabel, Gauge>, "parked_offsets", "Offsets from the first pending intent to the next one to read";
+    pub deferred: Family<WhyLabel, Counter>, "deferred", "Deferrals committed; an intent that is deferred again counts again";
+    pub deferred_waiting: Family<TopicLabel, Gauge>, "deferred_waiting", "Deferred intents in the topic, of all instances";
+    deferred_late: Histogram = lateness(), "deferred_late_seconds", "Seconds from the due time of a deferred intent to its release";
     pub refunds: Family<OutcomeLabel, Counter>, "refunds", "Refunds applied and committed";
     pub refunds_lag: Gauge, "refunds_lag_records", "Refunds not yet applied and committed";
     pub commit_failures: Counter, "commit_failures", "Failed commits, after which a lane returned to the committed offsets";
@@ -115,6 +123,9 @@ impl Default for Metrics {
         // From zero on: the first of its kind is seen to have come.
         for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
             drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
+        for why in DeferReason::ALL.map(DeferReason::as_str) {
+            drop(metrics.deferred.get_or_create(&WhyLabel { why }));
         }
         for action in [Unavailable::Approve, Unavailable::Suppress].map(Unavailable::as_str) {
             drop(metrics.unavailable.get_or_create(&ActionLabel { action }));
@@ -189,6 +200,14 @@ impl Observer for Metrics {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);
             intents += count;
         }
+        for (why, count) in tally.deferred.iter() {
+            self.deferred.get_or_create(&WhyLabel { why }).inc_by(count);
+            intents += count;
+        }
+        for (seconds, count) in tally.late_s.iter() {
+            let seconds = i32::try_from(seconds).map_or(f64::MAX, f64::from);
+            (0..count).for_each(|_| self.deferred_late.observe(seconds));
+        }
         for (CapOfSegment { segment, cap }, count) in &tally.cap_denials {
             let labels = CapLabels { segment: segment.clone(), cap: cap.clone() };
             self.cap_denials.get_or_create(&labels).inc_by(*count);
@@ -215,12 +234,7 @@ impl Observer for Metrics {
         self.lag.get_or_create(&PartitionLabel { partition }).set(records);
     }
 
-    fn set_parked(&self, partition: i32, offsets: i64) {
-        self.parked_offsets.get_or_create(&PartitionLabel { partition }).set(offsets);
-    }
-
     fn forget_lag(&self, partition: i32) {
         self.lag.remove(&PartitionLabel { partition });
-        self.parked_offsets.remove(&PartitionLabel { partition });
     }
 }

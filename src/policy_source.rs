@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use weir_core::{
     document::{Format, MAX_DOCUMENT_BYTES, Problems},
-    history::HistoryBounds,
     policy::Policy,
-    policy_file::parse_policy,
+    policy_file::{PolicyBounds, parse_policy},
 };
 use weir_worker::refresh::RefreshSource;
 
@@ -34,17 +33,16 @@ pub struct PolicySource {
     object: StoredObject,
     name: String,
     format: Format,
-    bounds: HistoryBounds,
+    bounds: PolicyBounds,
     last: Option<Version>,
 }
 
 impl PolicySource {
-    /// The policy in this object. `bounds` is how much of a user is remembered: no window may be longer, and no limit
-    /// higher.
+    /// The policy in this object. `bounds` is what it must keep to.
     ///
     /// # Errors
     /// Its name ends neither in `.toml` nor in `.json`.
-    pub fn new(object: StoredObject, bounds: impl Into<HistoryBounds>) -> Result<Self, PolicySourceError> {
+    pub fn new(object: StoredObject, bounds: impl Into<PolicyBounds>) -> Result<Self, PolicySourceError> {
         let name = object.location().to_string();
         let format = Format::of_name(&name).ok_or_else(|| PolicySourceError::Ending(name.clone()))?;
         Ok(Self { object, name, format, bounds: bounds.into(), last: None })

@@ -275,6 +275,7 @@ impl Records for SingleRecord<'_> {
     }
 
     fn get(&self, _: usize) -> RecordView<'_> {
-        RecordView { key: None, value: Some(self.value), partition: 0, offset: 0, timestamp: None, headers: self }
+        let value = Some(self.value);
+        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: self, deferral: None }
     }
 }

@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use weir::{cli::assemble, config::Settings};
 use weir_core::{
     header::HeaderName,
-    ports::{Settled, Sink, Source, where_committed},
+    ports::{Settled, Sink, Source},
     record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
@@ -150,7 +150,7 @@ impl Bare {
             let wait = pause.max(Duration::from_millis(1));
             if self.source.poll(&mut batch, settings.worker.batch, wait).await?.is_some() {
                 self.collect().await?;
-                self.source.settle(&where_committed).await?;
+                self.source.settle().await?;
                 continue;
             }
             closed_at = Instant::now();
@@ -161,7 +161,7 @@ impl Bare {
             if !self.source.is_full(&batch, settings.worker.batch) && !self.look(Duration::ZERO).await? {
                 self.collect().await?;
                 if self.source.poll(&mut batch, settings.worker.batch, Duration::ZERO).await?.is_some() {
-                    self.source.settle(&where_committed).await?;
+                    self.source.settle().await?;
                     continue;
                 }
                 closed_at = Instant::now();
@@ -185,7 +185,7 @@ impl Bare {
             let outputs = ways.into_iter().enumerate().map(output).collect();
             self.collect().await?;
             if self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await?.is_some() {
-                self.source.settle(&where_committed).await?;
+                self.source.settle().await?;
                 continue;
             }
             let (progress, membership) = (progress_of(&batch), self.source.membership()?);

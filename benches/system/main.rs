@@ -39,7 +39,7 @@ use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use weir_core::memory::{DEFAULT_BYTES, ReadsRefunds, fitting};
+use weir_core::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
 use weir_kafka::native::allocator;
 
 use crate::{
@@ -122,7 +122,7 @@ impl Settings {
         match self.lanes {
             0 => std::thread::available_parallelism()
                 .map_or(1, NonZero::get)
-                .min(fitting(DEFAULT_BYTES, ReadsRefunds::No)),
+                .min(fitting(DEFAULT_BYTES, ReadsBeside::default())),
             lanes => usize::from(lanes),
         }
     }

@@ -237,7 +237,8 @@ impl Filling {
             window: Window::Sliding { length_ms: 86_400_000 * i64::from(1 + number % 7) },
             limit: 1000 + number,
             filter: Arc::new(Filter::default()),
-            scope: Scope::Every, action: Action::Suppress
+            scope: Scope::Every,
+            action: Action::Suppress,
         };
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {

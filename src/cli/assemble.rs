@@ -6,11 +6,12 @@ use anyhow::Context as _;
 use weir_core::{
     fields::{FieldMap, IntentField},
     history::HistoryBounds,
-    memory::{self, LaneMemory, ReadsRefunds},
+    memory::{self, LaneMemory, ReadsBeside},
+    policy_file::PolicyBounds,
     ports::Clock as _,
 };
 use weir_kafka::{
-    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL},
+    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics},
     topics::NewTopics,
 };
 use weir_redis::{
@@ -45,6 +46,9 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
         refunds: settings.refunds.clone(),
+        deferred: settings.deferred.as_deref().map(WheelTopics::of),
+        deferred_before: settings.deferred_before.iter().map(|prefix| WheelTopics::of(prefix)).collect(),
+        reads: Reads::Published,
         delivery: settings.delivery,
         instance: settings.instance.clone(),
         properties,
@@ -70,7 +74,9 @@ pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + '
 /// How topics are made.
 #[must_use]
 pub fn new_topics(settings: &Settings) -> NewTopics {
-    NewTopics { partitions: settings.kafka.create_partitions, retention_ms: bounds(&settings.redis).retention_ms }
+    let retention_ms = bounds(&settings.redis).retention_ms;
+    let KafkaSettings { create_partitions: partitions, create_shares: shares, .. } = settings.kafka;
+    NewTopics { partitions, shares, retention_ms }
 }
 
 /// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
@@ -79,15 +85,28 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 /// # Errors
 /// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
-    let refunds = if settings.kafka.refunds.is_some() { ReadsRefunds::Yes } else { ReadsRefunds::No };
+    let beside = reads_beside(&settings.kafka);
     let bytes = settings.worker.memory;
     let wanted = lanes(settings)?;
-    let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, refunds).max(1)) } else { wanted };
+    let lanes = if settings.worker.lanes == 0 { wanted.min(memory::fitting(bytes, beside).max(1)) } else { wanted };
     if lanes < wanted {
         tracing::warn!(lanes, cores = wanted, "worker.memory has no room for a lane a core: raise it for more");
     }
-    let memory = LaneMemory::share(bytes, lanes, refunds).map_err(|error| UsageError(error.to_string()))?;
+    let memory = LaneMemory::share(bytes, lanes, beside).map_err(|error| UsageError(error.to_string()))?;
     Ok((lanes, memory))
+}
+
+/// What is read beside the intents.
+#[must_use]
+pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
+    let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
+    ReadsBeside { refunds: settings.refunds.is_some(), wheels }
+}
+
+/// What a policy must keep to.
+#[must_use]
+pub fn policy_bounds(settings: &Settings) -> PolicyBounds {
+    PolicyBounds { history: bounds(&settings.redis), may_defer: settings.kafka.deferred.is_some() }
 }
 
 /// What the Redis edge wants to know.

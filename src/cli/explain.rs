@@ -124,6 +124,7 @@ async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, C
         fields: assemble::fields(settings)?,
         policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
         limits: Arc::default(),
+        wheel: None,
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
     let (store, options) = assemble::existing_store(&settings.redis).await?;

@@ -16,8 +16,10 @@ use weir_core::{
     decide::Scope,
     document::{Format, Problems, value::in_words},
     history::{HistoryBounds, MAX_ENTRIES},
-    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Unavailable},
-    policy_file::parse_policy,
+    policy::{
+        Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
+    },
+    policy_file::{PolicyBounds, parse_policy},
 };
 
 use super::{
@@ -97,7 +99,7 @@ pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()>
 }
 
 /// Reads a policy from a file.
-pub(super) fn read(file: &Path, bounds: impl Into<HistoryBounds>) -> Result<Policy, InvalidPolicy> {
+pub(super) fn read(file: &Path, bounds: impl Into<PolicyBounds>) -> Result<Policy, InvalidPolicy> {
     let name = file.display().to_string();
     let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));
     let format = Format::of_name(&name)
@@ -129,6 +131,10 @@ fn in_text(name: &str, policy: &Policy) -> String {
     sentences.push(format!("Time zone {} where an intent names none.", policy.timezone.name()));
     sentences.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
     sentences.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
+    sentences.extend(policy.stops.iter().map(stop_in_words));
+    if policy.defers() {
+        sentences.push(format!("Intents are deferred for at most {}.", in_words(policy.defer_max_ms)));
+    }
     sentences.extend(policy.bypass.iter().map(bypass_in_words));
     sentences.extend(policy.on_unavailable.iter().map(unavailable_in_words));
     format!("{}\n\n{}", sentences.join("\n"), lines(&table))
@@ -151,7 +157,11 @@ fn cap_in_words(cap: &Cap) -> String {
         Scope::Every => "",
         Scope::SameCampaign => ", of each campaign",
     };
-    format!("{amount}{scope}{}", filter_in_words(&cap.filter, ", of "))
+    let then = match cap.action {
+        Action::Suppress => "",
+        Action::Defer => "; others are deferred",
+    };
+    format!("{amount}{scope}{}{then}", filter_in_words(&cap.filter, ", of "))
 }
 
 /// `channel push or sms and category promo`, behind the given words; nothing for everything.
@@ -168,21 +178,35 @@ fn filter_in_words(filter: &Filter, before: &str) -> String {
 fn quiet_in_words(quiet: &QuietHours) -> String {
     let (from, to) = (quiet.from().strftime("%H:%M"), quiet.to().strftime("%H:%M"));
     let what = filter_in_words(quiet.filter(), " of ");
-    format!("Intents{what} are suppressed from {from} to {to} by the user's clock.")
+    let action = match quiet.action() {
+        Action::Suppress => "suppressed".to_owned(),
+        Action::Defer if quiet.spread_ms() == 0 => "deferred".to_owned(),
+        Action::Defer => format!("deferred, and spread over {},", in_words(quiet.spread_ms())),
+    };
+    format!("Intents{what} are {action} from {from} to {to} by the user's clock.")
+}
+
+/// `channel push and campaign spring or summer`
+fn selection_in_words(selection: &Selection) -> String {
+    let what = filter_in_words(&selection.filter, "");
+    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" or ");
+    let campaigns = selection.campaigns.as_ref().map(|set| format!("campaign {}", names(set)));
+    let parts: Vec<String> = [Some(what).filter(|what| !what.is_empty()), campaigns].into_iter().flatten().collect();
+    parts.join(" and ")
+}
+
+fn stop_in_words(selection: &Selection) -> String {
+    format!("Stopped: {}.", selection_in_words(selection))
 }
 
 fn bypass_in_words(rule: &Bypass) -> String {
-    let what = filter_in_words(&rule.filter, "");
-    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" or ");
-    let campaigns = rule.campaigns.as_ref().map(|set| format!("campaign {}", names(set)));
-    let parts: Vec<String> = [Some(what).filter(|what| !what.is_empty()), campaigns].into_iter().flatten().collect();
     let counts = match rule.counts {
         Counts::Yes => "recorded, and counts",
         // A policy has no such rule.
         Counts::Later => "recorded later, and counts",
         Counts::No => "not recorded",
     };
-    format!("Never capped: {} ({counts}).", parts.join(" and "))
+    format!("Never capped: {} ({counts}).", selection_in_words(&rule.selection))
 }
 
 fn unavailable_in_words(rule: &OnUnavailable) -> String {
@@ -212,6 +236,8 @@ fn in_json(policy: &Policy) -> Value {
         "default": caps_in_json(&policy.default),
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
         "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
+        "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
+        "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })
 }

@@ -17,15 +17,17 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
     policy::Policy,
-    ports::{Clock as _, StoreError},
+    ports::{Clock as _, CommitTable, StoreError},
     segment::SegmentSet,
+    wheel::{Ring, Wheel},
 };
 use weir_kafka::{
-    client::KafkaOptions,
+    client::{KafkaOptions, WheelTopics},
     limits,
     sink::KafkaSink,
     source::KafkaSource,
     topics::{self, TopicError},
+    wheel_topics,
 };
 use weir_redis::{
     Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
@@ -34,7 +36,7 @@ use weir_redis::{
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
-    lane::{LaneError, LaneSettings},
+    lane::{LaneError, LaneSettings, Task},
     refresh::{RefreshSource, Refreshed, keep_fresh},
     refunds::Refunds,
     status::{LaneStatus, StoreStatus},
@@ -46,7 +48,7 @@ use super::{
     clocks,
     exit::UsageError,
     logging, time_zones,
-    worker::{HttpSetup, Worker},
+    worker::{HttpSetup, LaneEnds, Worker},
 };
 use crate::{
     config::Settings,
@@ -101,9 +103,9 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
 async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
 
-    let bounds = assemble::bounds(&settings.redis);
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy_object, bounds).map_err(|error| UsageError(error.to_string()))?;
+    let policy = PolicySource::new(policy_object, assemble::policy_bounds(settings))
+        .map_err(|error| UsageError(error.to_string()))?;
     let policy = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
@@ -114,6 +116,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let commit_interval = settings.worker.commit_interval;
     let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
+    let wheels = wheels(&kafka, policy.current().defer_max_ms).await?;
     limits::find_out(&kafka).await;
     tokio::spawn(stop.clone().run_until_cancelled_owned(limits::keep_up(Arc::clone(&kafka))));
     let stats = Arc::new(RedisStats::default());
@@ -145,6 +148,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         segments: segments.value(),
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
+        wheel: wheels.first().map(|(_, wheel)| *wheel),
     };
     let refunds = refunds(
         &kafka,
@@ -159,12 +163,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         options: settings.http.clone(),
         queries: Arc::new(queries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &deferred_shards))),
     };
-    let commits = RedisCommits::start(&redis_options, &stats, &opened, &kafka.group);
+    let noting =
+        |group: &str| -> Arc<dyn CommitTable> { Arc::new(RedisCommits::start(&redis_options, &stats, &opened, group)) };
+    let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
+    let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &noting, &store);
     Ok(Worker {
-        kafka,
-        commits: Some(Arc::new(commits)),
+        lanes,
         refunds,
-        stores: (0..lanes).map(|_| store()).collect(),
         decider,
         segments,
         policy,
@@ -185,6 +190,59 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         nodes,
         stop,
     })
+}
+
+/// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be.
+async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Result<Vec<(WheelTopics, Wheel)>> {
+    let mut wheels = Vec::new();
+    if kafka.deferred.is_none() {
+        return Ok(wheels);
+    }
+    let partitions = ask_kafka(kafka, topics::verify).await?;
+    for topics in kafka.wheels() {
+        let usage = |error: TopicError| UsageError(error.to_string());
+        let wheel = wheel_topics::wheel(topics, &partitions).map_err(usage)?;
+        match wheel_topics::verify(kafka, topics, max_ms).await {
+            Ok(()) => {}
+            Err(error @ TopicError::Keeps { .. }) => return Err(usage(error).into()),
+            Err(error) => return Err(error.into()),
+        }
+        wheels.push((topics.clone(), wheel));
+    }
+    Ok(wheels)
+}
+
+/// The lanes: those of the intents, and of each wheel those that decide what is due and the one that moves what is deferred on.
+fn lane_ends<D>(
+    kafka: &Arc<KafkaOptions>,
+    (intents, due): (usize, &[usize]),
+    wheels: &[(WheelTopics, Wheel)],
+    noting: &dyn Fn(&str) -> Arc<dyn CommitTable>,
+    store: &dyn Fn() -> D,
+) -> Vec<LaneEnds<D>> {
+    let table = noting(&kafka.group);
+    let ends = |task, kafka: &Arc<KafkaOptions>, number, table: &Arc<dyn CommitTable>| LaneEnds {
+        task,
+        kafka: Arc::clone(kafka),
+        number,
+        commits: Some(Arc::clone(table)),
+        store: store(),
+    };
+    let mut lanes: Vec<_> = (0..intents).map(|number| ends(Task::Intents, kafka, number, &table)).collect();
+    if wheels.is_empty() {
+        return lanes;
+    }
+    let table = noting(&kafka.later_group());
+    let mut number = 0;
+    for ((topics, wheel), due) in wheels.iter().zip(due) {
+        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(topics, ring)));
+        let tasks = std::iter::repeat_n((Task::Due(*wheel), minutes), *due).chain([(Task::Move(*wheel), hours)]);
+        for (task, kafka) in tasks {
+            lanes.push(ends(task, &kafka, number, &table));
+            number += 1;
+        }
+    }
+    lanes
 }
 
 /// A Redis that was opened.
@@ -238,7 +296,9 @@ fn queries(
 ) -> QueryPool<PooledStore, ComparedClock<SystemClock>> {
     let one = || {
         let store = PooledStore(Arc::clone(pool));
-        QueryService::new(decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
+        // What is asked over HTTP is answered now.
+        let decider = Decider { wheel: None, ..decider.clone() };
+        QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
             .beside(Arc::clone(deferred_shards))
     };
     QueryPool::new((0..concurrency).map(|_| one()).collect())

@@ -17,7 +17,7 @@ use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
 use weir_redis::RedisStats;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
-    lane::{Lane, LaneError, LaneSettings},
+    lane::{Lane, LaneError, LaneSettings, Task},
     refresh::Refreshed,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -33,12 +33,8 @@ use crate::{
 
 /// All that a worker is made of.
 pub struct Worker<D> {
-    /// The Kafka edge.
-    pub kafka: Arc<KafkaOptions>,
-    /// Where it is noted what the group has committed; `None` where the store is no older than the broker.
-    pub commits: Option<Arc<dyn CommitTable>>,
-    /// One store a lane.
-    pub stores: Vec<D>,
+    /// The lanes.
+    pub lanes: Vec<LaneEnds<D>>,
     /// What decides.
     pub decider: Decider,
     /// The segments in force.
@@ -67,6 +63,20 @@ pub struct Worker<D> {
     pub stop: CancellationToken,
 }
 
+/// What one lane has for itself.
+pub struct LaneEnds<D> {
+    /// What it reads, and what it does with it.
+    pub task: Task,
+    /// The Kafka edge.
+    pub kafka: Arc<KafkaOptions>,
+    /// Its number among the lanes of its group in this process.
+    pub number: usize,
+    /// Where it is noted what the group has committed; `None` where the store is no older than the broker.
+    pub commits: Option<Arc<dyn CommitTable>>,
+    /// The store.
+    pub store: D,
+}
+
 /// What the HTTP interface is made of, beside what the lanes have.
 pub struct HttpSetup {
     /// Where it listens; bound already.
@@ -83,7 +93,7 @@ impl<D: Store + 'static> Worker<D> {
     /// # Errors
     /// A lane failed, or did not end in time, or the HTTP address is not free.
     pub async fn run(mut self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let lanes: Vec<Arc<LaneStatus>> = self.stores.iter().map(|_| Arc::default()).collect();
+        let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -103,20 +113,18 @@ impl<D: Store + 'static> Worker<D> {
         };
         let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
-            .stores
+            .lanes
             .into_iter()
             .zip(lanes)
-            .enumerate()
-            .map(|(number, (store, status))| {
-                let (kafka, decider, settings) = (Arc::clone(&self.kafka), self.decider.clone(), self.lane.clone());
+            .map(|(LaneEnds { task, kafka, number, commits, store }, status)| {
+                let (decider, settings) = (self.decider.clone(), self.lane.clone());
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
                 let clock = self.clock.clone();
-                let commits = self.commits.clone();
                 let work: LaneWork = Box::new(move || {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let source = source.noting_in(commits);
                     let sink = KafkaSink::new(kafka, number);
-                    let mut lane = Lane { source, sink, store, clock, decider, settings, stop, metrics, status };
+                    let mut lane = Lane { source, sink, store, clock, task, decider, settings, stop, metrics, status };
                     // On this thread; what the store spawns runs on the runtime's own.
                     runtime.block_on(Box::pin(lane.run()))
                 });

@@ -9,10 +9,11 @@ use super::{
     values::{
         DAY, MINUTE, SECOND, address, authorities, between, brokers, bytes_in, filter, flag, http_url, memory, name,
         no_limit_at_0, nodes, non_zero_in, path, pointer, policy_source, prefix, properties, secret, secret_file,
-        source, tokens, tokens_file, topic, whole_in, word,
+        source, tokens, tokens_file, topic, topics, whole_in, word,
     },
 };
 use crate::{authorities::Authorities, object_store::Location};
+use weir_core::wheel::Ring;
 pub use weir_kafka::client::Delivery;
 
 /// All settings.
@@ -91,6 +92,11 @@ section! {
         dead_letters: String = Text required, topic;
         /// Topic of refunds: approved intents that no longer count. Read by the group `<kafka.group>-refunds`.
         refunds: Option<String> = Text unset "none", topic;
+        /// Prefix of the topics of deferred intents, `<prefix>-hours` and `<prefix>-minutes`. If unset, nothing is deferred.
+        /// Read by the group `<kafka.group>-later`.
+        deferred: Option<String> = Text unset "none", topic;
+        /// Earlier values of `kafka.deferred`: weir empties their topics, and defers to the new ones.
+        deferred_before: Vec<String> = Texts unset "none" or Vec::new, topics;
         /// `exactly_once` (Kafka transactions) or `at_least_once` (a crash may write the last batch twice).
         delivery: Delivery = Text is "exactly_once", word(DELIVERIES);
         /// Names this instance's transactional ids: unique among running instances, stable over restarts.
@@ -99,6 +105,9 @@ section! {
         create_topics: bool = Flag is "false", flag;
         /// Partitions of a created topic. 1 to 10000.
         create_partitions: i32 = Whole is "12", whole_in(1, 10_000);
+        /// Shares of created topics of deferred intents: so many lanes can work on one bucket. Such topics have 96 and 120
+        /// partitions a share. 1 to 64.
+        create_shares: u16 = Whole is "1", whole_in(1, 64);
         /// Passed to librdkafka unchanged, such as `"security.protocol"`. Each has its own variable, with `_` for
         /// `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.
         properties: BTreeMap<String, Secret> = Properties unset "none" or BTreeMap::new, properties;
@@ -275,6 +284,7 @@ impl Settings {
         let (policy, s3, fields) = (PolicySettings::read(layers), S3Settings::read(layers), IntentFields::read(layers));
         let (worker, http, log) = (WorkerSettings::read(layers), HttpSettings::read(layers), LogSettings::read(layers));
         distinct_topics(layers);
+        deferred_before(layers, kafka.as_ref());
         one_source_of_a_secret(layers);
         certificate_and_key(layers);
         longer_than_a_time_out(layers, redis.as_ref());
@@ -317,14 +327,29 @@ impl Default for HttpSettings {
 fn distinct_topics(layers: &Layers<'_>) {
     const TOPICS: [&str; 5] =
         ["kafka.intents", "kafka.approved", "kafka.suppressed", "kafka.dead_letters", "kafka.refunds"];
-    let topics = TOPICS.map(|key| layers.given(key, topic));
-    for (number, topic) in topics.iter().enumerate() {
-        if let Some(name) = topic
-            && let Some(before) = topics[..number].iter().position(|before| before == topic)
-        {
-            let reason = format!("and {} are both {name:?}: each must be a topic of its own", TOPICS[before]);
-            layers.note(TOPICS[number], &reason);
+    let of_wheel = |prefix: String| Ring::ALL.map(|ring| ("kafka.deferred", ring.topic(&prefix)));
+    let single = TOPICS.iter().filter_map(|key| Some((*key, layers.given(key, topic)?)));
+    let topics: Vec<(&str, String)> =
+        single.chain(layers.given("kafka.deferred", topic).into_iter().flat_map(of_wheel)).collect();
+    for (number, (key, name)) in topics.iter().enumerate() {
+        if let Some((before, _)) = topics[..number].iter().find(|(_, before)| before == name) {
+            layers.note(key, &format!("and {before} are both {name:?}: each must be a topic of its own"));
         }
+    }
+}
+
+/// The topics that were deferred to before are not those that are deferred to now, and need the latter.
+fn deferred_before(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(KafkaSettings { deferred, deferred_before, .. }) = kafka else { return };
+    match deferred {
+        None if !deferred_before.is_empty() => {
+            layers
+                .note("kafka.deferred_before", "needs kafka.deferred: a deferred intent may have to be deferred again");
+        }
+        Some(prefix) if deferred_before.contains(prefix) => {
+            layers.note("kafka.deferred_before", &format!("has {prefix:?}, which is kafka.deferred: leave it out"));
+        }
+        Some(_) | None => {}
     }
 }
 

@@ -120,6 +120,13 @@ pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     Err(format!("must be a topic's name (1 to {MAX_TOPIC_CHARS} letters, digits, \".\", \"_\" or \"-\"), not {text:?}"))
 }
 
+/// The prefixes of topics.
+pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
+    let prefixes = texts(node)?;
+    let one = |text: &str| topic(&Node { origin: node.origin.clone(), value: Value::Text(text.to_owned()) }, layers);
+    prefixes.into_iter().map(one).collect()
+}
+
 /// What the keys of Redis begin with.
 pub(super) fn prefix(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     const MAX_PREFIX_BYTES: usize = 64;

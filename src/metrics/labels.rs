@@ -25,6 +25,10 @@ labels! {
     /// A decision: `approved`, `suppressed` or `shadow-suppressed`, and why it was suppressed; for an approved one
     /// `counted` or `not-counted`.
     DecisionLabels { verdict: &'static str, reason: &'static str }
+    /// A topic.
+    TopicLabel { topic: String }
+    /// Why an intent is deferred: `too_early`, `quiet_hours`, `cap` or `unavailable`.
+    WhyLabel { why: &'static str }
     /// A reason.
     ReasonLabel { reason: &'static str }
     /// The outcome of a refund: `taken_back`, `unknown`, `early` or `repeated`.

@@ -276,7 +276,12 @@ impl Decision {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| match &suppressed.cause {
             Cause::Cap(cap) => Some(DecisionCap::new(cap)),
-            Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+            Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::TooEarly
+            | Cause::QuietHours
+            | Cause::Unavailable => None,
         });
         let value = RawValue::from_string(intent.value().to_owned());
         Self {
@@ -297,7 +302,7 @@ impl Decision {
                 offset: decision.origin.offset,
             },
             intent: value.expect("an intent's value was decoded, so it is JSON"),
-            bypassed: policy.bypass.iter().any(|rule| rule.matches(&intent.class())),
+            bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
         }
     }
 }

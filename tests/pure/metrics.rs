@@ -30,7 +30,6 @@ fn all() -> Metrics {
     drop(metrics.clock_skew.get_or_create(&NodeLabel { node: "n".into() }));
     metrics.stage(Stage::Poll, Duration::ZERO);
     metrics.set_lag(0, 0);
-    metrics.set_parked(0, 0);
     metrics.http_request("/", 200, Duration::ZERO);
     metrics
 }

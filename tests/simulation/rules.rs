@@ -9,7 +9,9 @@ use weir_core::{
     decide::Scope,
     decider::Decider,
     fields::FieldMap,
-    policy::{Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection, Unavailable},
+    policy::{
+        Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection, Unavailable,
+    },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     zone::Zone,
 };
@@ -206,7 +208,8 @@ fn policy(setting: &Setting) -> Policy {
     let caps = |limits: Option<&[Limit]>| {
         Arc::new(limits.map_or(Caps::Unlimited, |limits| Caps::Limited(limits.iter().map(cap).collect())))
     };
-    let bypass = |category, counts| Bypass { selection: Selection { filter: of_category(category), campaigns: None }, counts };
+    let bypass =
+        |category, counts| Bypass { selection: Selection { filter: of_category(category), campaigns: None }, counts };
     Policy {
         version: "simulated".to_owned(),
         timezone: Zone::utc(),

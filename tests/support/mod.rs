@@ -125,6 +125,16 @@ impl Scene {
         }
     }
 
+    /// Creates the topics of a wheel with so many shares, and has intents deferred to them.
+    pub fn defer(&mut self, shares: i32) {
+        let prefix = self.topic("deferred");
+        for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
+            let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
+            self.kafka.create_topic_with(&format!("{prefix}-{ring}"), buckets * shares, settings).unwrap();
+        }
+        self.env.push(("WEIR__KAFKA__DEFERRED", prefix));
+    }
+
     /// Replaces the policy file atomically.
     pub fn write_policy(&self, policy: &str) {
         std::fs::write(self.path("policy.new"), policy).unwrap();

@@ -16,7 +16,7 @@ use rdkafka::{
 use testkit::kafka::Record;
 use weir::cli::assemble;
 use weir_core::{
-    ports::{GroupEvent, Source, SourceError, where_committed},
+    ports::{GroupEvent, Source, SourceError},
     record::Records,
 };
 use weir_kafka::{client::KafkaOptions, source::KafkaSource};
@@ -81,19 +81,19 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     // One joins behind the other, so that the second generation is the only one that has both.
     let mut late = KafkaSource::join(&options).unwrap();
     until_event(&mut late, GroupEvent::Assigned);
-    block_on(late.settle(&where_committed)).unwrap();
+    block_on(late.settle()).unwrap();
     let mut other = KafkaSource::join(&options).unwrap();
     until_event(&mut late, GroupEvent::Revoked);
-    block_on(late.settle(&where_committed)).unwrap();
+    block_on(late.settle()).unwrap();
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
-    block_on(other.settle(&where_committed)).unwrap();
+    block_on(other.settle()).unwrap();
 
     scene.kafka.grow_topic(&scene.topic("intents"), PARTITIONS + 1).unwrap();
     until_events([&mut late, &mut other], [GroupEvent::Assigned, GroupEvent::Revoked]);
     // The late one is told its committed offsets only with the next generation, for which the other one must answer.
     let settled: Result<(), SourceError> = thread::scope(|scope| {
-        let settling = scope.spawn(|| block_on(late.settle(&where_committed)));
-        block_on(other.settle(&where_committed)).unwrap();
+        let settling = scope.spawn(|| block_on(late.settle()));
+        block_on(other.settle()).unwrap();
         settling.join().unwrap()
     });
     settled.unwrap();
@@ -101,7 +101,7 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
 
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
     for member in [&mut late, &mut other] {
-        block_on(member.settle(&where_committed)).unwrap();
+        block_on(member.settle()).unwrap();
     }
     assert_eq!(late.partitions() + other.partitions(), PARTITIONS as usize + 1);
     let all: BTreeSet<i32> = (0..=PARTITIONS).collect();

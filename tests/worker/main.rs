@@ -6,6 +6,7 @@ mod support;
 
 mod clock;
 mod contract;
+mod deferral;
 mod end_to_end;
 mod group;
 mod large;

@@ -198,7 +198,8 @@ pub fn decider() -> Decider {
         limit,
         window: CapWindow::Sliding { length_ms, text: text.into() },
         filter: Arc::new(Filter::default()),
-        scope: Scope::Every, action: Action::Suppress
+        scope: Scope::Every,
+        action: Action::Suppress,
     };
     let caps = |extra| {
         let caps =

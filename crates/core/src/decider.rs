@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
+    letter::dead_letter,
     limits::OutputLimits,
     output::{self, NumbersOf, OutputWriter},
-    letter::dead_letter,
     record::{Destination, Output, OutputValue, ReadBefore, RecordView, Records},
 };
 use crate::{

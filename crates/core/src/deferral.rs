@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn headers_that_weir_does_not_write_are_no_deferral() {
-        for (place, value) in [(0, "soon"), (0, ""), (1, "t/3/x/"), (1, "t/3"), (1, "t/3/4/short"), (3, "why"), (4, "-1")] {
+        for (place, value) in
+            [(0, "soon"), (0, ""), (1, "t/3/x/"), (1, "t/3"), (1, "t/3/4/short"), (3, "why"), (4, "-1")]
+        {
             let mut headers: Vec<_> = deferral().headers().to_vec();
             headers[place].1 = value.to_owned();
             assert_eq!(read(&headers.into()), None, "{place} {value}");

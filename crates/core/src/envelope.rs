@@ -216,7 +216,12 @@ mod tests {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| match suppressed.cause {
             Cause::Cap(cap) => Some(cap),
-            Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+            Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::TooEarly
+            | Cause::QuietHours
+            | Cause::Unavailable => None,
         });
         let envelope = Envelope {
             schema: SCHEMA,

@@ -74,7 +74,9 @@ impl HeaderName {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),
             Self::Due => ("deferred", "when the intent is due, in milliseconds since 1970: a full minute"),
-            Self::Origin => ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`"),
+            Self::Origin => {
+                ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`")
+            }
             Self::FirstAt => ("deferred", "when the intent was first decided, in milliseconds since 1970"),
             Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap` or `unavailable`"),
             Self::Count => ("deferred", "how often the intent has been deferred"),

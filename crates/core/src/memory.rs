@@ -1,7 +1,7 @@
 //! Memory: every bound that holds records, from one setting. The one place with the arithmetic.
 //!
 //! `worker.memory` is what the process may take without the segments. Off it goes [`BASE_BYTES`] for what does not depend
-//! on the load, and [`REFUNDS_BYTES`] where refunds are read. The lanes share the rest evenly. Of a lane's share:
+//! on the load, and [`REFUNDS_BYTES`] where refunds are read. The lanes, those of deferred intents included, share the rest evenly. Of a lane's share:
 //!
 //! | part of the share | what | how often |
 //! |---|---|---|
@@ -67,13 +67,28 @@ pub struct TooLittle {
     fitting: usize,
 }
 
-/// Whether refunds are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadsRefunds {
-    /// They are.
-    Yes,
-    /// There is no topic of them.
-    No,
+/// What is read beside the intents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadsBeside {
+    /// Whether there is a topic of refunds.
+    pub refunds: bool,
+    /// How many wheels of deferred intents there are.
+    pub wheels: usize,
+}
+
+impl ReadsBeside {
+    /// The lanes that decide what is due of each wheel, beside so many lanes of intents: half as many for the first wheel, so
+    /// that intents keep at least half of the lanes, and one for each wheel before it.
+    #[must_use]
+    pub fn due_lanes(self, lanes: usize) -> Vec<usize> {
+        (0..self.wheels).map(|wheel| if wheel == 0 { (lanes / 2).max(1) } else { 1 }).collect()
+    }
+
+    /// All lanes together with those of the intents. Each wheel also has one that moves what is deferred on.
+    #[must_use]
+    pub fn all_lanes(self, lanes: usize) -> usize {
+        lanes + self.due_lanes(lanes).iter().sum::<usize>() + self.wheels
+    }
 }
 
 impl LaneMemory {
@@ -81,13 +96,13 @@ impl LaneMemory {
     ///
     /// # Errors
     /// A lane would get less than [`LEAST_LANE_BYTES`].
-    pub fn share(memory_bytes: u64, lanes: usize, refunds: ReadsRefunds) -> Result<Self, TooLittle> {
-        let fixed = fixed_bytes(refunds);
-        let count = u64::try_from(lanes.max(1)).unwrap_or(u64::MAX);
+    pub fn share(memory_bytes: u64, lanes: usize, beside: ReadsBeside) -> Result<Self, TooLittle> {
+        let fixed = fixed_bytes(beside);
+        let count = u64::try_from(beside.all_lanes(lanes.max(1))).unwrap_or(u64::MAX);
         let share = memory_bytes.saturating_sub(fixed) / count;
         if share < LEAST_LANE_BYTES {
             let needed_bytes = fixed.saturating_add(count.saturating_mul(LEAST_LANE_BYTES));
-            return Err(TooLittle { memory_bytes, lanes, needed_bytes, fitting: fitting(memory_bytes, refunds) });
+            return Err(TooLittle { memory_bytes, lanes, needed_bytes, fitting: fitting(memory_bytes, beside) });
         }
         Ok(Self::of_share(share))
     }
@@ -123,17 +138,16 @@ impl Default for LaneMemory {
     }
 }
 
-/// How many lanes fit.
+/// How many lanes of intents fit, beside what else is read.
 #[must_use]
-pub fn fitting(memory_bytes: u64, refunds: ReadsRefunds) -> usize {
-    usize::try_from(memory_bytes.saturating_sub(fixed_bytes(refunds)) / LEAST_LANE_BYTES).unwrap_or(usize::MAX)
+pub fn fitting(memory_bytes: u64, beside: ReadsBeside) -> usize {
+    let all = memory_bytes.saturating_sub(fixed_bytes(beside)) / LEAST_LANE_BYTES;
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    (1..=all).take_while(|lanes| beside.all_lanes(*lanes) <= all).last().unwrap_or(0)
 }
 
-fn fixed_bytes(refunds: ReadsRefunds) -> u64 {
-    match refunds {
-        ReadsRefunds::Yes => BASE_BYTES + REFUNDS_BYTES,
-        ReadsRefunds::No => BASE_BYTES,
-    }
+const fn fixed_bytes(beside: ReadsBeside) -> u64 {
+    if beside.refunds { BASE_BYTES + REFUNDS_BYTES } else { BASE_BYTES }
 }
 
 #[cfg(test)]
@@ -142,11 +156,12 @@ mod tests {
 
     #[test]
     fn all_bounds_together_stay_within_the_setting() {
-        for refunds in [ReadsRefunds::Yes, ReadsRefunds::No] {
+        for (refunds, wheels) in [(false, 0), (true, 0), (false, 1), (true, 2)] {
+            let beside = ReadsBeside { refunds, wheels };
             for mib in [88, 124, 300, 512, 1024, 65_536] {
                 for lanes in 1..=256 {
-                    let Ok(lane) = LaneMemory::share(mib * MIB, lanes, refunds) else { continue };
-                    let all = fixed_bytes(refunds) + lane.sum() * lanes as u64;
+                    let Ok(lane) = LaneMemory::share(mib * MIB, lanes, beside) else { continue };
+                    let all = fixed_bytes(beside) + lane.sum() * beside.all_lanes(lanes) as u64;
                     assert!(all <= mib * MIB, "{mib} MiB, {lanes} lanes: {all} bytes, {lane:?}");
                     assert!(lane.output_bytes > LARGEST_OUTPUT_BYTES);
                 }
@@ -157,13 +172,16 @@ mod tests {
 
     #[test]
     fn too_little_memory_says_how_much_is_needed_and_how_many_lanes_fit() {
-        let error = LaneMemory::share(300 * MIB, 8, ReadsRefunds::No).unwrap_err().to_string();
+        let error = LaneMemory::share(300 * MIB, 8, ReadsBeside::default()).unwrap_err().to_string();
         assert_eq!(
             error,
             "worker.memory is 300 MiB, which is too little for worker.lanes = 8: set worker.memory to 368 MiB at the least, \
              or worker.lanes to 6 at the most"
         );
-        assert!(LaneMemory::share(368 * MIB, 8, ReadsRefunds::No).is_ok());
-        assert!(LaneMemory::share(300 * MIB, 6, ReadsRefunds::No).is_ok());
+        assert!(LaneMemory::share(368 * MIB, 8, ReadsBeside::default()).is_ok());
+        assert!(LaneMemory::share(300 * MIB, 6, ReadsBeside::default()).is_ok());
+        let wheel = ReadsBeside { wheels: 1, ..ReadsBeside::default() };
+        assert_eq!((fitting(300 * MIB, wheel), wheel.all_lanes(3), wheel.all_lanes(4)), (3, 5, 7));
+        assert!(LaneMemory::share(300 * MIB, 3, wheel).is_ok() && LaneMemory::share(300 * MIB, 4, wheel).is_err());
     }
 }

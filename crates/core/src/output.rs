@@ -115,8 +115,15 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
                 self.tally.decision(verdict.as_str(), why);
                 let class = intent.class();
-                let stamp =
-                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied(), decision.deferred);
+                let stamp = (
+                    gate_result.segment,
+                    class,
+                    intent.cost,
+                    counts,
+                    decided_at,
+                    verdict.suppressed().copied(),
+                    decision.deferred,
+                );
                 let headers = self.stamps.entry(stamp).or_insert_with(|| {
                     let numbers = match counts {
                         Counts::Yes | Counts::Later => (self.numbers)(&class),
@@ -165,7 +172,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             }
             (Cause::Cap(cap), _) if self.cap_defers(decision.segment, cap.name) => (DeferReason::Cap, eligible_at?),
             (
-                Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
+                Cause::Cap(_)
+                | Cause::QuietHours
+                | Cause::Duplicate
+                | Cause::Stopped
+                | Cause::Expired
+                | Cause::Unavailable,
                 _,
             ) => return None,
         };

@@ -28,15 +28,8 @@ pub enum SuppressReason {
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Cap,
-        Self::Duplicate,
-        Self::Stopped,
-        Self::Expired,
-        Self::TooEarly,
-        Self::QuietHours,
-        Self::Unavailable,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Cap, Self::Duplicate, Self::Stopped, Self::Expired, Self::TooEarly, Self::QuietHours, Self::Unavailable];
 
     /// The word for it in envelopes, headers and metrics.
     #[must_use]

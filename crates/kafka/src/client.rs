@@ -22,6 +22,7 @@ use weir_core::{
     limits::OutputLimits,
     memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
     record::Destination,
+    wheel::{Bucket, Ring},
 };
 
 use super::{native::answers::Generation, sizes};
@@ -33,6 +34,41 @@ pub enum Delivery {
     ExactlyOnce,
     /// Records first, then the offsets.
     AtLeastOnce,
+}
+
+/// What a consumer reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// What anybody publishes.
+    Published,
+    /// What weir has deferred: it trusts the last headers.
+    Deferred,
+}
+
+/// The topics of a wheel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WheelTopics {
+    /// What their names begin with.
+    pub prefix: String,
+    hours: String,
+    minutes: String,
+}
+
+impl WheelTopics {
+    /// Those of a prefix.
+    #[must_use]
+    pub fn of(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), hours: Ring::Hours.topic(prefix), minutes: Ring::Minutes.topic(prefix) }
+    }
+
+    /// The topic of a ring.
+    #[must_use]
+    pub fn topic(&self, ring: Ring) -> &str {
+        match ring {
+            Ring::Hours => &self.hours,
+            Ring::Minutes => &self.minutes,
+        }
+    }
 }
 
 /// Where a partition starts whose committed offset is not there, or not readable any more.
@@ -63,6 +99,12 @@ pub struct KafkaOptions {
     pub dead_letters: String,
     /// The refunds topic, where there is one.
     pub refunds: Option<String>,
+    /// The topics that intents are deferred to, where there are some.
+    pub deferred: Option<WheelTopics>,
+    /// Topics that intents were deferred to before, until they are empty.
+    pub deferred_before: Vec<WheelTopics>,
+    /// What the consumers read.
+    pub reads: Reads,
     /// How a batch becomes visible.
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
@@ -107,13 +149,43 @@ const FETCH_BACKOFF_MS: &str = "50";
 impl KafkaOptions {
     /// The output topics.
     #[must_use]
-    pub fn outputs(&self) -> [(Destination, &str); 3] {
+    pub fn outputs(&self) -> Vec<(Destination, &str)> {
         let [_, approved, suppressed, dead_letters] = self.topics();
-        [
+        let decided = [
             (Destination::Approved, approved),
             (Destination::Suppressed, suppressed),
             (Destination::DeadLetters, dead_letters),
-        ]
+        ];
+        let any = |ring| Destination::Deferred(Bucket { ring, partition: 0 });
+        let deferred = self.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| (any(ring), wheel.topic(ring))));
+        decided.into_iter().chain(deferred).collect()
+    }
+
+    /// All wheels: the one that intents are deferred to, then those before it.
+    pub fn wheels(&self) -> impl Iterator<Item = &WheelTopics> {
+        self.deferred.iter().chain(&self.deferred_before)
+    }
+
+    /// The group that reads deferred intents.
+    #[must_use]
+    pub fn later_group(&self) -> String {
+        format!("{}-later", self.group)
+    }
+
+    /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
+    #[must_use]
+    pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
+        let mut options = self.clone();
+        options.intents = wheel.topic(ring).to_owned();
+        options.group = self.later_group();
+        options.reads = Reads::Deferred;
+        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
+        options.properties.remove("auto.offset.reset");
+        if ring == Ring::Hours {
+            // They go on in the same wheel.
+            options.deferred = Some(wheel.clone());
+        }
+        options
     }
 
     /// The transactional id of a lane, `<group>/<instance>/<lane>`: stable over restarts, and no other lane's. A `/` within a
@@ -138,7 +210,8 @@ impl KafkaOptions {
         // Refunds are not urgent.
         let commit_interval = Duration::from_secs(1);
         let group = format!("{}-refunds", self.group);
-        Some(Self { intents, group, refunds: None, memory, commit_interval, ..self.clone() })
+        let (deferred, deferred_before) = (None, Vec::new());
+        Some(Self { intents, group, refunds: None, deferred, deferred_before, memory, commit_interval, ..self.clone() })
     }
 
     /// Settings of any client of this instance.
@@ -391,6 +464,9 @@ mod tests {
             suppressed: topic(),
             dead_letters: topic(),
             refunds: None,
+            deferred: None,
+            deferred_before: Vec::new(),
+            reads: Reads::Published,
             delivery: Delivery::ExactlyOnce,
             instance,
             properties: BTreeMap::new(),

@@ -23,3 +23,4 @@ pub mod span;
 pub mod topic_settings;
 pub mod topics;
 pub mod transaction;
+pub mod wheel_topics;

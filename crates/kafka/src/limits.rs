@@ -43,7 +43,7 @@ pub async fn keep_up(options: Arc<KafkaOptions>) {
 }
 
 async fn ask(options: &KafkaOptions) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
-    topic_settings::describe(options, &options.outputs().map(|(_, topic)| topic)).await
+    topic_settings::describe(options, &options.outputs().into_iter().map(|(_, topic)| topic).collect::<Vec<_>>()).await
 }
 
 fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {

@@ -25,6 +25,7 @@ use rdkafka::{
 };
 use weir_core::{
     clocks::Append,
+    deferral::{self, Deferral},
     memory::RECORD_OVERHEAD_BYTES,
     record::{Headers, RecordView, Records},
     room::header_bytes,
@@ -32,6 +33,7 @@ use weir_core::{
 };
 
 pub use self::produce::{Run, Topic, flush, produce};
+use super::client::Reads;
 
 /// Ends the process at once, without exit handlers: those of OpenSSL free what the threads of clients that were left
 /// behind still use, and the process would end by a signal instead of its exit code.
@@ -110,6 +112,8 @@ struct Message {
     stamped: Stamped,
     /// What key and headers take of an output, in bytes.
     bytes_beside_value: usize,
+    /// What weir wrote in the last headers, where it deferred the intent.
+    deferral: Option<Box<Deferral>>,
 }
 
 // SAFETY: a fetched message is not touched by librdkafka after it was handed out, and may be read and freed
@@ -132,11 +136,40 @@ impl Message {
             rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_CREATE_TIME
             | rd::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE => Stamped::Otherwise,
         };
-        let mut message = Self { raw, headers, timestamp, stamped, bytes_beside_value: 0 };
-        let headers = (0..).map_while(|index| message.header(index));
-        let headers: usize = headers.map(|(name, value)| header_bytes(name, value)).sum();
-        message.bytes_beside_value = message.raw().key_len + headers;
+        let mut message = Self { raw, headers, timestamp, stamped, bytes_beside_value: 0, deferral: None };
+        message.measure();
         message
+    }
+
+    /// Finds out what key and headers take.
+    fn measure(&mut self) {
+        let headers = (0..).map_while(|index| self.header(index));
+        let headers: usize = headers.map(|(name, value)| header_bytes(name, value)).sum();
+        self.bytes_beside_value = self.raw().key_len + headers;
+    }
+
+    /// Takes the last headers for weir's: the message is of a topic that only weir writes to.
+    fn read_deferral(&mut self) {
+        let count = self.header_count();
+        let Some(first) = count.checked_sub(deferral::HEADERS) else { return };
+        let none: (&[u8], Option<&[u8]>) = (&[], None);
+        let mut last = [none; deferral::HEADERS];
+        for (place, header) in last.iter_mut().enumerate() {
+            *header = self.any_header(first + place).unwrap_or(none);
+        }
+        self.deferral = Deferral::of(last).map(Box::new);
+        self.measure();
+    }
+
+    /// How many headers it has, those of weir included.
+    fn header_count(&self) -> usize {
+        // SAFETY: the headers live as long as `self`.
+        if self.headers.is_null() { 0 } else { unsafe { rd::rd_kafka_header_cnt(self.headers) } }
+    }
+
+    /// How many of them are the intent's own.
+    fn own_headers(&self) -> usize {
+        self.header_count() - if self.deferral.is_some() { deferral::HEADERS } else { 0 }
     }
 
     fn raw(&self) -> &rd::rd_kafka_message_t {
@@ -164,8 +197,9 @@ impl Message {
     }
 }
 
-impl Headers for Message {
-    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+impl Message {
+    /// Header `index` of all.
+    fn any_header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
         if self.headers.is_null() {
             return None;
         }
@@ -178,6 +212,15 @@ impl Headers for Message {
         // SAFETY: a name is NUL-terminated and lives as long as the headers, and so as long as `self`.
         let key = unsafe { CStr::from_ptr(name) }.to_bytes();
         Some((key, self.bytes(value.cast_mut(), size)))
+    }
+}
+
+impl Headers for Message {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        if self.deferral.is_some() && index >= self.own_headers() {
+            return None;
+        }
+        self.any_header(index)
     }
 }
 
@@ -198,6 +241,7 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
     refused: Vec<Message>,
     /// Places in `messages` of records that were not read, and what their batches may inflate to. Nearly always empty.
     not_inflated: Vec<(usize, u64)>,
+    reads: Reads,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
 }
@@ -216,8 +260,9 @@ pub struct PartitionError {
 impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
     #[must_use]
-    pub fn new(consumer: Arc<BaseConsumer<C>>) -> Self {
+    pub fn new(consumer: Arc<BaseConsumer<C>>, reads: Reads) -> Self {
         Self {
+            reads,
             messages: Vec::new(),
             bytes: 0,
             largest_bytes: 0,
@@ -263,9 +308,12 @@ impl<C: ConsumerContext> MessageBatch<C> {
         raw.truncate(usize::try_from(taken).unwrap_or(0));
         let mut errors = Vec::new();
         self.refused.clear();
-        for message in raw.into_iter().filter_map(NonNull::new).map(Message::new) {
+        for mut message in raw.into_iter().filter_map(NonNull::new).map(Message::new) {
             let code = message.raw().err;
             if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                if self.reads == Reads::Deferred {
+                    message.read_deferral();
+                }
                 let bytes = message.bytes_held();
                 self.bytes += bytes;
                 self.largest_bytes = self.largest_bytes.max(bytes);
@@ -280,6 +328,31 @@ impl<C: ConsumerContext> MessageBatch<C> {
             }
         }
         errors
+    }
+
+    /// Takes messages of these partitions out, from these offsets on.
+    pub fn take_out(&mut self, from: &[(i32, i64)]) {
+        let out = |raw: &rd::rd_kafka_message_t| {
+            from.iter().any(|(partition, offset)| *partition == raw.partition && *offset <= raw.offset)
+        };
+        let mut kept = 0;
+        for place in 0..self.messages.len() {
+            let stays = !out(self.messages[place].raw());
+            if let Some(at) = self.not_inflated.iter().position(|(of, _)| *of == place) {
+                if stays {
+                    self.not_inflated[at].0 = kept;
+                } else {
+                    self.not_inflated.swap_remove(at);
+                }
+            }
+            kept += usize::from(stays);
+        }
+        let bytes = &mut self.bytes;
+        self.messages.retain(|message| {
+            let stays = !out(message.raw());
+            *bytes -= if stays { 0 } else { message.bytes_held() };
+            stays
+        });
     }
 
     /// Adds a record without key, value and headers that stands for the one at this offset: its batch was not inflated, which
@@ -317,7 +390,12 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
             offset: raw.offset,
             timestamp: message.timestamp,
             headers: message,
+            deferral: message.deferral.as_deref(),
         }
+    }
+
+    fn is_foreign(&self, index: usize) -> bool {
+        self.reads == Reads::Deferred && self.messages[index].deferral.is_none()
     }
 
     fn bytes_beside_value(&self, index: usize) -> usize {

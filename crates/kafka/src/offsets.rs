@@ -8,7 +8,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     types::RDKafkaRespErr,
 };
-use weir_core::{origin::TopicId, time::Time};
+use weir_core::{origin::TopicId, record::Progress, time::Time};
 
 use super::rights::Right;
 
@@ -98,43 +98,29 @@ fn list_offsets<C: ConsumerContext>(
     partitions.iter().map(|&partition| of(partition)).collect()
 }
 
-/// Offsets as they are committed: partition, offset, and what waits before it. The topic's id comes beside each.
-pub(super) fn list<'o>(
-    topic: &str,
-    id: TopicId,
-    offsets: impl Iterator<Item = (i32, i64, Option<&'o str>)>,
-) -> Result<TopicPartitionList, KafkaError> {
+/// Offsets as they are committed: partition and next offset. The topic's id comes beside each, as its metadata.
+pub(super) fn list(topic: &str, id: TopicId, progress: &[Progress]) -> Result<TopicPartitionList, KafkaError> {
     let mut list = TopicPartitionList::new();
-    for (partition, next_offset, metadata) in offsets {
-        let mut element = list.add_partition(topic, partition);
-        element.set_offset(Offset::Offset(next_offset))?;
-        element.set_metadata(metadata_text(id, metadata));
+    for done in progress {
+        let mut element = list.add_partition(topic, done.partition);
+        element.set_offset(Offset::Offset(done.next_offset))?;
+        element.set_metadata(metadata_text(id));
     }
     Ok(list)
 }
 
-/// What stands before the id of a topic in the metadata of an offset; the rest comes behind a blank.
+/// What stands before the id of a topic in the metadata of an offset.
 const TOPIC_ID: &str = "topic-id=";
 
-fn metadata_text(id: TopicId, rest: Option<&str>) -> String {
-    match (id, rest) {
-        (TopicId::UNKNOWN, rest) => rest.unwrap_or_default().to_owned(),
-        (id, None) => format!("{TOPIC_ID}{id}"),
-        (id, Some(rest)) => format!("{TOPIC_ID}{id} {rest}"),
-    }
+fn metadata_text(id: TopicId) -> String {
+    if id == TopicId::UNKNOWN { String::new() } else { format!("{TOPIC_ID}{id}") }
 }
 
-/// What is committed beside an offset, without the topic's id. Kafka's own tools commit none: such an offset is of any topic.
-///
-/// # Errors
-/// It was committed for the topic of this other id.
-pub(super) fn metadata_of_topic(text: Option<&str>, id: TopicId) -> Result<Option<String>, TopicId> {
-    let Some(tagged) = text.and_then(|text| text.strip_prefix(TOPIC_ID)) else { return Ok(text.map(str::to_owned)) };
-    let (tag, rest) = tagged.split_once(' ').map_or((tagged, None), |(tag, rest)| (tag, Some(rest)));
-    match TopicId::of_text(tag) {
-        Some(other) if other != id && id != TopicId::UNKNOWN => Err(other),
-        Some(_) | None => Ok(rest.map(str::to_owned)),
-    }
+/// The other topic that an offset was committed for, if that is what stands beside it. Kafka's own tools commit nothing there:
+/// such an offset is of any topic.
+pub(super) fn of_other_topic(text: Option<&str>, id: TopicId) -> Option<TopicId> {
+    let committed = TopicId::of_text(text?.strip_prefix(TOPIC_ID)?)?;
+    (committed != id && id != TopicId::UNKNOWN).then_some(committed)
 }
 
 #[cfg(test)]
@@ -144,15 +130,10 @@ mod tests {
     #[test]
     fn an_offset_tells_of_which_topic_it_is_unless_somebody_else_has_committed_it() {
         let (one, other) = (TopicId(1), TopicId(2));
-        for rest in [None, Some("{\"weir\":\"parked/1\", \"x\": 1}")] {
-            let text = metadata_text(one, rest);
-            let rest = rest.map(str::to_owned);
-            assert_eq!(metadata_of_topic(Some(&text), one), Ok(rest.clone()));
-            assert_eq!(metadata_of_topic(Some(&text), TopicId::UNKNOWN), Ok(rest));
-            assert_eq!(metadata_of_topic(Some(&text), other), Err(one));
-        }
-        assert_eq!(metadata_text(TopicId::UNKNOWN, None), "");
-        assert_eq!(metadata_of_topic(None, one), Ok(None));
-        assert_eq!(metadata_of_topic(Some("somebody's"), one), Ok(Some("somebody's".to_owned())));
+        let text = metadata_text(one);
+        let of = |id| of_other_topic(Some(&text), id);
+        assert_eq!([of(one), of(TopicId::UNKNOWN), of(other)], [None, None, Some(one)]);
+        assert_eq!(metadata_text(TopicId::UNKNOWN), "");
+        assert_eq!([of_other_topic(None, one), of_other_topic(Some("somebody's"), one)], [None, None]);
     }
 }

@@ -10,10 +10,13 @@ use rdkafka::{
     error::RDKafkaErrorCode,
     producer::{BaseProducer, Producer},
 };
-use weir_core::record::{Destination, Kept, Output, OutputValue, Records};
+use weir_core::{
+    record::{Destination, Kept, Output, OutputValue, Records},
+    wheel::{Bucket, Ring},
+};
 
 use super::{
-    client::{FailedDelivery, KafkaOptions, LaneContext},
+    client::{FailedDelivery, KafkaOptions, LaneContext, WheelTopics},
     native::{self, MessageBatch, Run, Topic},
     produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
 };
@@ -108,6 +111,8 @@ pub struct OutputTopics {
     approved: OutputTopic,
     suppressed: OutputTopic,
     dead_letters: OutputTopic,
+    /// The hours and the minutes, where intents are deferred.
+    deferred: Option<[OutputTopic; 2]>,
     /// What of a partition is handed over at a time, at most.
     round: RoundSize,
 }
@@ -121,7 +126,13 @@ impl OutputTopics {
     /// # Errors
     /// A name is none.
     pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
+        let ring = |wheel: &WheelTopics, ring| OutputTopic::new(producer, wheel.topic(ring), options);
+        let deferred = match &options.deferred {
+            Some(wheel) => Some([ring(wheel, Ring::Hours)?, ring(wheel, Ring::Minutes)?]),
+            None => None,
+        };
         Ok(Self {
+            deferred,
             approved: OutputTopic::new(producer, &options.approved, options)?,
             suppressed: OutputTopic::new(producer, &options.suppressed, options)?,
             dead_letters: OutputTopic::new(producer, &options.dead_letters, options)?,
@@ -137,6 +148,10 @@ impl OutputTopics {
         let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
+            if let Destination::Deferred(bucket) = output.to {
+                rounds.add((output.to, bucket.partition), index, bytes_of(records, index, output));
+                continue;
+            }
             let Some(output_topic) = self.output_topic(output.to) else { continue };
             if !looked.iter().any(|(topic, _)| *topic == output.to) {
                 // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
@@ -179,6 +194,10 @@ impl OutputTopics {
             Destination::Approved => Some(&mut self.approved),
             Destination::Suppressed => Some(&mut self.suppressed),
             Destination::DeadLetters => Some(&mut self.dead_letters),
+            Destination::Deferred(Bucket { ring, .. }) => {
+                let [hours, minutes] = self.deferred.as_mut()?;
+                Some(if ring == Ring::Hours { hours } else { minutes })
+            }
             Destination::Nowhere => None,
         }
     }

@@ -51,7 +51,7 @@ pub struct LaneProducer {
     opened: Instant,
     options: KafkaOptions,
     /// What the output topics took when the client was made, which batches by it.
-    made_for: [u64; 3],
+    made_for: Vec<u64>,
     transactional_id: String,
     rights: Rights,
 }
@@ -62,7 +62,7 @@ impl LaneProducer {
     /// # Errors
     /// `Failed` where it may work later, `Fatal` where it is not allowed.
     pub fn new(options: &KafkaOptions, lane: usize) -> Result<Self, CommitError> {
-        let made_for = options.outputs().map(|(to, _)| options.limits.get(to));
+        let made_for = options.outputs().into_iter().map(|(to, _)| options.limits.get(to)).collect();
         let producer: BaseProducer<LaneContext> =
             options.producer(lane).create_with_context(LaneContext::default()).map_err(|error| {
                 CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
@@ -229,8 +229,7 @@ impl LaneProducer {
 
     /// How far a batch brings the group.
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
-        let offsets = job.progress.iter().map(|done| (done.partition, done.next_offset, done.metadata.as_deref()));
-        offsets::list(&self.options.intents, job.membership.topic, offsets)
+        offsets::list(&self.options.intents, job.membership.topic, &job.progress)
             .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))
     }
 
@@ -271,7 +270,7 @@ impl LaneProducer {
     /// a new client batches by it, and the intents are judged again by it.
     fn too_large(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
         self.state = State::Spent;
-        let outputs = self.options.outputs().into_iter().zip(self.made_for);
+        let outputs = self.options.outputs().into_iter().zip(self.made_for.iter().copied());
         for ((to, topic), before) in outputs {
             if topic != failed.topic {
                 continue;

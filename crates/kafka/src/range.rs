@@ -17,7 +17,7 @@ use weir_core::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext},
+    client::{KafkaOptions, LaneContext, Reads},
     native::{MessageBatch, MessageQueue},
     offsets::{offsets_at, partitions_of, right_to_read},
     rights::Right,
@@ -156,7 +156,7 @@ impl RangeReader {
             assigned
                 .add_partition_offset(&range.topic, *partition, Offset::Offset(*start))
                 .map_err(|error| failed(error.to_string()))?;
-            let batch = MessageBatch::new(Arc::clone(&consumer));
+            let batch = MessageBatch::new(Arc::clone(&consumer), Reads::Published);
             parts.push(Part { partition: *partition, end: *end, next: 0, batch, queue, ended: false });
             records += (end - start).unsigned_abs();
         }
@@ -199,7 +199,7 @@ impl RangeReader {
         let part = &mut self.parts[place];
         let deadline = Instant::now() + PATIENCE;
         while part.next >= part.batch.len() && !part.ended {
-            part.batch = MessageBatch::new(Arc::clone(&self.consumer));
+            part.batch = MessageBatch::new(Arc::clone(&self.consumer), Reads::Published);
             part.next = 0;
             let mut errors = part.batch.fill(&part.queue, TAKE, Duration::ZERO);
             if part.batch.is_empty() && errors.is_empty() {

@@ -1,6 +1,7 @@
 //! Rights at a Kafka, and which one an error says is missing.
 
 use rdkafka::error::RDKafkaErrorCode;
+use weir_core::wheel::Ring;
 
 use super::client::KafkaOptions;
 
@@ -60,9 +61,10 @@ impl Rights {
     #[must_use]
     pub fn of(options: &KafkaOptions, lane: usize) -> Self {
         let [intents, outputs @ ..] = options.topics();
+        let deferred = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
         Self {
             intents: intents.to_owned(),
-            outputs: outputs.map(str::to_owned).to_vec(),
+            outputs: outputs.into_iter().chain(deferred).map(str::to_owned).collect(),
             group: options.group.clone(),
             transactional_id: options.transactional_id(lane),
         }

@@ -17,7 +17,7 @@ use rdkafka::{
 };
 use weir_core::{
     origin::{Topic, TopicId},
-    ports::{Begin, CommitTable, GroupEvent, Source, SourceError},
+    ports::{CommitTable, GroupEvent, Source, SourceError},
     record::{Progress, ReadBefore, Records},
 };
 
@@ -87,6 +87,8 @@ pub struct KafkaSource {
     out_of_range: BTreeSet<i32>,
     /// The last seek failed: partitions have to be assigned anew.
     cannot_seek: bool,
+    /// Partitions that were put back, and are not read.
+    paused: BTreeSet<i32>,
 }
 
 impl KafkaSource {
@@ -131,6 +133,7 @@ impl KafkaSource {
             missed_since: None,
             out_of_range: BTreeSet::new(),
             cannot_seek: false,
+            paused: BTreeSet::new(),
         })
     }
 
@@ -153,14 +156,15 @@ impl KafkaSource {
     }
 
     /// Reads these partitions from their committed offsets.
-    async fn start(&mut self, partitions: &TopicPartitionList, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn start(&mut self, partitions: &TopicPartitionList) -> Result<(), SourceError> {
         // Where the topic grows before an assignment is answered, the client joins anew without taking it back. The next
         // assignment would end the answered one, and with it the forwarding of partitions that are in both. The client has
         // done so before it can tell the committed offsets.
         if self.assigned.count() > 0 {
+            self.resume_all()?;
             self.unassign()?;
         }
-        let from = self.positions(partitions, begin).await?;
+        let from = self.positions(partitions).await?;
         for element in from.elements() {
             self.queue
                 .take_over(self.consumer.client(), element.topic(), element.partition())
@@ -174,8 +178,33 @@ impl KafkaSource {
         Ok(())
     }
 
+    /// Reads on in all partitions that were put back.
+    fn resume_all(&mut self) -> Result<(), SourceError> {
+        let paused: Vec<i32> = self.paused.iter().copied().collect();
+        self.read_on(&paused)
+    }
+
+    fn read_on(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let list = self.list(partitions);
+        self.consumer.resume(&list).map_err(|error| temporary("partitions cannot be read on", &error))?;
+        partitions.iter().for_each(|partition| _ = self.paused.remove(partition));
+        Ok(())
+    }
+
+    fn list(&self, partitions: &[i32]) -> TopicPartitionList {
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for partition in partitions {
+            list.add_partition(&self.topic, *partition);
+        }
+        list
+    }
+
     /// Reads nothing any more.
     fn give_up(&mut self) -> Result<(), SourceError> {
+        self.resume_all()?;
         self.assigned = TopicPartitionList::new();
         self.membership = None;
         self.starts.clear();
@@ -189,7 +218,6 @@ impl KafkaSource {
 
     /// Goes on at these offsets.
     fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
-        self.earlier.begin(Instant::now());
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
         // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
         self.cannot_seek = true;
@@ -243,7 +271,7 @@ impl Source for KafkaSource {
     type Membership = Membership;
 
     fn batch(&self) -> Self::Batch {
-        MessageBatch::new(Arc::clone(&self.consumer))
+        MessageBatch::new(Arc::clone(&self.consumer), self.options.reads)
     }
 
     async fn poll(
@@ -298,13 +326,13 @@ impl Source for KafkaSource {
         batch.len() >= max || batch.bytes() >= self.batch_bytes
     }
 
-    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn settle(&mut self) -> Result<(), SourceError> {
         let context = Arc::clone(self.consumer.context());
         match &*context.pending() {
             Pending::Nothing => {}
             Pending::Assign { partitions, membership, generation } => {
                 self.generation = *generation;
-                self.start(partitions, begin).await?;
+                self.start(partitions).await?;
                 self.membership.clone_from(membership);
             }
             Pending::Revoke => self.give_up()?,
@@ -313,27 +341,38 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn rewind(&mut self) -> Result<(), SourceError> {
         if self.assigned.count() == 0 {
             return Ok(());
         }
         let partitions = self.assigned.clone();
         // librdkafka has stopped a partition whose offset is not there.
         if self.cannot_seek || !self.out_of_range.is_empty() {
-            return self.start(&partitions, begin).await;
+            return self.start(&partitions).await;
         }
-        let from = self.positions(&partitions, begin).await?;
-        self.go_to(from)
+        let from = self.positions(&partitions).await?;
+        self.earlier.begin(Instant::now());
+        self.go_to(from)?;
+        self.resume_all()
     }
 
-    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
-        let mut list = TopicPartitionList::with_capacity(to.len());
-        for &(partition, offset) in to {
-            list.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
+    async fn put_back(&mut self, batch: &mut Self::Batch, from: &[(i32, i64)]) -> Result<(), SourceError> {
+        batch.take_out(from);
+        let partitions: Vec<i32> = from.iter().map(|(partition, _)| *partition).collect();
+        let list = self.list(&partitions);
+        self.consumer.pause(&list).map_err(|error| temporary("partitions cannot be put back", &error))?;
+        self.paused.extend(partitions);
+        let mut to = TopicPartitionList::with_capacity(from.len());
+        for &(partition, offset) in from {
+            to.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
                 .map_err(|error| temporary("an offset was refused", &error))?;
             self.reads_from.insert(partition, offset);
         }
-        self.go_to(list)
+        self.go_to(to)
+    }
+
+    async fn resume(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+        self.read_on(partitions)
     }
 
     fn membership(&self) -> Result<Membership, SourceError> {
@@ -374,6 +413,10 @@ impl Drop for KafkaSource {
     fn drop(&mut self) {
         // A rebalance that nobody takes up any more would keep the consumer's close waiting for ever.
         self.consumer.context().close();
+        // Nor would the close of a consumer whose partitions are paused come to an end.
+        if let Err(error) = self.resume_all() {
+            tracing::warn!(%error, "could not read on in partitions while closing");
+        }
         if let Err(error) = self.consumer.unassign() {
             tracing::warn!(%error, "could not give partitions up while closing");
         }

@@ -18,7 +18,7 @@ use weir_core::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext},
+    client::{KafkaOptions, LaneContext, Reads},
     native::{MessageBatch, MessageQueue},
     offsets::{offsets_at, partitions_of, right_to_read},
     rights::Right,
@@ -160,7 +160,7 @@ impl SpanReader {
             return Ok(None);
         }
         let deadline = Instant::now() + wait;
-        let mut batch = MessageBatch::new(Arc::clone(&self.consumer));
+        let mut batch = MessageBatch::new(Arc::clone(&self.consumer), Reads::Published);
         loop {
             // Serves logs, errors and statistics; messages come by our own queue.
             if let Some(Err(error)) = self.consumer.poll(Duration::ZERO) {

@@ -22,9 +22,9 @@ const FOR_EVER: &str = "-1";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicSettings(BTreeMap<String, String>);
 
-/// A setting by which records that `weir rebuild` needs may be deleted before they leave the history.
+/// A setting by which a topic may lose records that are needed still.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShortRetention {
+pub struct KeepsTooLittle {
     /// Which setting.
     pub setting: &'static str,
     /// What it is.
@@ -42,13 +42,13 @@ impl TopicSettings {
         self.0.get(MAX_MESSAGE_BYTES)?.parse().ok()
     }
 
-    /// The settings by which the topic may lose a record that is younger than `history_ms`.
+    /// The settings by which the topic may lose a record that is younger than `required_ms`; `because` says what that means.
     #[must_use]
-    pub fn short_retention(&self, history_ms: i64) -> Vec<ShortRetention> {
+    pub fn keeps_too_little(&self, required_ms: i64, because: &'static str) -> Vec<KeepsTooLittle> {
         let value = |setting: &str| self.0.get(setting).map(String::as_str);
         let mut short = Vec::new();
         let mut add = |setting, value: &str, required: String, because| {
-            short.push(ShortRetention { setting, value: value.to_owned(), required, because });
+            short.push(KeepsTooLittle { setting, value: value.to_owned(), required, because });
         };
         if let Some(policy) = value(CLEANUP_POLICY)
             && policy.split(',').any(|word| word.trim() != "delete")
@@ -56,9 +56,9 @@ impl TopicSettings {
             add(CLEANUP_POLICY, policy, "delete".to_owned(), "compaction deletes all but the last record of a key");
         }
         if let Some(kept) = value(RETENTION_MS)
-            && kept.parse::<i64>().is_ok_and(|kept_ms| kept_ms >= 0 && kept_ms < history_ms)
+            && kept.parse::<i64>().is_ok_and(|kept_ms| kept_ms >= 0 && kept_ms < required_ms)
         {
-            add(RETENTION_MS, kept, history_ms.to_string(), "records are deleted before they leave redis.history");
+            add(RETENTION_MS, kept, required_ms.to_string(), because);
         }
         if let Some(bytes) = value(RETENTION_BYTES)
             && bytes != FOR_EVER
@@ -69,7 +69,13 @@ impl TopicSettings {
     }
 }
 
-impl ShortRetention {
+impl KeepsTooLittle {
+    /// What the setting has to be, for people.
+    #[must_use]
+    pub fn must_be(&self) -> String {
+        if self.setting == RETENTION_MS { format!("{} or more", self.required) } else { self.required.clone() }
+    }
+
     /// The command that repairs it.
     #[must_use]
     pub fn command(&self, brokers: &str, topic: &str) -> String {
@@ -120,7 +126,7 @@ mod tests {
         const DAY_MS: i64 = 86_400_000;
         let short = |set: &[(&str, &str)]| -> Vec<(&'static str, String)> {
             let settings = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let short = TopicSettings(settings).short_retention(8 * DAY_MS);
+            let short = TopicSettings(settings).keeps_too_little(8 * DAY_MS);
             short.into_iter().map(|short| (short.setting, short.required)).collect()
         };
         let ms = |required: &str| vec![(RETENTION_MS, required.to_owned())];

@@ -9,7 +9,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use weir_core::origin::Topic;
+use weir_core::{origin::Topic, wheel::Ring};
 
 use super::{
     client::{KafkaOptions, not_made},
@@ -17,7 +17,8 @@ use super::{
     identity::Identity,
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
-    topic_settings,
+    topic_settings::{self, KeepsTooLittle},
+    wheel_topics,
 };
 
 /// How long one answer of a broker may take.
@@ -67,8 +68,7 @@ pub enum TopicError {
     },
     /// Topics are missing.
     #[error(
-        "the topics {} do not exist at {brokers}. weir check --create creates those that weir owns (approved, suppressed, dead \
-         letters, refunds); the intents topic belongs to its publishers: create it with kafka-topics.sh --create. For \
+        "the topics {} do not exist at {brokers}. weir check --create creates those that weir owns (all but the intents topic); the intents topic belongs to its publishers: create it with kafka-topics.sh --create. For \
          development, kafka.create_topics = true lets weir run create all of them",
         topics.join(", ")
     )]
@@ -77,6 +77,41 @@ pub enum TopicError {
         brokers: String,
         /// Which.
         topics: Vec<String>,
+    },
+    /// The partitions of a topic of a wheel are no multiple of its buckets.
+    #[error(
+        "{topic} has {partitions} partitions, and must have {buckets}, or a multiple of that: a bucket is one partition or more \
+         (docs/operations.md). Topics of another prefix can be created by weir check --create"
+    )]
+    Partitions {
+        /// Which.
+        topic: String,
+        /// How many it has.
+        partitions: usize,
+        /// How many buckets it has.
+        buckets: i64,
+    },
+    /// The two topics of a wheel have different shares.
+    #[error(
+        "{hours} has {} partitions a bucket and {minutes} {}: both must have the same number", shares[0], shares[1]
+    )]
+    Shares {
+        /// The topic of the hours.
+        hours: String,
+        /// The topic of the minutes.
+        minutes: String,
+        /// Partitions a bucket of each.
+        shares: [u16; 2],
+    },
+    /// A topic of a wheel may lose deferred intents.
+    #[error("{topic}: {} is {}, and must be {}: {}. Run: {command}", wrong.setting, wrong.value, wrong.must_be(), wrong.because)]
+    Keeps {
+        /// Which.
+        topic: String,
+        /// By which setting.
+        wrong: KeepsTooLittle,
+        /// What repairs it.
+        command: String,
     },
     /// A topic could not be made.
     #[error("the topic {topic} could not be created: {reason}")]
@@ -114,7 +149,7 @@ pub struct Inventory {
     pub missing: Vec<String>,
 }
 
-/// Looks for the topics that a worker needs: intents, outputs and refunds.
+/// Looks for the topics that a worker needs: see [`verify`].
 ///
 /// # Errors
 /// A broker cannot be asked, or hides a topic.
@@ -125,7 +160,7 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     let known: Partitions =
         metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
     let mut inventory = Inventory::default();
-    for topic in options.topics().into_iter().chain(options.refunds.as_deref()) {
+    for topic in all(options) {
         match known.get(topic) {
             Some(&partitions) if partitions > 0 => {
                 inventory.found.insert(topic.to_owned(), partitions);
@@ -135,6 +170,12 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     }
     let hidden = hidden(options, &consumer, &inventory.missing)?;
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
+}
+
+/// The topics that a worker needs: intents, outputs, refunds and those of deferred intents.
+fn all(options: &KafkaOptions) -> Vec<&str> {
+    let wheels = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
+    options.topics().into_iter().chain(options.refunds.as_deref()).chain(wheels).collect()
 }
 
 /// The topics that must exist, with their number of partitions.
@@ -257,6 +298,8 @@ pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientC
 pub struct NewTopics {
     /// Partitions of each.
     pub partitions: i32,
+    /// Partitions of a bucket, of topics that intents are deferred to.
+    pub shares: u16,
     /// How long the topics that a rebuild reads keep their records at the least, in milliseconds: `redis.history`.
     pub retention_ms: i64,
 }
@@ -266,12 +309,18 @@ pub struct NewTopics {
 /// # Errors
 /// A topic could not be made.
 pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
-    let retention = how.retention_ms.to_string();
+    let (retention, deferred) = (how.retention_ms.to_string(), wheel_topics::RETENTION_MS.to_string());
     let rebuilt_from = topic_settings::rebuilt_from(options);
     let wanted: Vec<NewTopic<'_>> = topics
         .iter()
         .map(|topic| {
-            let mut new = NewTopic::new(topic, how.partitions, TopicReplication::Fixed(-1));
+            let of_wheel = wheel_topics::partitions(options, topic, how.shares);
+            let partitions = of_wheel.unwrap_or(how.partitions);
+            let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+            if of_wheel.is_some() {
+                new = new.set(topic_settings::RETENTION_MS, &deferred).set("cleanup.policy", "delete");
+                new = new.set("retention.bytes", "-1");
+            }
             // An output is larger than its intent.
             if *topic != options.intents {
                 new = new.set("max.message.bytes", OUTPUT_MAX_BYTES);

@@ -228,7 +228,8 @@ where
             let mut batch = self.source.batch();
             let since = began.saturating_sub(state.closed_at);
             let most = state.limit.get();
-            self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL)).await?;
+            self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL))
+                .await?;
             state.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.

@@ -15,9 +15,7 @@ use weir_core::{
     letter::dead_letter,
     limits::OutputLimits,
     origin::Topic,
-    ports::{
-        Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, TakeBack,
-    },
+    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, TakeBack},
     record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
     refund::{Refund, RefundOutcome, RefundReader},
     tally::RefundTally,

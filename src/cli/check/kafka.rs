@@ -66,6 +66,9 @@ fn finding(error: &anyhow::Error) -> Finding {
             | TopicError::NotLetIn { .. }
             | TopicError::NotAllowed { .. }
             | TopicError::Missing { .. }
+            | TopicError::Partitions { .. }
+            | TopicError::Shares { .. }
+            | TopicError::Keeps { .. }
             | TopicError::NotMade { .. }
             | TopicError::NoTransaction { .. },
         )
@@ -175,11 +178,14 @@ fn retention(
     let history_ms = assemble::bounds(&settings.redis).retention_ms;
     for topic in topic_settings::rebuilt_from(options) {
         let Some(of_topic) = found.get(topic) else { continue };
-        for short in of_topic.short_retention(history_ms) {
+        for short in of_topic.keeps_too_little(history_ms, "records are deleted before they leave redis.history") {
             let command = short.command(&options.brokers, topic);
             let message = format!(
-                "{topic}: {} is {}, and must be {} or weir rebuild cannot restore a lost history: {}. Run: {command}",
-                short.setting, short.value, short.required, short.because
+                "{topic}: {} is {}, and must be {}, or weir rebuild cannot restore a lost history: {}. Run: {command}",
+                short.setting,
+                short.value,
+                short.must_be(),
+                short.because
             );
             let repair = Repair {
                 topic: topic.to_owned(),

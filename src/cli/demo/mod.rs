@@ -22,10 +22,10 @@ use weir_core::{
     decider::Decider, embedded::EmbeddedStore, fields::FieldMap, memory::LaneMemory, policy::Policy,
     policy_file::parse_policy,
 };
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, Reads};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
-    lane::LaneSettings,
+    lane::{LaneSettings, Task},
     refresh::Refreshed,
     status::StoreStatus,
 };
@@ -33,7 +33,7 @@ use weir_worker::{
 use self::{summary::Summary, watcher::Watcher};
 use super::{
     output::progress,
-    worker::{HttpSetup, Worker},
+    worker::{HttpSetup, LaneEnds, Worker},
 };
 use crate::{
     config::HttpSettings,
@@ -82,6 +82,9 @@ impl Broker {
         let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
         let options = KafkaOptions {
             refunds: None,
+            deferred: None,
+            deferred_before: Vec::new(),
+            reads: Reads::Published,
             brokers: cluster.bootstrap_servers(),
             group: "weir".to_owned(),
             intents: "send-intents".to_owned(),
@@ -156,6 +159,7 @@ async fn worker(
         segments: segments.value(),
         policy: policy.value(),
         limits: Arc::default(),
+        wheel: None,
     };
     let lane = LaneSettings {
         batch: 10_000,
@@ -170,9 +174,7 @@ async fn worker(
     let queries = Arc::new(QueryPool::new(vec![query]));
     let worker = Worker {
         refunds: None,
-        commits: None,
-        kafka,
-        stores: vec![store],
+        lanes: vec![LaneEnds { task: Task::Intents, kafka, number: 0, commits: None, store }],
         decider,
         segments,
         policy,

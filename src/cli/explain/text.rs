@@ -160,6 +160,7 @@ impl Page<'_> {
                 let when = sent.map(|send| format!(", at {} ({})", self.shown(send.at), self.beside(send.at)));
                 format!("an intent with this id was approved for this user before{}", when.unwrap_or_default())
             }
+            (SuppressReason::Stopped, _) => "a [[stop]] of the policy matches it".to_owned(),
             (SuppressReason::Expired, _) => {
                 "its expires_at has come, or it is older than the policy's max_age".to_owned()
             }

@@ -2,7 +2,7 @@
 
 use rdkafka::config::ClientConfig;
 use weir_core::memory::LaneMemory;
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL, Reads};
 
 use super::*;
 
@@ -19,6 +19,9 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         suppressed: "suppressed".to_owned(),
         dead_letters: "dead".to_owned(),
         refunds: None,
+        deferred: None,
+        deferred_before: Vec::new(),
+        reads: Reads::Published,
         delivery: Delivery::ExactlyOnce,
         instance: "weir-0".to_owned(),
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),

@@ -74,7 +74,12 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
     let suppressed = decision.verdict.suppressed();
     let cap = suppressed.and_then(|suppressed| match suppressed.cause {
         Cause::Cap(cap) => Some(cap),
-        Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => None,
+        Cause::Duplicate
+        | Cause::Stopped
+        | Cause::Expired
+        | Cause::TooEarly
+        | Cause::QuietHours
+        | Cause::Unavailable => None,
     });
     let class = intent.class();
     let names = [class.channel, class.category, class.campaign].map(|name| name.map(table_name));

@@ -285,7 +285,8 @@ fn a_user_who_was_never_sent_anything_may_be_at_once_unless_a_cap_is_0() {
         limit,
         window: CapWindow::Per(Period::Day),
         filter: Arc::default(),
-        scope: Scope::SameCampaign, action: Action::Suppress
+        scope: Scope::SameCampaign,
+        action: Action::Suppress,
     };
     let history = NamedHistory::default();
     let moment = Moment { history: &history, zone: &Zone::utc(), now: Time::default() };

@@ -211,7 +211,8 @@ impl PolicyEval {
 
     /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::CheckCaps`].
     pub fn route(&mut self, intent: &IntentFacts<'_>) -> Gate {
-        let bypass = self.policy.bypass.iter().find(|rule| rule.selection.matches(&intent.class)).map(|rule| rule.counts);
+        let bypass =
+            self.policy.bypass.iter().find(|rule| rule.selection.matches(&intent.class)).map(|rule| rule.counts);
         match bypass {
             Some(Counts::No) => Gate::Bypass,
             Some(Counts::Yes | Counts::Later) => Gate::CheckCaps { cap_set: Self::NO_CAPS },

@@ -42,6 +42,12 @@ impl QuietHours {
         self.action
     }
 
+    /// Over how long behind their end deferred intents return, in milliseconds.
+    #[must_use]
+    pub fn spread_ms(&self) -> i64 {
+        self.spread_ms
+    }
+
     /// How long behind their end a user's deferred intents return, in milliseconds: the same for all intents of a user, and
     /// even over the users.
     #[must_use]

@@ -288,8 +288,14 @@ fn policy() -> Policy {
         default: Arc::new(Caps::Limited(vec![sliding("daily", 1, 24)])),
         on_unavailable: Vec::new(),
         bypass: vec![
-            Bypass { selection: Selection { filter: only(&[], &["transactional"]), campaigns: None }, counts: Counts::No },
-            Bypass { selection: Selection { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()) }, counts: Counts::Yes },
+            Bypass {
+                selection: Selection { filter: only(&[], &["transactional"]), campaigns: None },
+                counts: Counts::No,
+            },
+            Bypass {
+                selection: Selection { filter: only(&["push"], &[]), campaigns: Some(["alarm".to_owned()].into()) },
+                counts: Counts::Yes,
+            },
         ],
         quiet_hours: QuietHours::new(clock("22:00"), clock("08:00"), only(&[], &["marketing"])),
         stops: Vec::new(),

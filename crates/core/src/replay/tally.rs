@@ -134,7 +134,12 @@ impl ReplayTally {
                     tally.suppressed[policy] += 1;
                 }
             }
-            Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::TooEarly | Cause::QuietHours | Cause::Unavailable => {}
+            Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::TooEarly
+            | Cause::QuietHours
+            | Cause::Unavailable => {}
         }
     }
 

@@ -13,7 +13,7 @@ use rdkafka::{
     ClientContext, bindings as rd, client::Client, consumer::ConsumerContext, error::RDKafkaErrorCode,
     types::RDKafkaRespErr,
 };
-use weir_core::record::{Kept, Output, OutputValue};
+use weir_core::record::{Headers as _, Kept, Output, OutputValue};
 
 use super::{Message, MessageBatch};
 
@@ -64,37 +64,50 @@ impl Drop for Topic {
 struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
-    /// A message's headers (null: none) with ours behind them, byte for byte; none where there are none.
+    /// A message's own headers (if they are kept) with ours behind them, byte for byte; none where there are none.
     ///
     /// # Errors
     /// librdkafka gives none.
     fn extend(
-        theirs: *mut rd::rd_kafka_headers_t,
+        message: &Message,
+        kept: bool,
         ours: &[(&'static str, String)],
     ) -> Result<Option<Self>, RDKafkaErrorCode> {
-        if theirs.is_null() && ours.is_empty() {
+        let own = if kept { message.own_headers() } else { 0 };
+        if own == 0 && ours.is_empty() {
             return Ok(None);
         }
-        // SAFETY: `theirs` lives as long as the message; both calls give headers that are ours to free.
+        let whole = own > 0 && message.deferral.is_none();
+        // SAFETY: the message's headers live as long as it does; both calls give headers that are ours to free.
         let headers = NonNull::new(unsafe {
-            if theirs.is_null() { rd::rd_kafka_headers_new(ours.len()) } else { rd::rd_kafka_headers_copy(theirs) }
+            if whole { rd::rd_kafka_headers_copy(message.headers) } else { rd::rd_kafka_headers_new(own + ours.len()) }
         })
         .map(Self)
         .ok_or(RDKafkaErrorCode::InvalidArgument)?;
-        for (name, value) in ours {
-            // SAFETY: name and value are copied by the call; sizes are those of live strings, which are never
-            // longer than isize::MAX.
-            unsafe {
-                rd::rd_kafka_header_add(
-                    headers.0.as_ptr(),
-                    name.as_ptr().cast::<c_char>(),
-                    name.len().cast_signed(),
-                    value.as_ptr().cast::<c_void>(),
-                    value.len().cast_signed(),
-                );
+        if !whole {
+            for (name, value) in (0..own).map_while(|index| message.header(index)) {
+                headers.add(name, value);
             }
         }
+        for (name, value) in ours {
+            headers.add(name.as_bytes(), Some(value.as_bytes()));
+        }
         Ok(Some(headers))
+    }
+
+    fn add(&self, name: &[u8], value: Option<&[u8]>) {
+        let (start, length) = value.map_or((ptr::null(), 0), |value| (value.as_ptr(), value.len()));
+        // SAFETY: name and value are copied by the call; sizes are those of live bytes, which are never longer than isize::MAX;
+        // null stands for a null value.
+        unsafe {
+            rd::rd_kafka_header_add(
+                self.0.as_ptr(),
+                name.as_ptr().cast::<c_char>(),
+                name.len().cast_signed(),
+                start.cast::<c_void>(),
+                length.cast_signed(),
+            );
+        }
     }
 }
 
@@ -121,11 +134,11 @@ fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     }
 }
 
-/// The consumed headers that an output keeps; null for none.
-fn kept_headers(message: &Message, value: &OutputValue) -> *mut rd::rd_kafka_headers_t {
+/// Whether an output keeps the consumed headers.
+const fn keeps_headers(value: &OutputValue) -> bool {
     match value {
-        OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => message.headers,
-        OutputValue::Dropped(Kept::Key | Kept::Nothing) => ptr::null_mut(),
+        OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => true,
+        OutputValue::Dropped(Kept::Key | Kept::Nothing) => false,
     }
 }
 
@@ -140,7 +153,7 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
     output: &Output,
 ) -> Result<(), RDKafkaErrorCode> {
     let message = &batch.messages[index];
-    let headers = OwnedHeaders::extend(kept_headers(message, &output.value), &output.headers)?;
+    let headers = OwnedHeaders::extend(message, keeps_headers(&output.value), &output.headers)?;
     let ((key, key_length), (start, length)) = content(message, &output.value);
     // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
     // (F_COPY) before the call returns; the headers, where there are any, become the producer's on

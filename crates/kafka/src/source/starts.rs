@@ -13,7 +13,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
-use super::{Begin, KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
+use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{
     client::OffsetReset,
     native::answers::Answers,
@@ -26,6 +26,8 @@ const OFFSETS_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long committed offsets have to be missing before it is an error: while a topic is deleted, one broker may still know
 /// it when another one has deleted its offsets.
 const MISSING_FOR: Duration = Duration::from_secs(10);
+/// Of how many partitions a log line tells the start.
+const SHOWN: usize = 8;
 
 /// What is committed of some partitions.
 #[derive(Default)]
@@ -40,7 +42,6 @@ impl KafkaSource {
     pub(super) async fn positions(
         &mut self,
         partitions: &TopicPartitionList,
-        begin: Begin<'_>,
     ) -> Result<TopicPartitionList, SourceError> {
         let before = self.identity.known();
         let id = self.identity.ask(self.consumer.client());
@@ -63,9 +64,8 @@ impl KafkaSource {
         let mut from = TopicPartitionList::with_capacity(starts.len());
         self.reads_from.clear();
         for start in &starts {
-            let first = begin(start);
-            self.reads_from.insert(start.partition, first);
-            from.add_partition_offset(&self.topic, start.partition, Offset::Offset(first))
+            self.reads_from.insert(start.partition, start.next_offset);
+            from.add_partition_offset(&self.topic, start.partition, Offset::Offset(start.next_offset))
                 .map_err(|error| temporary("a start offset was refused", &error))?;
         }
         self.starts = starts;
@@ -84,9 +84,9 @@ impl KafkaSource {
             match element.offset() {
                 Offset::Offset(next_offset) => {
                     let text = native::metadata(&list, place);
-                    match offsets::metadata_of_topic(text.as_deref(), topic.id) {
-                        Ok(metadata) => committed.starts.push(Progress { partition, next_offset, metadata }),
-                        Err(other) => {
+                    match offsets::of_other_topic(text.as_deref(), topic.id) {
+                        None => committed.starts.push(Progress { partition, next_offset }),
+                        Some(other) => {
                             tracing::warn!(
                                 partition,
                                 next_offset,
@@ -153,9 +153,10 @@ impl KafkaSource {
         };
         let found = self.ends(partitions, to)?;
         let starts: Vec<Progress> =
-            partitions.iter().zip(found).map(|(&partition, offset)| Progress::up_to(partition, offset)).collect();
+            partitions.iter().zip(found).map(|(&partition, next_offset)| Progress { partition, next_offset }).collect();
         self.commit(topic, &starts)?;
-        tracing::info!(?starts, "{}: partitions start here, which is committed", topic.name);
+        let (shown, more) = (&starts[..starts.len().min(SHOWN)], starts.len().saturating_sub(SHOWN));
+        tracing::info!(starts = ?shown, more, "{}: partitions start here, which is committed", topic.name);
         Ok(starts)
     }
 
@@ -166,9 +167,8 @@ impl KafkaSource {
 
     /// Commits by the membership that the group has given with these partitions.
     fn commit(&self, topic: &Topic, starts: &[Progress]) -> Result<(), SourceError> {
-        let offsets = starts.iter().map(|start| (start.partition, start.next_offset, start.metadata.as_deref()));
-        let list = offsets::list(&self.topic, topic.id, offsets)
-            .map_err(|error| temporary("an offset was refused", &error))?;
+        let list =
+            offsets::list(&self.topic, topic.id, starts).map_err(|error| temporary("an offset was refused", &error))?;
         let client = self.consumer.client();
         let committed =
             Answers::new(client).map(|answers| answers.commit(client, (&list, self.generation), OFFSETS_TIMEOUT));
@@ -209,7 +209,7 @@ impl KafkaSource {
             *start = match self.options.offset_reset() {
                 Some(reset @ (OffsetReset::Earliest | OffsetReset::Latest)) => {
                     let found = self.reset(topic, &[partition], reset)?;
-                    found.into_iter().next().unwrap_or(Progress::up_to(partition, first))
+                    found.into_iter().next().unwrap_or(Progress { partition, next_offset: first })
                 }
                 Some(OffsetReset::Refuse) | None => {
                     return Err(SourceError::Fatal(format!(

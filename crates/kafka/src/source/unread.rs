@@ -1,6 +1,9 @@
 //! Record batches that cannot be inflated.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{Offset, TopicPartitionList, error::RDKafkaErrorCode};
 use weir_core::ports::SourceError;
@@ -48,6 +51,7 @@ impl KafkaSource {
             to.add_partition_offset(&self.topic, partition, Offset::Offset(offset + 1))
                 .map_err(|error| temporary("an offset was refused", &error))?;
         }
+        self.earlier.begin(Instant::now());
         self.go_to(to)
     }
 }

@@ -122,11 +122,7 @@ impl DeferredWrites {
     /// The committed offsets are known: what lies before them was committed, what does not will be decided again. A
     /// partition that is not among them is read by somebody else; what is unclear there is recorded with its origin, so
     /// that if it is decided again after all, the history says what was decided.
-    pub(super) fn settle(
-        &mut self,
-        starts: &[Progress],
-        metrics: &dyn Observer,
-    ) {
+    pub(super) fn settle(&mut self, starts: &[Progress], metrics: &dyn Observer) {
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
             if start.is_none_or(|start| promise.offset < start.next_offset) {

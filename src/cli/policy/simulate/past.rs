@@ -111,6 +111,7 @@ impl Records for Batch {
             offset: record.offset,
             timestamp: record.timestamp,
             headers: record,
+            deferral: None,
         }
     }
 }

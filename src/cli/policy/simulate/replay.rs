@@ -35,7 +35,7 @@ impl Side {
         let (gate_results, requests, _) = batch_decision.gate_each(batch, decoded, |index| times[index]);
         let asked = |(gate_result, time): (&GateResult, &Time)| match gate_result.disposition {
             Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } | Disposition::Skip => None,
+            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
         };
         // Requests are in the order of their gate results.
         let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
@@ -62,6 +62,7 @@ impl Replay {
                 segments: Arc::clone(&segments),
                 policy: Current::new(Arc::clone(policy)),
                 limits: Arc::default(),
+                wheel: None,
             },
             store: EmbeddedStore::new(plan.bounds),
         };

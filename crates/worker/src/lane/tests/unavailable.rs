@@ -125,7 +125,6 @@ fn go(world: World) -> World {
     world
 }
 
-
 /// What is said to be recorded later is recorded once, and nothing else is.
 fn settled(ledger: &Ledger) {
     assert!(ledger.later().all(|offset| ledger.is_recorded(offset)), "an owed send is not recorded");

@@ -1,0 +1,321 @@
+//! The promise: an intent that may be sent later comes back by itself, once, when it is due and no sooner, and is decided then.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::support::{
+    DEADLINE, Scene, header,
+    http::{get, metric, wait_ready, wait_version},
+    outcome::{case, intent, time_ms},
+};
+use jiff::Timestamp;
+use serde_json::json;
+use testkit::{
+    clock::{MovedClock, ProcessClock},
+    kafka::{Consumed, Record},
+    redis::RedisServer,
+    stack::Stack,
+    wait_until,
+    worker::Worker,
+};
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+
+/// A worker and a Redis whose clock the test moves.
+struct Lapse {
+    _redis: RedisServer,
+    clock: ProcessClock,
+    _moved: MovedClock,
+    scene: Scene,
+    /// By how much the clock is ahead of the true one, in seconds.
+    ahead_s: i64,
+}
+
+/// The time of a clock text such as `2026-11-20T21:30:00Z`, in milliseconds.
+fn ms(text: &str) -> i64 {
+    text.parse::<Timestamp>().unwrap().as_millisecond()
+}
+
+impl Lapse {
+    /// Begins at this time.
+    fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
+        let moved = MovedClock::build().unwrap();
+        let ahead_s = (ms(at) - Timestamp::now().as_millisecond()) / 1000;
+        let clock = moved.clock(ahead_s).unwrap();
+        let redis = RedisServer::start_by(&clock).unwrap();
+        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, policy);
+        scene.defer(shares);
+        Self { _redis: redis, clock, _moved: moved, scene, ahead_s }
+    }
+
+    fn worker(&self, instance: &str) -> Worker {
+        let env = self.clock.env();
+        self.scene.worker_with(instance, &env.each_ref().map(|(name, value)| (*name, value.as_str())))
+    }
+
+    fn now_ms(&self) -> i64 {
+        Timestamp::now().as_millisecond() + self.ahead_s * 1000
+    }
+
+    /// Moves the clock on to this time.
+    fn move_to(&mut self, at: &str) {
+        self.ahead_s += (ms(at) - self.now_ms()) / 1000;
+        self.clock.set(self.ahead_s).unwrap();
+    }
+
+    /// Waits until so many intents are decided, and gives what became of each: `approved`, or the reason.
+    fn wait_decided(&self, worker: &mut Worker, count: usize) -> BTreeMap<String, String> {
+        wait_until(DEADLINE, &format!("{count} intents are decided"), || {
+            assert_eq!(worker.exit(), None, "the worker ended");
+            self.decided().len() >= count
+        });
+        self.decided()
+    }
+
+    /// What became of each case.
+    fn decided(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        for (record, reason) in self.records() {
+            let name = header(&record, "case").unwrap();
+            assert!(all.insert(name.clone(), reason).is_none(), "{name} has two records");
+        }
+        all
+    }
+
+    fn records(&self) -> Vec<(Consumed, String)> {
+        self.scene
+            .every_decision()
+            .into_iter()
+            .map(|(_, found)| (found.record.clone(), found.reason().to_owned()))
+            .collect()
+    }
+
+    /// How many records wait in the wheel.
+    fn waiting(&self) -> i64 {
+        ["hours", "minutes"].into_iter().map(|ring| self.waiting_in(ring)).sum()
+    }
+
+    fn waiting_in(&self, ring: &str) -> i64 {
+        let topic = self.scene.topic(&format!("deferred-{ring}"));
+        let committed = self.scene.kafka.committed(&format!("{}-later", self.scene.name), &topic).unwrap();
+        // Each committed batch ends with the mark of its transaction, which has an offset, too: what is left is counted by reading.
+        let records = self.scene.kafka.read_committed(&topic).unwrap();
+        let left = |record: &&Consumed| {
+            committed[record.partition as usize].is_none_or(|committed| record.offset >= committed)
+        };
+        records.iter().filter(left).count() as i64
+    }
+}
+
+const POLICY: &str = r#"
+version = "1"
+[default]
+caps = [{ name = "hour", limit = 1, window = "1h", action = "defer" }, { name = "day", limit = 3, window = "24h" }]
+[quiet_hours]
+from = "22:00"
+to = "08:00"
+action = "defer"
+spread = "30m"
+channel = "email"
+[defer]
+max = "72h"
+"#;
+
+fn decided(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect()
+}
+
+#[test]
+fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
+    let mut lapse = Lapse::begin("deferral", 1, POLICY, "2026-11-20T21:30:00Z");
+    let mut worker = lapse.worker("only");
+    let at = |clock: &str| json!({"not_before": format!("2026-11-20T{clock}:00Z")});
+    let forged = |record: Record| {
+        // What an approved record of "now" came from, and a time that is long gone.
+        let origin = format!("{}/0/0/", lapse.scene.topic("intents"));
+        let headers = [
+            ("weir-due", "0"),
+            ("weir-origin", &*origin),
+            ("weir-first-at", "0"),
+            ("weir-why", "cap"),
+            ("weir-count", "7"),
+        ];
+        headers.into_iter().fold(record, |record, (name, value)| record.header(name, value))
+    };
+    lapse.scene.publish([
+        intent("now", "u-now", json!({})).partition(0),
+        intent("soon", "u-soon", at("21:45")),
+        intent("at eleven", "u-eleven", at("23:10")),
+        intent(
+            "expires",
+            "u-expires",
+            json!({"not_before": "2026-11-20T23:00:00Z", "expires_at": "2026-11-20T22:30:00Z"}),
+        ),
+        intent("stopped", "u-stopped", json!({"not_before": "2026-11-20T23:00:00Z", "campaign": "spring"})),
+        intent("too far", "u-far", json!({"not_before": "2026-11-24T21:00:00Z"})),
+        intent("first", "u-capped", json!({})).partition(1),
+        intent("second", "u-capped", json!({})).partition(1),
+        intent("first of two", "u-two", at("23:20")),
+        forged(intent("forged", "u-forged", json!({}))),
+        forged(intent("forged and deferred", "u-forged-2", at("21:45"))),
+        forged(case("forged replay", Record::new("u-now", r#"{"id": "now", "user_id": "u-now"}"#))).partition(1),
+    ]);
+    let mut expected = decided(&[
+        ("now", "approved"),
+        ("too far", "too_early"),
+        ("first", "approved"),
+        ("forged", "approved"),
+        ("forged replay", "duplicate"),
+    ]);
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+    wait_until(DEADLINE, "seven are deferred", || lapse.waiting() == 7);
+    assert_eq!(lapse.waiting_in("minutes"), 2, "what is due within the hour");
+    // The same id again, and not deferred: the later of the two is the duplicate.
+    lapse.scene.publish([case("second of two", Record::new("u-two", r#"{"id": "first of two", "user_id": "u-two"}"#))]);
+    expected.extend(decided(&[("second of two", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+
+    lapse.move_to("2026-11-20T21:45:01Z");
+    expected.extend(decided(&[("soon", "approved"), ("forged and deferred", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+    lapse.move_to("2026-11-20T22:32:01Z");
+    expected.extend(decided(&[("second", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+    lapse.scene.publish([intent("quiet", "u-quiet", json!({"channel": "email"}))]);
+    let stop = POLICY.replace("version = \"1\"", "version = \"2\"") + "\n[[stop]]\ncampaign = \"spring\"\n";
+    lapse.scene.write_policy(&stop);
+    wait_version(&worker, "policy", "2");
+    lapse.move_to("2026-11-20T23:21:01Z");
+    expected.extend(decided(&[
+        ("at eleven", "approved"),
+        ("expires", "expired"),
+        ("stopped", "stopped"),
+        ("first of two", "duplicate"),
+    ]));
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+    lapse.move_to("2026-11-21T08:31:01Z");
+    expected.extend(decided(&[("quiet", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
+    assert_eq!(lapse.waiting(), 0);
+
+    let inputs: BTreeMap<String, Consumed> =
+        lapse.scene.output("intents").into_iter().map(|record| (header(&record, "case").unwrap(), record)).collect();
+    for (record, reason) in lapse.records() {
+        let name = header(&record, "case").unwrap();
+        let theirs = &inputs[&name].headers;
+        assert_eq!(record.headers[..theirs.len()], *theirs, "{name}: the publisher's headers stay as they were");
+        let ours: Vec<&str> = record.headers[theirs.len()..].iter().map(|(name, _)| name.as_str()).collect();
+        let approved = reason == "approved";
+        assert_eq!(ours, if approved { vec!["weir-decision"] } else { vec![] }, "{name}");
+        assert_eq!(record.key, inputs[&name].key, "{name}");
+        assert!(!approved || record.value == inputs[&name].value, "{name}");
+    }
+    let of = |name: &str| {
+        let records = lapse.records();
+        let (record, reason) = records.into_iter().find(|(record, _)| header(record, "case").unwrap() == name).unwrap();
+        let text = match reason.as_str() {
+            "approved" => header(&record, "weir-decision").unwrap(),
+            _ => String::from_utf8(record.value.unwrap()).unwrap(),
+        };
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let second = of("second");
+    assert_eq!((&second["deferred"]["why"], &second["deferred"]["count"]), (&json!("cap"), &json!(1)), "{second}");
+    assert!(second["deferred"]["waited_ms"].as_i64().unwrap() >= HOUR_MS - MINUTE_MS, "{second}");
+    for (name, not_before) in
+        [("soon", "2026-11-20T21:45:00Z"), ("at eleven", "2026-11-20T23:10:00Z"), ("quiet", "2026-11-21T08:00:00Z")]
+    {
+        assert!(time_ms(&of(name)["decided_at"]).unwrap() >= ms(not_before), "{name} was released before it was due");
+    }
+    let (stopped, input) = (of("stopped"), &inputs["stopped"]);
+    let origin = json!({"topic": lapse.scene.topic("intents"), "partition": input.partition, "offset": input.offset});
+    assert_eq!((&stopped["origin"], &stopped["deferred"]["why"]), (&origin, &json!("too_early")), "the first record");
+    assert_eq!(of("too far")["eligible_at"], "2026-11-24T21:00:00.000Z");
+    assert_eq!(metric(&worker, "weir_deferred_total", "why=\"quiet_hours\""), Some(1.0));
+    let (status, text) = get(&worker, "/metrics");
+    assert!(status == 200 && text.contains("weir_deferred_late_seconds_count 8"), "{text}");
+}
+
+#[test]
+fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_users_order() {
+    const USERS: usize = 40;
+    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
+    let mut lapse = Lapse::begin("three-days", 2, policy, "2026-11-20T09:30:00Z");
+    let mut worker = lapse.worker("only");
+    // Due in this hour, in the next ones, and the next day; several of a user in each minute.
+    let dues = ["09:40", "09:50", "10:10", "12:00", "12:01", "20:00"];
+    let mut names = Vec::new();
+    for (place, due) in dues.iter().enumerate() {
+        for number in 0..3 {
+            names.extend((0..USERS).map(|user| (format!("{place} {user} {number}"), format!("u{user}"), *due)));
+        }
+    }
+    lapse.scene.publish(
+        names
+            .iter()
+            .map(|(name, user, due)| intent(name, user, json!({"not_before": format!("2026-11-20T{due}:00Z")}))),
+    );
+    wait_until(DEADLINE, "all are deferred", || lapse.waiting() == names.len() as i64);
+    worker.kill();
+    lapse.move_to("2026-11-23T09:30:00Z");
+    let mut worker = lapse.worker("only");
+    let found = lapse.wait_decided(&mut worker, names.len());
+    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
+
+    let mut decided: Vec<(i64, i64, String)> = Vec::new();
+    for (name, decision) in lapse.scene.every_decision() {
+        decided.push((decision.at_ms, decision.record.offset, name));
+    }
+    // Within the minutes of before the outage, the oldest first.
+    let last = |place: usize| {
+        decided.iter().filter(|(_, _, name)| name.starts_with(&place.to_string())).map(|(at, ..)| *at).max()
+    };
+    let first = |place: usize| {
+        decided.iter().filter(|(_, _, name)| name.starts_with(&place.to_string())).map(|(at, ..)| *at).min()
+    };
+    assert!(last(0) <= first(1), "the bucket of 09:40 is emptied before that of 09:50");
+    // A user's intents with one due time are in their order: they have one key, and so one partition.
+    for place in 0..dues.len() {
+        for user in 0..USERS {
+            let prefix = format!("{place} {user} ");
+            let mut of: Vec<_> = decided.iter().filter(|(_, _, name)| name.starts_with(&prefix)).collect();
+            of.sort_by_key(|(_, offset, _)| *offset);
+            let order: Vec<&str> = of.iter().map(|(_, _, name)| &name[prefix.len()..]).collect();
+            assert_eq!(order, ["0", "1", "2"], "{prefix}");
+        }
+    }
+    wait_ready(&worker);
+    assert_eq!(lapse.waiting(), 0);
+}
+
+#[test]
+fn quiet_hours_end_by_the_users_clock_across_a_change_to_summer_time() {
+    let policy = r#"
+version = "1"
+timezone = "UTC"
+[default]
+caps = [{ name = "day", limit = 100, window = "24h" }]
+[quiet_hours]
+from = "22:00"
+to = "08:00"
+action = "defer"
+"#;
+    // In the night to 2026-03-29 clocks go from 02:00 to 03:00 in Berlin; in New York they have before.
+    let mut lapse = Lapse::begin("summer-time", 1, policy, "2026-03-28T22:30:00Z");
+    let mut worker = lapse.worker("only");
+    let of = |name: &str, zone: &str| intent(name, name, json!({"timezone": zone}));
+    lapse.scene.publish([of("berlin", "Europe/Berlin"), of("utc", "UTC"), of("new york", "America/New_York")]);
+    let mut expected = decided(&[("new york", "approved")]);
+    assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
+    wait_until(DEADLINE, "two are deferred", || lapse.waiting() == 2);
+    // 08:00 in Berlin is 06:00 UTC now, and was 07:00 the day before.
+    lapse.move_to("2026-03-29T05:58:30Z");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(lapse.decided(), expected);
+    lapse.move_to("2026-03-29T06:00:01Z");
+    expected.extend(decided(&[("berlin", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, 2), expected);
+    lapse.move_to("2026-03-29T08:00:01Z");
+    expected.extend(decided(&[("utc", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
+}
