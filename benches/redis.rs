@@ -145,13 +145,7 @@ async fn store(server: &RedisServer, shards: u16, users: u64) -> RedisStore {
 }
 
 fn sliding(limit: u32, length_ms: i64) -> CapQuery {
-    CapQuery {
-        window: Window::Sliding { length_ms },
-        limit,
-        filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
-        action: Action::Suppress,
-    }
+    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
 fn request(user: u32, number: usize, cap_set: usize) -> AdmitRequest<'static> {

@@ -95,13 +95,7 @@ struct Plan {
 }
 
 fn sliding(limit: u32, length_ms: i64) -> CapQuery {
-    CapQuery {
-        window: Window::Sliding { length_ms },
-        limit,
-        filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
-        action: Action::Suppress,
-    }
+    CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
 /// The longest calls of each case.

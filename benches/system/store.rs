@@ -238,7 +238,6 @@ impl Filling {
             limit: 1000 + number,
             filter: Arc::new(Filter::default()),
             scope: Scope::Every,
-            action: Action::Suppress,
         };
         let cap_sets = vec![(0..caps).map(cap).collect::<Vec<_>>()];
         while self.sends < sends {

@@ -9,7 +9,7 @@ use cap::Cap;
 
 mod targets;
 
-pub use targets::{approved, bitmap, history, intent, manifest, parked, policy, refund, reply};
+pub use targets::{approved, bitmap, deferral, history, intent, manifest, policy, refund, reply};
 
 /// Bytes in use are limited by each target, so that an allocation that the input does not bear out is found.
 #[global_allocator]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, parked::Parked, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
+use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
 
 use crate::ALLOCATOR;
 
@@ -173,19 +173,14 @@ pub fn policy(data: &[u8]) {
     }
 }
 
-/// What is committed beside an offset: either it is refused, or it is read, and written again says the same.
-pub fn parked(data: &[u8]) {
-    const FIELDS: u64 = 0x0123_4567_89ab_cdef;
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    // A set of shards takes some 40 bytes a shard, and five bytes name 16,384 of them.
-    let Ok(parked) = bounded(data, 4_000, || Parked::of_text(text, FIELDS)) else { return };
-    let again = Parked::of_text(&parked.text(FIELDS), FIELDS);
-    // What was written by hand may be shorter than what weir writes.
-    if let Ok(again) = again {
-        assert_eq!((again.spans(), again.next()), (parked.spans(), parked.next()));
-    }
-    let (user, class) = (UserHash::of("42"), ClassNames::default());
-    assert!(parked.is_open(parked.next(), user, &class));
-    let first = parked.first().unwrap_or(parked.next());
-    assert!(first <= parked.next() && (first == 0 || !parked.is_open(first - 1, user, &class)));
+/// The headers of a deferred record: either they are refused, or they are read, and written again say the same.
+pub fn deferral(data: &[u8]) {
+    const NAMES: [&[u8]; 5] = [b"weir-due", b"weir-origin", b"weir-first-at", b"weir-why", b"weir-count"];
+    let mut values = data.split(|byte| *byte == b'\n');
+    let headers = NAMES.map(|name| (name, values.next()));
+    let Some(deferral) = bounded(data, 40, || Deferral::of(headers)) else { return };
+    let written = deferral.headers();
+    let again: Vec<_> = written.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+    let again: [_; 5] = again.try_into().expect("weir writes five headers");
+    assert_eq!(Deferral::of(again), Some(deferral));
 }

@@ -1,5 +1,7 @@
 //! `weir run`: the worker.
 
+mod lanes;
+
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -19,15 +21,13 @@ use weir_core::{
     policy::Policy,
     ports::{Clock as _, CommitTable, StoreError},
     segment::SegmentSet,
-    wheel::{Ring, Wheel},
 };
 use weir_kafka::{
-    client::{KafkaOptions, WheelTopics},
+    client::KafkaOptions,
     limits,
     sink::KafkaSink,
     source::KafkaSource,
     topics::{self, TopicError},
-    wheel_topics,
 };
 use weir_redis::{
     Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
@@ -36,19 +36,20 @@ use weir_redis::{
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
-    lane::{LaneError, LaneSettings, Task},
+    lane::{LaneError, LaneSettings},
     refresh::{RefreshSource, Refreshed, keep_fresh},
     refunds::Refunds,
     status::{LaneStatus, StoreStatus},
     supervise::LaneWork,
 };
 
+use self::lanes::{lane_ends, wheels};
 use super::{
     assemble::{self, START_PATIENCE},
     clocks,
     exit::UsageError,
     logging, time_zones,
-    worker::{HttpSetup, LaneEnds, Worker},
+    worker::{HttpSetup, Worker},
 };
 use crate::{
     config::Settings,
@@ -190,59 +191,6 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         nodes,
         stop,
     })
-}
-
-/// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be.
-async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Result<Vec<(WheelTopics, Wheel)>> {
-    let mut wheels = Vec::new();
-    if kafka.deferred.is_none() {
-        return Ok(wheels);
-    }
-    let partitions = ask_kafka(kafka, topics::verify).await?;
-    for topics in kafka.wheels() {
-        let usage = |error: TopicError| UsageError(error.to_string());
-        let wheel = wheel_topics::wheel(topics, &partitions).map_err(usage)?;
-        match wheel_topics::verify(kafka, topics, max_ms).await {
-            Ok(()) => {}
-            Err(error @ TopicError::Keeps { .. }) => return Err(usage(error).into()),
-            Err(error) => return Err(error.into()),
-        }
-        wheels.push((topics.clone(), wheel));
-    }
-    Ok(wheels)
-}
-
-/// The lanes: those of the intents, and of each wheel those that decide what is due and the one that moves what is deferred on.
-fn lane_ends<D>(
-    kafka: &Arc<KafkaOptions>,
-    (intents, due): (usize, &[usize]),
-    wheels: &[(WheelTopics, Wheel)],
-    noting: &dyn Fn(&str) -> Arc<dyn CommitTable>,
-    store: &dyn Fn() -> D,
-) -> Vec<LaneEnds<D>> {
-    let table = noting(&kafka.group);
-    let ends = |task, kafka: &Arc<KafkaOptions>, number, table: &Arc<dyn CommitTable>| LaneEnds {
-        task,
-        kafka: Arc::clone(kafka),
-        number,
-        commits: Some(Arc::clone(table)),
-        store: store(),
-    };
-    let mut lanes: Vec<_> = (0..intents).map(|number| ends(Task::Intents, kafka, number, &table)).collect();
-    if wheels.is_empty() {
-        return lanes;
-    }
-    let table = noting(&kafka.later_group());
-    let mut number = 0;
-    for ((topics, wheel), due) in wheels.iter().zip(due) {
-        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(topics, ring)));
-        let tasks = std::iter::repeat_n((Task::Due(*wheel), minutes), *due).chain([(Task::Move(*wheel), hours)]);
-        for (task, kafka) in tasks {
-            lanes.push(ends(task, &kafka, number, &table));
-            number += 1;
-        }
-    }
-    lanes
 }
 
 /// A Redis that was opened.

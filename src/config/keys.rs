@@ -119,13 +119,6 @@ macro_rules! section {
 }
 pub(super) use section;
 
-/// Settings of a later version, which are rejected with the reason.
-pub const NOT_YET: [(&str, &str); 1] = [(
-    "kafka.deferred",
-    "is not available in this version of weir, which cannot defer intents: remove it; intents that are too early are \
-     suppressed, with the time from which they may be sent",
-)];
-
 /// Properties that are weir's to set, and why.
 pub const REFUSED_PROPERTIES: [(&str, &str); 16] = [
     ("acks", "weir needs all: fewer may lose what was decided"),

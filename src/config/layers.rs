@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use weir_core::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
 
-use super::keys::{Form, NOT_YET, Otherwise, PREFIX, SETTINGS, Setting};
+use super::keys::{Form, Otherwise, PREFIX, SETTINGS, Setting};
 
 /// Values by setting.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<'d> Layers<'d> {
             Some(setting) => {
                 self.values.insert(setting.key, from_text(setting.form, value, origin));
             }
-            None => self.document.note(&origin, unknown_variable(rest, &key)),
+            None => self.document.note(&origin, unknown_variable(rest)),
         }
     }
 
@@ -145,9 +145,6 @@ fn from_text(form: Form, text: &str, origin: Origin) -> Node {
 
 /// What to say of a key that is not known in this section.
 fn unknown(key: &str, section: &str) -> String {
-    if let Some((_, reason)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == key) {
-        return format!("{key} {reason}");
-    }
     let name = key.rsplit_once('.').map_or(key, |(_, name)| name);
     let mut here: Vec<&str> = SETTINGS.iter().filter_map(|setting| below(setting.key, section)).collect();
     here.dedup();
@@ -169,10 +166,7 @@ fn below<'k>(key: &'k str, section: &str) -> Option<&'k str> {
     rest.split('.').next()
 }
 
-fn unknown_variable(rest: &str, key: &str) -> String {
-    if let Some((_, reason)) = NOT_YET.iter().find(|(not_yet, _)| *not_yet == key) {
-        return format!("{key} {reason}");
-    }
+fn unknown_variable(rest: &str) -> String {
     let variables: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
     let near = nearest(&format!("{PREFIX}{}", rest.to_uppercase()), variables.iter().map(String::as_str));
     let hint = near.map_or("docs/configuration.md has all of them".into(), |near| format!("did you mean {near}?"));

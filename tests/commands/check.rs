@@ -298,3 +298,71 @@ fn a_worker_that_runs_is_not_disturbed() {
     }
     assert_eq!(scene.output("approved").len(), 2);
 }
+
+#[test]
+fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found_and_ends_the_start() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "check-wheel", 1, POLICY);
+    let config = |prefix: &str| {
+        let prefix = scene.topic(prefix);
+        scene.config("i").replace("[kafka]", &format!("[kafka]\ndeferred = {prefix:?}\ncreate_shares = 2"))
+    };
+    let good = config("later");
+    check(&scene, &good).is_one("error", &["-later-hours", "-later-minutes", "weir check --create"]);
+    check_with(&scene, &good, &["--create"]).is_fine();
+    for (topic, partitions) in [("later-hours", 192), ("later-minutes", 240)] {
+        assert_eq!(scene.kafka.partitions(&scene.topic(topic)).unwrap(), partitions);
+        assert_eq!(retention(&scene, topic), "424800000", "{topic} is kept for 94 h and a day");
+    }
+    let found = check(&scene, &good);
+    found.is_fine();
+    assert!(found.of("ok").join("\n").contains("-later-*: 2 partition(s) a bucket"), "{:?}", found.of("ok"));
+    let hours = scene.topic("later-hours");
+    // 72 h is the longest deferral where the policy does not say.
+    for (setting, value, required) in [
+        ("retention.ms", "345599999", "345600000"),
+        ("retention.bytes", "1000000", "-1"),
+        ("cleanup.policy", "compact", "delete"),
+    ] {
+        scene.kafka.configure_topic(&hours, &[("retention.ms", "345600000"), (setting, value)]).unwrap();
+        let found = check(&scene, &good);
+        let wrong: Vec<&Value> = found.findings.iter().filter(|line| line["topic"] == json!(hours)).collect();
+        let [line] = wrong[..] else { panic!("{:?}", found.findings) };
+        assert_eq!((&line["setting"], &line["value"]), (&json!(setting), &json!(value)));
+        assert_eq!(line["required"], json!(required));
+        assert!(line["command"].as_str().unwrap().ends_with(&format!("{setting}={required}")), "{line}");
+        assert_eq!(found.code, 1);
+    }
+    let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]);
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    assert_eq!(exit, testkit::process::Exit::Code(2), "{}", worker.log());
+    for word in [hours.as_str(), "cleanup.policy is compact, and must be delete"] {
+        assert!(worker.log().contains(word), "{word}: {}", worker.log());
+    }
+
+    let kept: &[(&str, &str)] = &[("retention.ms", "424800000")];
+    for (prefix, [hours, minutes], words) in [
+        (
+            "seven",
+            [96, 7],
+            ["-seven-minutes has 7 partitions, and must have 120, or a multiple", "weir check --create"],
+        ),
+        ("unlike", [192, 120], ["-unlike-hours has 2 partitions a bucket and", "-unlike-minutes 1"]),
+    ] {
+        for (ring, partitions) in [("hours", hours), ("minutes", minutes)] {
+            scene.kafka.create_topic_with(&scene.topic(&format!("{prefix}-{ring}")), partitions, kept).unwrap();
+        }
+        check(&scene, &config(prefix)).is_one("error", &words);
+        let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic(prefix))]);
+        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), testkit::process::Exit::Code(2), "{}", worker.log());
+        assert!(worker.log().contains(words[0]), "{}", worker.log());
+    }
+
+    // A policy that defers needs topics to defer to: the error shows the line.
+    let quiet = "[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n";
+    scene.write_policy(&format!("{POLICY}\n{quiet}"));
+    let bare = scene.config("i");
+    check(&scene, &bare)
+        .is_one("invalid", &["policy:", "quiet_hours.action", "kafka.deferred", "deferred = \"send-deferred\""]);
+    scene.env.clear();
+}

@@ -117,6 +117,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("redis.wait_replicas", "1"),
     ("redis.timeout", "250ms"),
     ("redis.unavailable_after", "5s"),
+    ("kafka.deferred", "later"),
+    ("kafka.create_shares", "3"),
     ("segments.source", "s3://b/m.json"),
     ("segments.refresh", "5m"),
     ("segments.user_id_prefix", "u"),
@@ -155,8 +157,16 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// These take files, and kafka.properties takes many names: each has a test of its own.
-const ELSEWHERE: [&str; 6] =
-    ["kafka.properties", "redis.password_file", "redis.cert_file", "redis.key_file", "s3.ca_file", "http.token_file"];
+const ELSEWHERE: [&str; 7] = [
+    "kafka.properties",
+    // Needs kafka.deferred.
+    "kafka.deferred_before",
+    "redis.password_file",
+    "redis.cert_file",
+    "redis.key_file",
+    "s3.ca_file",
+    "http.token_file",
+];
 
 /// A setting's value as it is written in the file.
 fn in_file(setting: &Setting, value: &str) -> String {
@@ -296,7 +306,15 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("\"a\"", "\"a b\""), "must be a topic's name"),
         (with("\"a\"", "\"..\""), "must be a topic's name"),
         (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
-        (with("[redis]", "deferred = \"x\"\n[redis]"), "kafka.deferred is not available in this version"),
+        (with("[redis]", "deferred_before = [\"x\"]\n[redis]"), "kafka.deferred_before needs kafka.deferred"),
+        (
+            with("[redis]", "deferred = \"x\"\ndeferred_before = [\"x\"]\n[redis]"),
+            "kafka.deferred_before has \"x\", which is kafka.deferred: leave it out",
+        ),
+        (
+            with("[redis]", "deferred = \"x\"\nrefunds = \"x-hours\"\n[redis]"),
+            "kafka.deferred and kafka.refunds are both \"x-hours\"",
+        ),
         (with("[redis]", "refunds = \"a\"\n[redis]"), "kafka.refunds and kafka.approved are both \"a\""),
         (
             with("[redis]", "delivery = \"exactly-once\"\n[redis]"),
@@ -354,7 +372,7 @@ fn what_is_wrong_in_a_variable_is_said_with_its_name() {
         ("WEIR__KAFKA__CREATE_TOPICS", "1", "kafka.create_topics must be true or false, not \"1\""),
         ("WEIR__KAFKA__BROKER", "b", "WEIR__KAFKA__BROKER: names no setting; did you mean WEIR__KAFKA__BROKERS?"),
         ("WEIR__ZZZ", "b", "names no setting; docs/configuration.md has all of them"),
-        ("WEIR__KAFKA__DEFERRED", "b", "kafka.deferred is not available"),
+        ("WEIR__KAFKA__DEFERRED", "b c", "kafka.deferred must be a topic's name"),
         ("WEIR__KAFKA__PROPERTIES", "b", "names no setting"),
         ("WEIR__KAFKA__PROPERTIES__GROUP_ID", "b", "kafka.properties.group.id is for weir to set (set kafka.group)"),
         ("WEIR__REDIS__NODES", "redis://a:1,", "redis.nodes[1] must not be empty"),

@@ -3,7 +3,8 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels,
+    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, TopicLabel,
+    VersionLabels,
 };
 use weir_worker::observer::{Observer as _, Stage};
 
@@ -19,6 +20,7 @@ fn all() -> Metrics {
     let metrics = Metrics::default();
     drop(metrics.decisions.get_or_create(&DecisionLabels { verdict: "v", reason: "r" }));
     drop(metrics.dead_letters.get_or_create(&ReasonLabel { reason: "r" }));
+    drop(metrics.deferred_waiting.get_or_create(&TopicLabel { topic: "t".into() }));
     drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
     drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
     drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));

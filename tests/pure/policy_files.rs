@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde_json::Value;
 use weir_core::{
     document::Format,
-    policy_file::{parse_policy, schema_text},
+    history::HistoryBounds,
+    policy_file::{PolicyBounds, parse_policy, schema_text},
 };
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -94,7 +95,7 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :14:8: segments.staff.caps must be a list of caps, or "unlimited", not "unlimitd"
 :16:1: bypass[0] needs at least one of `channel`, `category` and `campaign`: which intents are never capped
 :21:6: quiet_hours.to must be a time of day as "HH:MM", from "00:00" to "23:59", not "8:00"
-:22:10: quiet_hours.action = "defer" is not available in this version of weir, which cannot hold intents back: write "suppress"; what comes in quiet hours is then written to the suppressed topic, with their end as `eligible_at`
+:22:10: quiet_hours.action must be one of "suppress", "defer", not "postpone"
 :24:1: quiet_hours.shadow is not a known key; `shadow` belongs to the policy itself: in TOML, write it above the first line that begins with `[`"#;
     assert_eq!(errors(toml).replace(toml, ""), expected.trim());
     let json = "policy-many-mistakes.invalid.json";
@@ -120,6 +121,8 @@ fn each_rule_of_a_policy_is_kept() {
     let cap = |rest: &str| format!("version = \"1\"\n[default]\ncaps = [{{ name = \"a\", limit = 1, {rest} }}]");
     let with = |rest: &str| format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{rest}");
     let quiet = |rest: &str| with(&format!("[quiet_hours]\naction = \"suppress\"\n{rest}"));
+    let defers =
+        |rest: &str| with(&format!("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n{rest}"));
     let many = |caps: usize| {
         let caps: Vec<_> = (0..caps).map(|n| format!("{{ name = \"{n}\", limit = 1, window = \"1h\" }}")).collect();
         format!("version = \"1\"\n[default]\ncaps = [{}]", caps.join(", "))
@@ -158,8 +161,10 @@ fn each_rule_of_a_policy_is_kept() {
         (
             cap("window = \"1h\", colour = \"red\""),
             Sees,
-            "known here: name, limit, window, per, channel, category, each",
+            "known here: name, limit, window, per, channel, category, each, action",
         ),
+        (cap("window = \"1h\", action = \"defer\""), Sees, "valid"),
+        (cap("window = \"1h\", action = \"wait\""), Sees, "action must be one of \"suppress\", \"defer\""),
         (many(255), Sees, "valid"),
         (many(256), Sees, "not have more than 255 caps; it has 256"),
         (with(""), Sees, "valid"),
@@ -182,6 +187,22 @@ fn each_rule_of_a_policy_is_kept() {
         (quiet("from = \"22:00\"\nto = \"24:00\""), Sees, "\"00:00\" to \"23:59\", not \"24:00\""),
         (quiet("from = \"22:0é\"\nto = \"08:00\""), Sees, "time of day"),
         (quiet("from = 22:00:00\nto = \"08:00\""), Sees, "not the date 22:00:00"),
+        (defers("").replace("action = \"defer\"", "action = \"suppress\""), Sees, "valid"),
+        (defers("spread = \"30m\""), Sees, "valid"),
+        (defers("spread = \"13h\""), IsBlind, "quiet_hours.spread must be at most 12h"),
+        (
+            defers("spread = \"30m\"").replace("\"defer\"", "\"suppress\""),
+            IsBlind,
+            "quiet_hours.spread needs action = \"defer\"",
+        ),
+        (with("[defer]\nmax = \"94h\""), Sees, "valid"),
+        (with("[defer]\nmax = \"95h\""), IsBlind, "defer.max must be at most 3d 22h"),
+        (with("[defer]"), Sees, "defer needs `max`"),
+        (with("[defer]\nmax = 72"), Sees, "length of time"),
+        (with("[[stop]]\ncampaign = \"spring\""), Sees, "valid"),
+        (with("[[stop]]\nchannel = [\"push\"]\ncategory = \"promo\""), Sees, "valid"),
+        (with("[[stop]]"), Sees, "stop[0] needs at least one of"),
+        (with("[stop]\ncampaign = \"spring\""), Sees, "two brackets"),
         (with("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\""), Sees, "quiet_hours needs `action`"),
     ];
     let schema = schema();
@@ -221,6 +242,8 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         bypass = [{ zz = 1 }]
         on_unavailable = [{ zz = 1 }]
         quiet_hours = { zz = 1 }
+        stop = [{ zz = 1 }]
+        defer = { zz = 1 }
     "#;
     let found = errors("p.toml", text);
     let known = |path: &str| -> BTreeSet<String> {
@@ -235,6 +258,8 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         ("bypass[0].", "/$defs/BypassRule/properties"),
         ("on_unavailable[0].", "/$defs/UnavailableRule/properties"),
         ("quiet_hours.", "/$defs/QuietHours/properties"),
+        ("stop[0].", "/$defs/StopRule/properties"),
+        ("defer.", "/$defs/Defer/properties"),
     ];
     for (path, pointer) in tables {
         let properties = schema.pointer(pointer).and_then(Value::as_object).unwrap();
@@ -248,6 +273,29 @@ fn null_in_json_is_the_same_as_left_out() {
         "default": {"caps": [{"name": "a", "limit": 1, "window": "1h", "channel": null}]}}"#;
     assert_eq!(errors("p.json", text), "valid");
     assert!(schema().is_valid(&serde_json::from_str(text).unwrap()));
+}
+
+#[test]
+fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() {
+    let text = r#"
+        version = "1"
+        default = { caps = [{ name = "a", limit = 1, window = "1h", action = "defer" }] }
+        quiet_hours = { from = "22:00", to = "08:00", action = "defer" }
+        defer = { max = "49h" }
+    "#;
+    let history = HistoryBounds { retention_ms: 48 * 3_600_000, max_entries: 200 };
+    let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false }).unwrap_err();
+    let expected = r#"
+p.toml:3:78: default.caps[0].action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
+p.toml:4:64: quiet_hours.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
+p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)"#;
+    assert_eq!(found.to_string(), expected.trim());
+    // Where the policy does not say, it is 72 h, or the history.
+    let longest = |history_ms: i64| {
+        let bare = "version = \"1\"\n[default]\ncaps = \"unlimited\"";
+        parse_policy("p.toml", bare, Format::Toml, history_ms).unwrap().defer_max_ms / 3_600_000
+    };
+    assert_eq!((longest(48 * 3_600_000), longest(HISTORY_MS)), (48, 72));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use weir_core::{
     replay::{Judged, ReplaySource, ReplayTally, Report},
     schema,
     time::Time,
-    verdict::{CapSpan, Cause, Counts, Decision, DenyingCap, SuppressReason, Suppressed, Verdict},
+    verdict::{CapSpan, Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason, Suppressed, Verdict},
 };
 
 #[path = "../fixtures/hostile.rs"]
@@ -164,6 +164,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
         ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
         ("suppressed-duplicate", suppressed(Cause::Duplicate, None)),
+        ("suppressed-stopped", suppressed(Cause::Stopped, None)),
         ("suppressed-expired", suppressed(Cause::Expired, None)),
         ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
         ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
@@ -172,7 +173,10 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
 }
 
 fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
+    let deferred = Deferred { why: "quiet_hours", count: 1, waited_ms: 36_000_000 };
+    let stopped = verdict.suppressed().is_some_and(|suppressed| suppressed.cause == Cause::Stopped);
     Decision {
+        deferred: stopped.then_some(deferred),
         verdict,
         segment: Some("new"),
         decided_at: Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap(),
@@ -246,7 +250,7 @@ fn the_decision_schema_refuses_a_cap_without_its_reason_and_a_reason_without_its
         for name in valid.as_object().unwrap().keys() {
             let mut torn = valid.clone();
             torn.as_object_mut().unwrap().remove(name);
-            assert!(!validator.is_valid(&torn), "{} without {name}", verdict.as_str());
+            assert!(name == "deferred" || !validator.is_valid(&torn), "{} without {name}", verdict.as_str());
         }
         for (name, wrong) in [
             ("reason", Value::from("mood")),

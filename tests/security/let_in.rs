@@ -4,7 +4,7 @@ use testkit::process::Exit;
 
 use crate::{
     stage::{EntryPoint, KAFKA_PASSWORD, STAGE, check, works},
-    support::Scene,
+    support::{DEADLINE, Scene, outcome::intent},
 };
 
 fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene {
@@ -24,6 +24,24 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
         assert_eq!(exit, Exit::Code(0), "{mechanism}: {said}");
         assert!(!said.contains("ERROR") && !said.contains("max.message.bytes are not known"), "{said}");
     }
+}
+
+#[test]
+fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
+    let mut scene = scene_with("defers", EntryPoint::Mutual("defers"), "defers");
+    scene.defer(1);
+    STAGE.grant("defers", &STAGE.lines("kafka deferred", &scene));
+    let mut worker = scene.worker("i");
+    // Due at the next full minute.
+    let soon = jiff::Timestamp::now() + std::time::Duration::from_secs(5);
+    scene.publish([intent("later", "user-1", serde_json::json!({"not_before": soon.to_string()}))]);
+    testkit::wait_until(DEADLINE, "it comes back", || {
+        assert_eq!(worker.exit(), None, "{}", worker.log());
+        !scene.output("approved").is_empty()
+    });
+    let checked = check(&scene, &[], &[]);
+    assert_eq!(checked.0, Exit::Code(0), "{}", checked.1);
+    assert!(checked.1.contains("-later/i/check"), "a transaction of that group is opened: {}", checked.1);
 }
 
 #[test]

@@ -154,6 +154,9 @@ impl Stage {
             ("send-refunds", scene.topic("refunds")),
             ("weir-refunds", format!("{}-refunds", scene.name)),
             ("weir-refunds/weir-0/", format!("{}-refunds/i/", scene.name)),
+            ("send-deferred-", format!("{}-", scene.topic("deferred"))),
+            ("weir-later", format!("{}-later", scene.name)),
+            ("weir-later/weir-0/", format!("{}-later/i/", scene.name)),
         ];
         page::acl_lines(block, &names)
     }

@@ -11,7 +11,7 @@ use crate::{
 
 /// The targets, as in fuzz/Cargo.toml.
 const TARGETS: [&str; 9] =
-    ["intent", "parked", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
+    ["intent", "deferral", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
 /// Memory limit: more than any target needs, a fuzzer's own tables included.
 const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.

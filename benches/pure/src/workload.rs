@@ -65,6 +65,7 @@ impl Records for Batch {
             offset: record.offset,
             timestamp: Time::from_millis(NOW_MS - 5),
             headers: record,
+            deferral: None,
         }
     }
 
@@ -227,6 +228,7 @@ pub fn decider() -> Decider {
         segments: Current::new(Arc::new(set())),
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
+        wheel: None,
     }
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    letter::dead_letter,
     limits::OutputLimits,
     output::{self, NumbersOf, OutputWriter},
-    record::{Destination, Output, OutputValue, ReadBefore, RecordView, Records},
+    record::{Output, ReadBefore, RecordView, Records},
 };
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
@@ -160,25 +159,6 @@ impl Decider {
             }
         };
         (0..records.len()).map(one).collect()
-    }
-
-    /// Moves deferred records on from the hours into the minutes, and counts nothing: they are decided there.
-    #[must_use]
-    pub fn move_on(&self, records: &impl Records, wheel: Wheel, now: Time) -> (Vec<Output>, Tally) {
-        let mut tally = Tally::default();
-        let mut one = |index| {
-            let record: RecordView<'_> = records.get(index);
-            let Some(deferral) = record.deferral else {
-                let beside = (&*self.topic.name, records.bytes_beside_value(index));
-                let (output, reason) = dead_letter(&DeadLetter::foreign(), &record, beside, &self.limits);
-                tally.dead_letter(reason.as_str());
-                return output;
-            };
-            let to = Destination::Deferred(wheel.move_on(record.partition, deferral.due, now));
-            Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
-        };
-        let outputs = (0..records.len()).map(&mut one).collect();
-        (outputs, tally)
     }
 
     /// How many bytes the names have together that a decision writes, at most.

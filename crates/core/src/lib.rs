@@ -34,6 +34,7 @@ mod json;
 pub mod letter;
 pub mod limits;
 pub mod memory;
+pub mod moving;
 pub mod named_history;
 mod number;
 pub mod origin;

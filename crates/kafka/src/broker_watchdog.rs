@@ -17,7 +17,7 @@ use std::{
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
-use super::client::LaneContext;
+use super::lane_context::LaneContext;
 
 /// The pause between two questions.
 const EVERY: Duration = Duration::from_secs(5);

@@ -1,23 +1,8 @@
-//! Settings of the Kafka clients, and the one context that both use: it turns librdkafka's logs and errors into ours.
+//! Settings of the Kafka clients.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use rdkafka::{
-    ClientConfig, ClientContext, Message, TopicPartitionList,
-    config::RDKafkaLogLevel,
-    consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata},
-    error::{KafkaError, RDKafkaErrorCode},
-    message::DeliveryResult,
-    producer::{NoCustomPartitioner, ProducerContext},
-    types::{RDKafkaConfRes, RDKafkaRespErr},
-};
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError, types::RDKafkaConfRes};
 use weir_core::{
     limits::OutputLimits,
     memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
@@ -25,7 +10,7 @@ use weir_core::{
     wheel::{Bucket, Ring},
 };
 
-use super::{native::answers::Generation, sizes};
+use super::sizes;
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,18 +292,6 @@ fn gathering(commit_interval: Duration) -> Duration {
     (commit_interval / 10).clamp(least.max(Duration::from_millis(1)), LONGEST_GATHERING)
 }
 
-/// A line of librdkafka's log as one of ours.
-pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    match level {
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
-            tracing::error!(facility, "{message}");
-        }
-        RDKafkaLogLevel::Warning => tracing::warn!(facility, "{message}"),
-        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(facility, "{message}"),
-        RDKafkaLogLevel::Debug => tracing::debug!(facility, "{message}"),
-    }
-}
-
 /// Why a client cannot be made, without the values of its properties: a password under a mistyped name would be one.
 #[must_use]
 pub fn not_made(error: &KafkaError) -> String {
@@ -331,116 +304,6 @@ pub fn not_made(error: &KafkaError) -> String {
         };
     }
     error.to_string()
-}
-
-/// A record that was not delivered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedDelivery {
-    /// Why.
-    pub code: RDKafkaErrorCode,
-    /// Where it was to go.
-    pub topic: String,
-}
-
-/// What a consumer's group asked for and what is not yet taken up.
-#[derive(Default)]
-pub enum Pending {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// These partitions are to be read.
-    Assign {
-        /// All that are this member's.
-        partitions: TopicPartitionList,
-        /// The member and the generation that they were given to.
-        membership: Option<Arc<ConsumerGroupMetadata>>,
-        /// The same generation, to be compared with a later one.
-        generation: Generation,
-    },
-    /// All are to be given up.
-    Revoke,
-}
-
-/// Context of a lane's clients. Its consumer's rebalances are only noted here: the lane takes them up when
-/// nothing is being committed (librdkafka lets the application answer a rebalance whenever it is ready).
-#[derive(Default)]
-pub struct LaneContext {
-    pending: arc_swap::ArcSwap<Pending>,
-    closing: AtomicBool,
-    failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
-}
-
-impl LaneContext {
-    /// The rebalance that waits, if any.
-    #[must_use]
-    pub fn pending(&self) -> Arc<Pending> {
-        self.pending.load_full()
-    }
-
-    /// The rebalance has been taken up.
-    pub fn taken_up(&self) {
-        self.pending.store(Arc::new(Pending::Nothing));
-    }
-
-    /// All partitions are to be given up, though the group has not said so.
-    pub fn revoke(&self) {
-        self.pending.store(Arc::new(Pending::Revoke));
-    }
-
-    /// From now on every rebalance gives all partitions up at once: the consumer is being closed.
-    pub fn close(&self) {
-        self.closing.store(true, Ordering::Release);
-    }
-
-    /// The first of the records that were not delivered since the last call, if there was one.
-    #[must_use]
-    pub fn take_failed_delivery(&self) -> Option<FailedDelivery> {
-        self.failed_delivery.swap(None).map(Arc::unwrap_or_clone)
-    }
-}
-
-impl ClientContext for LaneContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, "kafka: {reason}");
-    }
-}
-
-impl ConsumerContext for LaneContext {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, error: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
-        if self.closing.load(Ordering::Acquire) {
-            if let Err(error) = consumer.unassign() {
-                tracing::warn!(%error, "could not give partitions up while closing");
-            }
-            return;
-        }
-        let pending = if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
-            let membership = consumer.group_metadata().map(Arc::new);
-            let generation = Generation::now(consumer.client());
-            Pending::Assign { partitions: partitions.clone(), membership, generation }
-        } else {
-            Pending::Revoke
-        };
-        self.pending.store(Arc::new(pending));
-    }
-}
-
-impl ProducerContext<NoCustomPartitioner> for LaneContext {
-    type DeliveryOpaque = ();
-
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, record)) = result
-            && self.failed_delivery.load().is_none()
-        {
-            tracing::warn!(%error, topic = record.topic(), "a record was not taken by the broker");
-            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-            let failed = FailedDelivery { code, topic: record.topic().to_owned() };
-            self.failed_delivery.store(Some(Arc::new(failed)));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
-use super::client;
+use super::lane_context;
 
 /// Remembers the last failure of a connection, and the last thing that was not allowed.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl ClientErrorCapture {
 
 impl ClientContext for ClientErrorCapture {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        client::log(level, facility, message);
+        lane_context::log(level, facility, message);
         if facility == "FAIL" {
             self.note(message);
         }

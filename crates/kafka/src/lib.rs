@@ -7,6 +7,7 @@ mod broker_watchdog;
 pub mod client;
 pub mod client_error_capture;
 mod identity;
+pub mod lane_context;
 pub mod limits;
 pub mod native;
 mod offsets;

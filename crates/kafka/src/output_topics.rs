@@ -16,7 +16,8 @@ use weir_core::{
 };
 
 use super::{
-    client::{FailedDelivery, KafkaOptions, LaneContext, WheelTopics},
+    client::{KafkaOptions, WheelTopics},
+    lane_context::{FailedDelivery, LaneContext},
     native::{self, MessageBatch, Run, Topic},
     produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
 };

@@ -11,7 +11,8 @@ use rdkafka::{
 use weir_core::ports::{CommitError, CommitTimes};
 
 use super::{
-    client::{self, Delivery, FailedDelivery, KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
+    client::{self, Delivery, KafkaOptions, TRANSACTION_TIMEOUT},
+    lane_context::{FailedDelivery, LaneContext},
     limits, native, offsets,
     output_topics::{OutputTopics, Unsent},
     rights::Rights,

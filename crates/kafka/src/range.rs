@@ -17,7 +17,8 @@ use weir_core::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext, Reads},
+    client::{KafkaOptions, Reads},
+    lane_context::LaneContext,
     native::{MessageBatch, MessageQueue},
     offsets::{offsets_at, partitions_of, right_to_read},
     rights::Right,

@@ -17,7 +17,7 @@ use rdkafka::{
 };
 use weir_core::{ports::EARLIER_READERS_END, record::ReadBefore};
 
-use super::client::LaneContext;
+use super::lane_context::LaneContext;
 
 /// How long the ends of the partitions are waited for, which blocks the lane.
 const ENDS_TIMEOUT: Duration = Duration::from_secs(4);

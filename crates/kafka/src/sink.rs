@@ -20,7 +20,8 @@ use weir_core::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext, TRANSACTION_TIMEOUT},
+    client::{KafkaOptions, TRANSACTION_TIMEOUT},
+    lane_context::LaneContext,
     native::MessageBatch,
     producer::LaneProducer,
     source::Membership,

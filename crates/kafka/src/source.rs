@@ -1,5 +1,6 @@
 //! One member of the consumer group, as the lane's source.
 
+mod put_back;
 mod starts;
 mod unread;
 
@@ -11,7 +12,7 @@ use std::{
 };
 
 use rdkafka::{
-    Message, Offset, TopicPartitionList,
+    Message, TopicPartitionList,
     consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata},
     error::KafkaError,
 };
@@ -23,8 +24,9 @@ use weir_core::{
 
 use super::{
     broker_watchdog::BrokerWatchdog,
-    client::{self, KafkaOptions, LaneContext, Pending},
+    client::{self, KafkaOptions},
     identity::Identity,
+    lane_context::{LaneContext, Pending},
     native::{self, MessageBatch, MessageQueue, answers::Generation},
     read_before::{Earlier, ends},
     rights::Rights,
@@ -176,30 +178,6 @@ impl KafkaSource {
         self.out_of_range.clear();
         self.cannot_seek = false;
         Ok(())
-    }
-
-    /// Reads on in all partitions that were put back.
-    fn resume_all(&mut self) -> Result<(), SourceError> {
-        let paused: Vec<i32> = self.paused.iter().copied().collect();
-        self.read_on(&paused)
-    }
-
-    fn read_on(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
-        if partitions.is_empty() {
-            return Ok(());
-        }
-        let list = self.list(partitions);
-        self.consumer.resume(&list).map_err(|error| temporary("partitions cannot be read on", &error))?;
-        partitions.iter().for_each(|partition| _ = self.paused.remove(partition));
-        Ok(())
-    }
-
-    fn list(&self, partitions: &[i32]) -> TopicPartitionList {
-        let mut list = TopicPartitionList::with_capacity(partitions.len());
-        for partition in partitions {
-            list.add_partition(&self.topic, *partition);
-        }
-        list
     }
 
     /// Reads nothing any more.
@@ -357,18 +335,7 @@ impl Source for KafkaSource {
     }
 
     async fn put_back(&mut self, batch: &mut Self::Batch, from: &[(i32, i64)]) -> Result<(), SourceError> {
-        batch.take_out(from);
-        let partitions: Vec<i32> = from.iter().map(|(partition, _)| *partition).collect();
-        let list = self.list(&partitions);
-        self.consumer.pause(&list).map_err(|error| temporary("partitions cannot be put back", &error))?;
-        self.paused.extend(partitions);
-        let mut to = TopicPartitionList::with_capacity(from.len());
-        for &(partition, offset) in from {
-            to.add_partition_offset(&self.topic, partition, Offset::Offset(offset))
-                .map_err(|error| temporary("an offset was refused", &error))?;
-            self.reads_from.insert(partition, offset);
-        }
-        self.go_to(to)
+        self.put_back_now(batch, from)
     }
 
     async fn resume(&mut self, partitions: &[i32]) -> Result<(), SourceError> {

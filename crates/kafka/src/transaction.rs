@@ -6,7 +6,8 @@ use rdkafka::{
 };
 
 use super::{
-    client::{KafkaOptions, LaneContext, not_made},
+    client::{KafkaOptions, not_made},
+    lane_context::LaneContext,
     producer::INIT_TIMEOUT,
     rights::{Right, Rights},
     topics::{ANSWER_TIMEOUT, TopicError, not_allowed},

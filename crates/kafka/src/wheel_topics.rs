@@ -44,7 +44,7 @@ pub(super) fn partitions(options: &KafkaOptions, topic: &str, shares: u16) -> Op
 #[must_use]
 pub fn keeps_too_little(settings: &TopicSettings, max_ms: i64) -> Vec<KeepsTooLittle> {
     let required_ms = max_ms.saturating_add(KEPT_BEYOND_MS);
-    settings.keeps_too_little(required_ms, "a deferred intent is deleted before it is due, or a day later")
+    settings.keeps_too_little(required_ms, "deferred intents may be deleted before they are decided")
 }
 
 /// Asks for the settings of a wheel's topics, and whether they keep what is deferred for `max_ms` at most.

@@ -25,6 +25,7 @@ mod recovery;
 mod ripe;
 mod rounds;
 mod serving;
+mod task;
 #[cfg(test)]
 mod tests;
 mod unavailable_shards;
@@ -41,12 +42,13 @@ use weir_core::{
     decide::Answer,
     decider::{Decider, Decoded, Disposition, GateResult, UnavailableOutcome},
     deferred_send::DeferredSend,
+    moving::move_on,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
     record::{Job, Output, Progress, ReadBefore, Records, progress_of},
     tally::Tally,
-    wheel::{Ring, Wheel},
 };
 
+pub use self::task::Task;
 use self::{
     batch_limit::BatchLimit,
     batch_timer::BatchTimer,
@@ -70,28 +72,6 @@ pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 
 /// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
-
-/// What a lane reads, and what it does with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
-    /// Decides the intents of the intents topic.
-    Intents,
-    /// Decides deferred intents that are due: reads the minutes of this wheel.
-    Due(Wheel),
-    /// Moves deferred intents on whose hour begins: reads the hours of this wheel, and decides nothing.
-    Move(Wheel),
-}
-
-impl Task {
-    /// The ring that is read, and its wheel.
-    const fn ring(self) -> Option<(Ring, Wheel)> {
-        match self {
-            Self::Intents => None,
-            Self::Due(wheel) => Some((Ring::Minutes, wheel)),
-            Self::Move(wheel) => Some((Ring::Hours, wheel)),
-        }
-    }
-}
 
 /// What a lane is told.
 #[derive(Debug, Clone)]
@@ -295,7 +275,7 @@ where
     async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
         if let Task::Move(wheel) = self.task {
             let now = self.time_to_decide(state, batch).await?;
-            let (outputs, tally) = self.decider.move_on(batch, wheel, now);
+            let (outputs, tally) = move_on(&self.decider, batch, wheel, now);
             return Ok(Decided { outputs, tally, asked_at: self.clock.passed(), promises: Vec::new() });
         }
         let mut rounds = Rounds::begin(self.clock.passed());

@@ -57,7 +57,7 @@ pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Repor
         return None;
     }
     let object = assemble::object(place, &settings.s3).await;
-    let source = PolicySource::new(object, assemble::bounds(&settings.redis));
+    let source = PolicySource::new(object, assemble::policy_bounds(settings));
     read(source, place, |_| String::new(), report).await
 }
 

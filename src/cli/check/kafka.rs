@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
-use weir_core::intent::MAX_INTENT_BYTES;
+use weir_core::{intent::MAX_INTENT_BYTES, wheel::Ring};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
-    topic_settings::{self, TopicSettings},
+    topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Inventory, TopicError},
-    transaction,
+    transaction, wheel_topics,
 };
 
 use super::{
@@ -37,8 +37,14 @@ pub(super) enum HasDecided {
     Unknown,
 }
 
-/// Looks at Kafka, and creates the topics that are missing where that is asked for.
-pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Report) -> HasDecided {
+/// Looks at Kafka, and creates the topics that are missing where that is asked for. `max_ms` is the longest deferral, where the
+/// policy could be read.
+pub(super) async fn look(
+    settings: &Settings,
+    missing: Missing,
+    max_ms: Option<i64>,
+    report: &mut Report,
+) -> HasDecided {
     let options = Arc::new(assemble::kafka(&settings.kafka));
     let inventory = match ask_kafka(&options, topics::look).await {
         Ok(inventory) => inventory,
@@ -47,9 +53,10 @@ pub(super) async fn look(settings: &Settings, missing: Missing, report: &mut Rep
             return HasDecided::Unknown;
         }
     };
+    buckets(&options, &inventory, report);
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, report).await;
-    topics_settings(settings, &options, &found, report).await;
+    topics_settings(settings, &options, (&found, max_ms), report).await;
     if found.iter().any(|topic| *topic == options.intents) {
         has_decided(&options, report).await
     } else {
@@ -122,7 +129,9 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
         Delivery::AtLeastOnce => return,
         Delivery::ExactlyOnce => {}
     }
-    for options in [Some(Arc::clone(options)), options.for_refunds().map(Arc::new)].into_iter().flatten() {
+    let refunds = options.for_refunds().map(Arc::new);
+    let later = options.deferred.as_ref().map(|wheel| Arc::new(options.for_ring(wheel, Ring::Minutes)));
+    for options in [Some(Arc::clone(options)), refunds, later].into_iter().flatten() {
         match ask_kafka(&options, transaction::try_one).await {
             Ok(id) => {
                 report.add(Finding::Ok, "kafka", format!("a transaction can be opened (as {id}, and was aborted)"))
@@ -132,7 +141,29 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
     }
 }
 
-async fn topics_settings(settings: &Settings, options: &KafkaOptions, there: &[String], report: &mut Report) {
+/// Whether the topics of deferred intents have the partitions that a wheel needs.
+fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut Report) {
+    for topics in options.wheels() {
+        let is_there = |ring: &Ring| inventory.found.contains_key(topics.topic(*ring));
+        if !Ring::ALL.iter().all(is_there) {
+            continue;
+        }
+        match wheel_topics::wheel(topics, &inventory.found) {
+            Ok(wheel) => {
+                let message = format!("{}-*: {} partition(s) a bucket", topics.prefix, wheel.shares);
+                report.add(Finding::Ok, "kafka", message);
+            }
+            Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+        }
+    }
+}
+
+async fn topics_settings(
+    settings: &Settings,
+    options: &KafkaOptions,
+    (there, max_ms): (&[String], Option<i64>),
+    report: &mut Report,
+) {
     let there: Vec<&str> = there.iter().map(String::as_str).collect();
     if there.is_empty() {
         return;
@@ -141,6 +172,9 @@ async fn topics_settings(settings: &Settings, options: &KafkaOptions, there: &[S
         Ok(found) => {
             sizes(options, &found, report);
             retention(settings, options, &found, report);
+            if let Some(max_ms) = max_ms {
+                deferred_retention(options, &found, max_ms, report);
+            }
         }
         Err(error) => {
             let message =
@@ -178,25 +212,37 @@ fn retention(
     let history_ms = assemble::bounds(&settings.redis).retention_ms;
     for topic in topic_settings::rebuilt_from(options) {
         let Some(of_topic) = found.get(topic) else { continue };
-        for short in of_topic.keeps_too_little(history_ms, "records are deleted before they leave redis.history") {
-            let command = short.command(&options.brokers, topic);
-            let message = format!(
-                "{topic}: {} is {}, and must be {}, or weir rebuild cannot restore a lost history: {}. Run: {command}",
-                short.setting,
-                short.value,
-                short.must_be(),
-                short.because
-            );
-            let repair = Repair {
-                topic: topic.to_owned(),
-                setting: short.setting,
-                value: short.value,
-                required: short.required,
-                command,
-            };
-            report.add_repair("kafka", message, repair);
+        let because = "records are deleted before they leave redis.history, and weir rebuild cannot restore them";
+        for wrong in of_topic.keeps_too_little(history_ms, because) {
+            add_wrong(options, topic, wrong, report);
         }
     }
+}
+
+/// Whether the topics of deferred intents keep them for as long as the longest deferral, and a day.
+fn deferred_retention(
+    options: &KafkaOptions,
+    found: &BTreeMap<String, TopicSettings>,
+    max_ms: i64,
+    report: &mut Report,
+) {
+    for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
+        let Some(of_topic) = found.get(topic) else { continue };
+        for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
+            add_wrong(options, topic, wrong, report);
+        }
+    }
+}
+
+fn add_wrong(options: &KafkaOptions, topic: &str, wrong: KeepsTooLittle, report: &mut Report) {
+    let command = wrong.command(&options.brokers, topic);
+    let error = TopicError::Keeps { topic: topic.to_owned(), wrong: wrong.clone(), command: command.clone() };
+    let KeepsTooLittle { setting, value, required, because: _ } = wrong;
+    report.add_repair(
+        "kafka",
+        error.to_string(),
+        Repair { topic: topic.to_owned(), setting, value, required, command },
+    );
 }
 
 async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {

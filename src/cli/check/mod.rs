@@ -20,8 +20,8 @@ pub struct CheckArgs {
     /// Configuration file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
     config: PathBuf,
-    /// Create what is missing: the keyspace in Redis, and the topics that weir owns (approved, suppressed, dead letters,
-    /// refunds), which keep their records for redis.history
+    /// Create what is missing: the keyspace in Redis, and the topics that weir owns (all but the intents
+    /// topic), which keep their records for as long as they must
     #[arg(long)]
     create: bool,
     /// Read files only and connect to nothing, for CI: configuration, and policy and segments that are files
@@ -80,7 +80,8 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
     match reach {
         Reach::Everything => {
-            let has_decided = kafka::look(&settings, missing, &mut report).await;
+            let max_ms = policy.as_ref().map(|policy| policy.defer_max_ms);
+            let has_decided = kafka::look(&settings, missing, max_ms, &mut report).await;
             redis::look(&settings, missing, has_decided, &mut report).await;
         }
         Reach::Files => {

@@ -15,7 +15,7 @@ use rdkafka::{
 };
 use weir_core::record::{Headers as _, Kept, Output, OutputValue};
 
-use super::{Message, MessageBatch};
+use super::{MessageBatch, message::Message};
 
 /// A topic as a producer knows it: found by name once, not once a record.
 pub struct Topic {

@@ -9,7 +9,7 @@ use rdkafka::{Offset, TopicPartitionList, error::RDKafkaErrorCode};
 use weir_core::ports::SourceError;
 
 use super::{KafkaSource, temporary};
-use crate::{client::LaneContext, native::MessageBatch};
+use crate::{lane_context::LaneContext, native::MessageBatch};
 
 impl KafkaSource {
     /// Takes at most `most` messages into a batch, and waits at most so long for them.

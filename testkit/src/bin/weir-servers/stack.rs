@@ -17,6 +17,10 @@ use testkit::{
 const INTENTS: (&str, i32) = ("send-intents", 8);
 /// The topics written to, with their partitions.
 const OUTPUTS: [(&str, i32); 3] = [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
+/// The topics of deferred intents, with their partitions: a bucket is one.
+const DEFERRED: [(&str, i32); 2] = [("send-deferred-hours", 96), ("send-deferred-minutes", 120)];
+/// How long these are kept: as long as the longest deferral (94 h), and a day.
+const DEFERRED_MS: &str = "424800000";
 /// Their largest record: an intent of the broker's 10 MiB, and what weir puts around it.
 const OUTPUT_BYTES: &str = "11534336";
 /// How long the outputs are kept: as long as the default of redis.history, because weir rebuild reads what was approved.
@@ -69,8 +73,9 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
     println!("starting Kafka, a Redis Cluster of {CLUSTER_NODES} and an S3 ...");
     let kafka = Kafka::start_on(vec![Port::fixed(args.kafka_port)?])?;
     kafka.create_topic(INTENTS.0, INTENTS.1)?;
-    for (topic, partitions) in OUTPUTS {
-        let settings = [("max.message.bytes", OUTPUT_BYTES), ("retention.ms", HISTORY_MS)];
+    let outputs = OUTPUTS.map(|topic| (topic, HISTORY_MS));
+    for ((topic, partitions), kept_ms) in outputs.into_iter().chain(DEFERRED.map(|topic| (topic, DEFERRED_MS))) {
+        let settings = [("max.message.bytes", OUTPUT_BYTES), ("retention.ms", kept_ms)];
         kafka.client().create_topic_with(topic, partitions, &settings)?;
     }
     let ports = (args.redis_port..).take(CLUSTER_NODES).map(Port::fixed).collect::<Result<_>>()?;

@@ -49,6 +49,7 @@ intents = "send-intents"
 approved = "send-approved"
 suppressed = "send-suppressed"
 dead_letters = "send-dead-letters"
+deferred = "send-deferred"
 instance = "weir-0"
 
 [redis]

@@ -1,0 +1,25 @@
+//! What a lane reads.
+
+use weir_core::wheel::{Ring, Wheel};
+
+/// What a lane reads, and what it does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Decides the intents of the intents topic.
+    Intents,
+    /// Decides deferred intents that are due: reads the minutes of this wheel.
+    Due(Wheel),
+    /// Moves deferred intents on whose hour begins: reads the hours of this wheel, and decides nothing.
+    Move(Wheel),
+}
+
+impl Task {
+    /// The ring that is read, and its wheel.
+    pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {
+        match self {
+            Self::Intents => None,
+            Self::Due(wheel) => Some((Ring::Minutes, wheel)),
+            Self::Move(wheel) => Some((Ring::Hours, wheel)),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The lanes of a worker, and the wheels that some of them read.
+
+use std::sync::Arc;
+
+use weir_core::{
+    ports::CommitTable,
+    wheel::{Ring, Wheel},
+};
+use weir_kafka::{
+    client::{KafkaOptions, WheelTopics},
+    topics::{self, TopicError},
+    wheel_topics,
+};
+use weir_worker::lane::Task;
+
+use super::ask_kafka;
+use crate::cli::{exit::UsageError, worker::LaneEnds};
+
+/// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be.
+pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Result<Vec<(WheelTopics, Wheel)>> {
+    let mut wheels = Vec::new();
+    if kafka.deferred.is_none() {
+        return Ok(wheels);
+    }
+    let partitions = ask_kafka(kafka, topics::verify).await?;
+    for topics in kafka.wheels() {
+        let usage = |error: TopicError| UsageError(error.to_string());
+        let wheel = wheel_topics::wheel(topics, &partitions).map_err(usage)?;
+        match wheel_topics::verify(kafka, topics, max_ms).await {
+            Ok(()) => {}
+            Err(error @ TopicError::Keeps { .. }) => return Err(usage(error).into()),
+            Err(error) => return Err(error.into()),
+        }
+        wheels.push((topics.clone(), wheel));
+    }
+    Ok(wheels)
+}
+
+/// The lanes: those of the intents, and of each wheel those that decide what is due and the one that moves what is deferred on.
+pub(super) fn lane_ends<D>(
+    kafka: &Arc<KafkaOptions>,
+    (intents, due): (usize, &[usize]),
+    wheels: &[(WheelTopics, Wheel)],
+    noting: &dyn Fn(&str) -> Arc<dyn CommitTable>,
+    store: &dyn Fn() -> D,
+) -> Vec<LaneEnds<D>> {
+    let table = noting(&kafka.group);
+    let ends = |task, kafka: &Arc<KafkaOptions>, number, table: &Arc<dyn CommitTable>| LaneEnds {
+        task,
+        kafka: Arc::clone(kafka),
+        number,
+        commits: Some(Arc::clone(table)),
+        store: store(),
+    };
+    let mut lanes: Vec<_> = (0..intents).map(|number| ends(Task::Intents, kafka, number, &table)).collect();
+    if wheels.is_empty() {
+        return lanes;
+    }
+    let table = noting(&kafka.later_group());
+    let mut number = 0;
+    for ((topics, wheel), due) in wheels.iter().zip(due) {
+        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(topics, ring)));
+        let tasks = std::iter::repeat_n((Task::Due(*wheel), minutes), *due).chain([(Task::Move(*wheel), hours)]);
+        for (task, kafka) in tasks {
+            lanes.push(ends(task, &kafka, number, &table));
+            number += 1;
+        }
+    }
+    lanes
+}
