@@ -8,7 +8,7 @@ use crate::{
     ground::Ground,
     rows::{
         brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script, sources,
-        topics,
+        topics, wheel,
     },
     trial::{Findings, Order},
 };
@@ -222,4 +222,29 @@ pub const CASES: &[Case] = &[
     case("33", "a worker's clock is 8 days ahead, suddenly or from its start, and is corrected", clocks::days_ahead)
         .times(4)
         .within_s(20),
+    case("34a", "worker killed while deferred intents are moved and released, a quarter of all", wheel::killed)
+        .times(50)
+        .in_ci(3)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case("34b", "worker frozen with a release open, past its session, wakes beside its successor", wheel::zombie)
+        .times(2)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case("34c", "broker restarted while a bucket drains", wheel::broker_restarted)
+        .times(2)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case(
+        "34d",
+        "a worker's clock is 4 minutes ahead: early by that; 1 h ahead: it releases nothing",
+        wheel::clock_ahead,
+    )
+    .times(2)
+    .within_s(60)
+    .promises(Promise::Capped),
+    case("34e", "no worker for three days; then everything is overdue", wheel::three_days_off)
+        .times(2)
+        .within_s(60)
+        .promises(Promise::Capped),
 ];

@@ -163,6 +163,11 @@ impl Trial {
         self.published.extend(intents);
     }
 
+    /// How many intents were published beside the load.
+    pub fn published(&self) -> usize {
+        self.published.len()
+    }
+
     /// Ends the load.
     pub fn unload(&mut self) -> Result<()> {
         if let Some(load) = self.load.take() {

@@ -20,6 +20,8 @@ pub struct Sent {
     pub category: Option<&'static str>,
     pub campaign: Option<String>,
     pub cost: u64,
+    /// From when on it may be sent, in milliseconds since 1970.
+    pub not_before_ms: Option<i64>,
 }
 
 impl Sent {
@@ -36,6 +38,9 @@ impl Sent {
             if let Some(value) = value {
                 object[name] = value.into();
             }
+        }
+        if let Some(not_before_ms) = self.not_before_ms {
+            object["not_before"] = not_before_ms.into();
         }
         if self.cost != 1 {
             object["cost"] = self.cost.into();

@@ -32,6 +32,7 @@ pub fn stream(seed: u64) -> impl Iterator<Item = Sent> + Send {
         category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
         campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
         cost: numbers.pick(&[1, 1, 1, 1, 2, 3]),
+        not_before_ms: None,
     })
 }
 

@@ -15,6 +15,7 @@ pub mod process;
 pub mod script;
 pub mod sources;
 pub mod topics;
+pub mod wheel;
 
 use anyhow::Result;
 

@@ -92,7 +92,15 @@ fn sends(trial: &mut Trial, users: &[u64], name: &str, places: Range<usize>) -> 
         for &user in users {
             let campaign = format!("{name}-{}", trial.numbers.below(CAMPAIGNS));
             let id = format!("{name}-{user}-{place}");
-            sends.push(Sent { id, user, channel: None, category: None, campaign: Some(campaign), cost: 1 });
+            sends.push(Sent {
+                id,
+                user,
+                channel: None,
+                category: None,
+                campaign: Some(campaign),
+                cost: 1,
+                not_before_ms: None,
+            });
         }
     }
     sends

@@ -1,0 +1,244 @@
+//! Deferred intents while something breaks. Row 34. Workers and their Redis have a clock that the case moves; the brokers have the
+//! true one.
+#![expect(clippy::disallowed_methods, reason = "what is released is compared with the case's own time")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Result, ensure};
+use testkit::{
+    clock::{MovedClock, ProcessClock},
+    kafka::{Api, Fate, Moment, Trap},
+    redis::RedisServer,
+};
+
+use crate::{
+    ground::Ground,
+    support::{POLICY, Scene, model::Sent},
+    trial::{Findings, Mark, Order, PARTITIONS, SHORT_SESSION, Trial},
+};
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+/// The furthest that an intent is deferred.
+const FURTHEST_MS: i64 = 150 * MINUTE_MS;
+
+/// A case whose time is moved.
+struct Lapse {
+    trial: Trial,
+    clock: ProcessClock,
+    _redis: RedisServer,
+    moved: MovedClock,
+    ahead_ms: i64,
+    /// From when on each published intent may be sent.
+    not_before: BTreeMap<String, i64>,
+}
+
+impl Lapse {
+    fn new(ground: &mut Ground, order: &Order, name: &str, shares: i32) -> Result<Self> {
+        let moved = MovedClock::build()?;
+        let clock = moved.clock(0)?;
+        let redis = RedisServer::start_by(&clock)?;
+        let kafka = ground.kafka()?.client().clone();
+        let mut scene = Scene::on(kafka.clone(), vec![redis.url()], name, PARTITIONS, POLICY);
+        scene.defer(shares);
+        let mut trial = Trial::new(order, &kafka, scene);
+        trial.scene.kafka = ground.kafka()?.tapped_client();
+        Ok(Self { trial, clock, _redis: redis, moved, ahead_ms: 0, not_before: BTreeMap::new() })
+    }
+
+    fn now_ms(&self) -> i64 {
+        jiff::Timestamp::now().as_millisecond() + self.ahead_ms
+    }
+
+    fn advance(&mut self, by_ms: i64) -> Result<()> {
+        self.ahead_ms += by_ms;
+        self.clock.set(self.ahead_ms / 1000)
+    }
+
+    fn start(&mut self, instance: &str) -> usize {
+        let clock = self.clock.env();
+        let env = clock.iter().map(|(name, value)| (*name, value.as_str()));
+        self.trial.start(instance, &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())
+    }
+
+    /// Publishes so many intents; every fourth may be sent only between these times from now.
+    fn publish(&mut self, count: usize, (from_ms, to_ms): (i64, i64)) -> Result<()> {
+        let now_ms = self.now_ms();
+        let mut intents: Vec<Sent> = self.trial.stream().take(count).collect();
+        for sent in intents.iter_mut().step_by(4) {
+            let after_ms = i64::try_from(self.trial.numbers.below((to_ms - from_ms).unsigned_abs()))?;
+            sent.not_before_ms = Some(now_ms + from_ms + after_ms);
+        }
+        self.not_before.extend(intents.iter().filter_map(|sent| Some((sent.id.clone(), sent.not_before_ms?))));
+        self.trial.publish(intents)
+    }
+
+    /// Checks that nothing has come out that is not due, by the case's own time.
+    fn nothing_is_early(&self, allowed_ms: i64) -> Result<()> {
+        let decided = self.trial.scene.every_decision();
+        let now_ms = self.now_ms() + allowed_ms;
+        let early = decided.iter().find(|(id, _)| self.not_before.get(id).is_some_and(|at_ms| *at_ms > now_ms));
+        ensure!(early.is_none(), "released before it was due: {:?}", early.map(|(id, _)| id));
+        Ok(())
+    }
+
+    fn all_decided(&self) -> Result<()> {
+        let all = self.trial.published();
+        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)
+    }
+
+    /// Lets all that is deferred become due, waits until it is decided, and judges.
+    fn finish(mut self, times: usize) -> Result<Findings> {
+        self.advance(FURTHEST_MS + MINUTE_MS)?;
+        self.all_decided()?;
+        self.nothing_is_early(0)?;
+        let deferred = self.not_before.len();
+        self.trial.note(format!("{deferred} intents were deferred"));
+        self.trial.finish(times)
+    }
+
+    /// Publishes some more, which have to be committed.
+    fn is_back(&mut self, mark: &Mark) -> Result<()> {
+        self.publish(200, (MINUTE_MS, FURTHEST_MS))?;
+        self.trial.back(mark)
+    }
+}
+
+/// Killed when a transaction is about to be committed, or has been: as the clock has just jumped, mostly one that moves or
+/// releases. Every third time at any moment.
+pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut lapse = Lapse::new(ground, order, "wheel-killed", 1)?;
+    let mut worker = lapse.start("only");
+    lapse.trial.ready(worker)?;
+    lapse.publish(2_000, (MINUTE_MS, FURTHEST_MS))?;
+    lapse.trial.decided(2_000)?;
+    for time in 0..order.times {
+        lapse.publish(80, (MINUTE_MS, FURTHEST_MS))?;
+        let moment = [Moment::Request, Moment::Reply][time % 2];
+        if time % 3 == 2 {
+            lapse.advance(3 * MINUTE_MS)?;
+            let length = lapse.trial.some_time(100, 2_500);
+            lapse.trial.live(worker, length)?;
+        } else {
+            let fate = Fate::Kill(lapse.trial.worker(worker).pid());
+            ground.kafka()?.tap(0).arm(Trap { api: Api::EndTransaction, moment, fate });
+            lapse.advance(3 * MINUTE_MS)?;
+            lapse.trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
+        }
+        lapse.trial.worker(worker).kill();
+        worker = lapse.start("only");
+        let mark = lapse.trial.over()?;
+        lapse.trial.ready(worker)?;
+        lapse.is_back(&mark)?;
+        if time % 10 == 0 {
+            lapse.nothing_is_early(0)?;
+        }
+    }
+    lapse.finish(order.times)
+}
+
+/// One of two workers freezes while much is released, and wakes when the other one has its buckets.
+pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut lapse = Lapse::new(ground, order, "wheel-zombie", 2)?;
+    let (zombie, successor) = (lapse.start("zombie"), lapse.start("successor"));
+    for _ in 0..order.times {
+        for worker in [zombie, successor] {
+            lapse.trial.ready(worker)?;
+        }
+        lapse.publish(4_000, (MINUTE_MS, 2 * MINUTE_MS))?;
+        lapse.trial.decided(4_000)?;
+        lapse.advance(4 * MINUTE_MS)?;
+        lapse.trial.freeze_within_a_transaction(zombie)?;
+        lapse.trial.live(successor, Duration::from_secs(8))?;
+        lapse.trial.worker(zombie).thaw();
+        let thawed = lapse.trial.over()?;
+        lapse.is_back(&thawed)?;
+        for worker in [zombie, successor] {
+            lapse.trial.live(worker, Duration::ZERO)?;
+        }
+    }
+    lapse.finish(order.times)
+}
+
+/// The broker restarts while a bucket with many intents is emptied.
+pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut lapse = Lapse::new(ground, order, "wheel-broker", 1)?;
+    let worker = lapse.start("only");
+    lapse.trial.ready(worker)?;
+    for _ in 0..order.times {
+        lapse.publish(20_000, (MINUTE_MS, MINUTE_MS + 1))?;
+        lapse.trial.decided(20_000)?;
+        lapse.advance(3 * MINUTE_MS)?;
+        let length = lapse.trial.some_time(100, 1_500);
+        lapse.trial.live(worker, length)?;
+        ground.kafka()?.restart(0)?;
+        let mark = lapse.trial.over()?;
+        lapse.trial.ready(worker)?;
+        lapse.is_back(&mark)?;
+    }
+    lapse.finish(order.times)
+}
+
+/// A worker's clock is four minutes ahead of Redis's: it releases early by that. Then it is an hour ahead, and releases nothing.
+pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const AHEAD_MS: i64 = 4 * MINUTE_MS;
+    let mut lapse = Lapse::new(ground, order, "wheel-clock", 1)?;
+    let own = lapse.moved.clock(0)?;
+    let env = own.env();
+    let env = env.iter().map(|(name, value)| (*name, value.as_str()));
+    let worker = lapse.trial.start("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>());
+    lapse.trial.ready(worker)?;
+    for _ in 0..order.times {
+        lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
+        lapse.trial.decided(400)?;
+        let before = lapse.trial.published() - 100;
+        // Its time is that of the intents, Redis's is four minutes behind.
+        lapse.advance(8 * MINUTE_MS)?;
+        own.set((lapse.ahead_ms + AHEAD_MS) / 1000)?;
+        let all = lapse.trial.published();
+        lapse.trial.until("the deferred ones are decided", || lapse.trial.scene.every_decision().len() >= all)?;
+        lapse.nothing_is_early(AHEAD_MS)?;
+
+        lapse.publish(400, (30 * MINUTE_MS, 31 * MINUTE_MS))?;
+        lapse.trial.decided(400)?;
+        let decided = lapse.trial.published() - 100;
+        ensure!(decided > before, "nothing was published");
+        own.set((lapse.ahead_ms + HOUR_MS) / 1000)?;
+        lapse
+            .trial
+            .until_of(worker, "it refuses to decide", |worker| worker.log().contains("this machine's clock shows"))?;
+        lapse.trial.live(worker, Duration::from_secs(3))?;
+        let found = lapse.trial.scene.every_decision().len();
+        ensure!(found == decided, "{found} are decided, not {decided}: released by a wrong clock");
+        own.set(lapse.ahead_ms / 1000)?;
+        let mark = lapse.trial.over()?;
+        lapse.trial.ready(worker)?;
+        lapse.is_back(&mark)?;
+    }
+    // The one clock goes with the other from now on.
+    own.set((lapse.ahead_ms + FURTHEST_MS + MINUTE_MS) / 1000)?;
+    lapse.finish(order.times)
+}
+
+/// The only worker is killed, and the next one starts three days later.
+pub fn three_days_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut lapse = Lapse::new(ground, order, "wheel-off", 2)?;
+    for _ in 0..order.times {
+        let worker = lapse.start("only");
+        lapse.trial.ready(worker)?;
+        lapse.publish(4_000, (MINUTE_MS, 60 * HOUR_MS))?;
+        lapse.trial.decided(4_000)?;
+        lapse.trial.worker(worker).kill();
+        lapse.advance(72 * HOUR_MS)?;
+        let worker = lapse.start("only");
+        let mark = lapse.trial.over()?;
+        lapse.trial.ready(worker)?;
+        lapse.is_back(&mark)?;
+        lapse.advance(FURTHEST_MS + MINUTE_MS)?;
+        lapse.all_decided()?;
+        lapse.nothing_is_early(0)?;
+        lapse.trial.worker(worker).kill();
+    }
+    let _last = lapse.start("only");
+    lapse.finish(order.times)
+}
