@@ -52,6 +52,7 @@ use super::{
 };
 use crate::{
     config::Settings,
+    deferred,
     http::{self, QueryPool},
     metrics::Metrics,
     policy_source::PolicySource,
@@ -142,6 +143,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ));
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
+    let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
+
     let decider = Decider {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
@@ -188,6 +191,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         redis: Some(stats),
         store: redis_status,
         nodes,
+        deferred,
         stop,
     })
 }

@@ -89,6 +89,7 @@ impl Server {
                 policy: Refreshed::new(Arc::new(policy)),
                 lanes: Vec::new(),
                 nodes: Nodes::default(),
+                deferred: None,
             };
             let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())
