@@ -8,6 +8,7 @@
 pub mod authorities;
 pub mod cli;
 pub mod config;
+pub mod deferred;
 pub mod files;
 pub mod http;
 pub mod metrics;

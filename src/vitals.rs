@@ -14,7 +14,10 @@ use weir_core::{
 };
 use weir_worker::{refresh::Refreshed, status::LaneStatus};
 
-use crate::metrics::Metrics;
+use crate::{
+    deferred::{DeferredCount, DeferredIntents},
+    metrics::Metrics,
+};
 
 /// The most caps and partitions that are told: those that deny most, and lag most.
 const MOST_ROWS: usize = 100;
@@ -32,6 +35,8 @@ pub struct Vitals {
     pub lanes: Vec<Arc<LaneStatus>>,
     /// The nodes of the store.
     pub nodes: Nodes,
+    /// The deferred intents, where intents can be deferred.
+    pub deferred: Option<DeferredCount>,
 }
 
 /// A look at a worker. Counts are totals since its start.
@@ -65,6 +70,8 @@ pub struct Look {
     pub nodes: Vec<NodeHealth>,
     /// How long ago they were looked at, in seconds; `None` where nobody looks.
     pub nodes_age_s: Option<f64>,
+    /// The deferred intents; `None` where nothing can be deferred, and before they are counted.
+    pub deferred: Option<DeferredIntents>,
 }
 
 /// How many intents were decided so.
@@ -194,6 +201,7 @@ impl Vitals {
             lanes: self.lanes.len(),
             nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
             nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
+            deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
         }
     }
 }

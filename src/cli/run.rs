@@ -53,6 +53,7 @@ use super::{
 };
 use crate::{
     config::Settings,
+    deferred,
     http::{self, QueryPool},
     metrics::Metrics,
     policy_source::PolicySource,
@@ -143,6 +144,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ));
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
+    let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
+
     let decider = Decider {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
@@ -189,6 +192,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         redis: Some(stats),
         store: redis_status,
         nodes,
+        deferred,
         stop,
     })
 }

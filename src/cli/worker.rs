@@ -26,6 +26,7 @@ use weir_worker::{
 use self::health::WorkerHealth;
 use crate::{
     config::HttpSettings,
+    deferred::DeferredCount,
     http::{self, Queries, Server, Sources},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
@@ -59,6 +60,8 @@ pub struct Worker<D> {
     pub store: StoreStatus,
     /// The store's nodes, as far as somebody looks.
     pub nodes: Nodes,
+    /// The deferred intents, where intents can be deferred.
+    pub deferred: Option<DeferredCount>,
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
 }
@@ -110,6 +113,7 @@ impl<D: Store + 'static> Worker<D> {
             policy: Arc::clone(&self.policy),
             lanes: lanes.clone(),
             nodes: self.nodes.clone(),
+            deferred: self.deferred.clone(),
         };
         let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self

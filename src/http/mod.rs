@@ -4,6 +4,7 @@ mod auth;
 mod body;
 mod connections;
 mod decisions;
+mod deferred;
 mod health;
 mod limits;
 mod measure;
@@ -38,7 +39,7 @@ pub use self::{
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use crate::{config::HttpSettings, metrics::Metrics, query::UserView, vitals::Vitals};
+use crate::{config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView, vitals::Vitals};
 
 /// What the endpoints are made of.
 pub struct Sources {
@@ -61,6 +62,8 @@ struct Api {
     queries: Arc<dyn Queries>,
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
+    /// The deferred intents, where intents can be deferred.
+    deferred: Option<DeferredCount>,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -105,6 +108,7 @@ pub fn start(
         segments: sources.segments,
         queries: sources.queries,
         lookups: SingleFlight::default(),
+        deferred: sources.vitals.deferred.clone(),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

@@ -14,7 +14,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, auth, decisions, health,
+    Api, auth, decisions, deferred, health,
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
@@ -32,6 +32,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(health::metrics))
         .routes(routes!(openapi::openapi))
         .routes(routes!(status::status))
+        .routes(routes!(deferred::deferred))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()

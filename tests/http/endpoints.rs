@@ -12,10 +12,12 @@ use crate::{
 
 #[test]
 fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
-    let scene = Scene::new("http", 2, POLICY);
+    let mut scene = Scene::new("http", 2, POLICY);
+    scene.defer(1);
     let worker = scene.worker("http");
     wait_ready(&worker);
     let client = Client::of(&worker);
+    wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
     segments(&client);
     pages(&client);
     users(&client, &scene);
@@ -135,6 +137,7 @@ fn mistakes(client: &Client) {
         ("/v1/segments/new/members?befor=1", 400, "query"),
         ("/v1/segments/new/members?limit=1&limit=2", 400, "query"),
         ("/v1/segments?x=1", 400, "query"),
+        ("/v1/deferred?x=1", 400, "query"),
         ("/v1/segments/new/members/7?x=1", 400, "query"),
         ("/v1/users/7?x=1", 400, "query"),
     ];
@@ -143,6 +146,7 @@ fn mistakes(client: &Client) {
     }
     for (method, path, allow) in [
         ("POST", "/v1/segments", "GET,HEAD"),
+        ("POST", "/v1/deferred", "GET,HEAD"),
         ("DELETE", "/v1/segments", "GET,HEAD"),
         ("GET", "/v1/decisions", "POST"),
         ("PUT", "/livez", "GET,HEAD"),
@@ -185,7 +189,7 @@ fn documented(client: &Client) {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 10, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 11, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             let real = path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new");

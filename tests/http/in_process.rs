@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use weir::{
     config::HttpSettings,
+    deferred::DeferredCount,
     http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
@@ -74,6 +75,11 @@ pub struct Server {
 
 impl Server {
     pub fn start(options: &HttpSettings, set: SegmentSet) -> Self {
+        Self::deferring(options, set, None)
+    }
+
+    /// The same where intents can be deferred.
+    pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
         let (address, running) = runtime.block_on(async {
@@ -89,6 +95,7 @@ impl Server {
                 policy: Refreshed::new(Arc::new(policy)),
                 lanes: Vec::new(),
                 nodes: Nodes::default(),
+                deferred,
             };
             let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())

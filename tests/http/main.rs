@@ -9,6 +9,7 @@ mod away;
 mod client;
 mod crowd;
 mod decisions;
+mod deferred;
 mod demo;
 mod endpoints;
 mod frozen;

@@ -2,10 +2,12 @@
 
 use std::{path::Path, process::Command};
 
+use testkit::wait_until;
+
 use crate::{
     client::Client,
     support::{
-        POLICY, Scene,
+        DEADLINE, POLICY, Scene,
         http::{metric, wait_ready},
     },
 };
@@ -20,11 +22,13 @@ const CASES: u32 = 500;
 #[test]
 fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     let mut scene = Scene::new("schemathesis", 1, POLICY);
+    scene.defer(1);
     scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));
     let worker = scene.worker("schemathesis");
     wait_ready(&worker);
     let client = Client::of(&worker);
+    wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(".weir/python/bin/schemathesis");
     assert!(program.exists(), "{} is missing: run cargo xtask setup", program.display());
     let refused = || metric(&worker, "weir_http_requests_total", "status=\"50").unwrap_or(0.0);

@@ -24,4 +24,5 @@ pub mod span;
 pub mod topic_settings;
 pub mod topics;
 pub mod transaction;
+pub mod waiting;
 pub mod wheel_topics;

@@ -207,18 +207,22 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
     Ok(rights)
 }
 
-type Asking = BaseConsumer<ClientErrorCapture>;
+pub(super) type Asking = BaseConsumer<ClientErrorCapture>;
 
-fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
+pub(super) fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
     config.create_with_context(ClientErrorCapture::default()).map_err(|error| TopicError::Client(not_made(&error)))
+}
+
+/// Handles what librdkafka logs, which waits in a queue until somebody polls.
+pub(super) fn handle_events(consumer: &Asking) {
+    for _ in 0..MAX_EVENTS {
+        let _ = consumer.poll(Duration::ZERO);
+    }
 }
 
 /// Why there is no answer.
 fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
-    // What librdkafka logs waits in a queue until somebody polls.
-    for _ in 0..MAX_EVENTS {
-        let _ = consumer.poll(Duration::ZERO);
-    }
+    handle_events(consumer);
     let (brokers, capture) = (options.brokers.clone(), consumer.context());
     let denied = [error.rdkafka_error_code(), capture.denied()].into_iter().flatten();
     if let Some(right) = denied.into_iter().find_map(|code| Rights::of(options, 0).to_read(code)) {
@@ -281,7 +285,7 @@ pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>)
 }
 
 /// Why a topic is not to be seen.
-fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
+pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
     match right_to_read(&error, topic) {
         Some(right) => not_allowed(options, vec![right]),
         None => unanswered(options, consumer, error),

@@ -187,6 +187,7 @@ async fn worker(
         redis: None,
         store: StoreStatus::default(),
         nodes: Nodes::default(),
+        deferred: None,
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await

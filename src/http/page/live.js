@@ -5,6 +5,8 @@ const RATE_OVER_LOOKS = 5;
 const byId = (id) => document.getElementById(id);
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+// In the browser's time zone.
+const hour = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" });
 const number = (value) => (value > 0 && value < 10 && value % 1 ? small : whole).format(value);
 
 export function duration(seconds) {
@@ -144,6 +146,8 @@ class Live {
     fill("lag", look.lag.map(({ partition, records }) =>
       row(cell(String(partition), { name: "th", kind: "number" }), count(records), bar(records / most))), "No partitions yet");
 
+    this.deferred(look);
+
     fill("nodes", look.nodes.map((node) => {
       const state = node.trouble ? cell(`away: ${node.trouble}`, { kind: "bad" }) : cell("answers", { kind: "good" });
       const memory = node.used_bytes === null ? "–" : bytes(node.used_bytes) + (node.limit_bytes === null ? "" : ` of ${bytes(node.limit_bytes)}`);
@@ -162,6 +166,19 @@ class Live {
     const users = segments.sizes.reduce((all, segment) => all + segment.users, 0);
     fill("segments", segments.sizes.map((segment) =>
       row(cell(segment.name, { name: "th" }), count(segment.users), bar(segment.users / Math.max(1, users)))), "The set has no segments");
+  }
+
+  /** Deferred intents by the hour that they are due in; hidden where nothing can be deferred. */
+  deferred({ at, deferred }) {
+    byId("deferred-card").hidden = deferred === null;
+    if (deferred === null) return;
+    const most = Math.max(1, ...deferred.hours.map(({ intents }) => intents));
+    fill("deferred", deferred.hours.map(({ from, intents }) => {
+      const due = Date.parse(from) <= Date.parse(deferred.at) ? "this hour, or overdue" : hour.format(new Date(from));
+      return row(cell(due, { name: "th", kind: "whole" }), cell(number(intents), { kind: "number" }), bar(intents / most));
+    }), "No intent is deferred");
+    const age = Math.max(0, (Date.parse(at) - Date.parse(deferred.at)) / 1000);
+    byId("deferred-note").textContent = `${number(deferred.waiting)} at the most, of all instances, counted ${duration(age)} ago`;
   }
 
   /** Shows a state, and says it aloud when it changes: the numbers themselves would never be silent. */

@@ -2,7 +2,7 @@
 //!
 //! `UPDATE=1 cargo xtask test -- --test http page` renews the screenshots in docs/images.
 
-mod browser;
+pub mod browser;
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -91,6 +91,8 @@ async fn the_page_shows_what_the_worker_is_doing_while_it_does_it() {
     let rows = |css: &str| format!("return document.querySelectorAll('{css} tr').length");
     assert_eq!(browser.script(&rows("#nodes")).await, 3, "a row a primary");
     assert_eq!(browser.script(&rows("#lag")).await, 6, "a row a partition");
+
+    assert_eq!(browser.script("return document.getElementById('deferred-card').hidden").await, true);
 
     // What the page says is what the metrics say.
     let suppressed = http::metric(&worker, "weir_cap_denials_total", "segment=\"new\",cap=\"daily\"").unwrap();

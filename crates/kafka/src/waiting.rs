@@ -1,0 +1,107 @@
+//! How many deferred records wait in each partition of a wheel's topics: from offsets alone, no record is read.
+
+use std::sync::Arc;
+
+use rdkafka::{Offset, TopicPartitionList, consumer::Consumer};
+
+use super::{
+    client::{Delivery, KafkaOptions},
+    offsets::{Logical, ends, partitions_of},
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, unseen},
+};
+
+/// A client that asks for the progress of the group of deferred intents, and is no member of it.
+pub struct DeferredProgress {
+    options: KafkaOptions,
+    consumer: Asking,
+}
+
+impl DeferredProgress {
+    /// Makes the client; connects to nothing yet.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn new(options: &KafkaOptions) -> Result<Arc<Self>, TopicError> {
+        let options = KafkaOptions { group: options.later_group(), ..options.clone() };
+        let mut config = options.consumer();
+        // Not read_committed: an open transaction would hold up the answer about the committed offsets.
+        config.set("isolation.level", "read_uncommitted");
+        let consumer = asking(&config)?;
+        Ok(Arc::new(Self { options, consumer }))
+    }
+
+    /// Each partition of a topic, and how many of its records wait at the most. Blocks.
+    ///
+    /// The end of each transaction has an offset, too, and so have records whose transaction was aborted or is open: the
+    /// figure is an upper bound. The last end is not counted, so that an emptied partition has 0.
+    ///
+    /// # Errors
+    /// A broker cannot be asked, or there is no such topic.
+    pub fn waiting(&self, topic: &str) -> Result<Vec<(i32, u64)>, TopicError> {
+        handle_events(&self.consumer);
+        let unseen = |error| unseen(&self.options, &self.consumer, topic, error);
+        let partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
+        if partitions.is_empty() {
+            return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
+        }
+        let mut asked = TopicPartitionList::with_capacity(partitions.len());
+        for &partition in &partitions {
+            asked.add_partition(topic, partition);
+        }
+        // Before the ends: what is committed meanwhile makes the figure larger, never smaller.
+        let committed = self.consumer.committed_offsets(asked, ANSWER_TIMEOUT).map_err(unseen)?;
+        let ends_at = |which| ends(&self.consumer, topic, &partitions, which, ANSWER_TIMEOUT).map_err(unseen);
+        let (first, end) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
+        let exactly_once = self.options.delivery == Delivery::ExactlyOnce;
+        let of = |(&partition, (first, end)): (&i32, (i64, i64))| {
+            let committed = match committed.find_partition(topic, partition) {
+                None => None,
+                Some(element) => {
+                    element.error().map_err(unseen)?;
+                    next_offset(element.offset())
+                }
+            };
+            Ok((partition, left(committed, first, end, exactly_once)))
+        };
+        partitions.iter().zip(first.into_iter().zip(end)).map(of).collect()
+    }
+}
+
+fn next_offset(offset: Offset) -> Option<i64> {
+    match offset {
+        Offset::Offset(next) => Some(next),
+        Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
+    }
+}
+
+/// How many records wait at the most. An offset behind the end was committed for a topic that was deleted and recreated.
+fn left(committed: Option<i64>, first: i64, end: i64, exactly_once: bool) -> u64 {
+    let from = committed.filter(|committed| *committed <= end).map_or(first, |committed| committed.max(first));
+    // What is committed is followed by the end of its transaction.
+    let ends = u64::from(exactly_once);
+    u64::try_from(end - from).unwrap_or(0).saturating_sub(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_counted_from_the_committed_offset_or_the_first_one_and_the_last_end_of_a_transaction_is_none() {
+        for (committed, first, end, expected) in [
+            (None, 0, 0, [0, 0]),
+            (None, 0, 4, [4, 3]),
+            (None, 3, 6, [3, 2]),
+            (Some(3), 0, 4, [1, 0]),
+            (Some(4), 0, 4, [0, 0]),
+            // Retention has deleted what waited, all or a part.
+            (Some(1), 4, 4, [0, 0]),
+            (Some(1), 4, 8, [4, 3]),
+            // Of a topic that is gone.
+            (Some(9), 0, 4, [4, 3]),
+        ] {
+            let found = [false, true].map(|exactly_once| left(committed, first, end, exactly_once));
+            assert_eq!(found, expected, "{committed:?} {first} {end}");
+        }
+    }
+}
