@@ -102,8 +102,6 @@ pub struct Broker {
     producers: BTreeMap<String, Producer>,
     pub group: Group,
     pub committed: BTreeMap<i32, Progress>,
-    /// Commits whose offsets describe pending intents.
-    pub parked: usize,
     pub down_until: Duration,
     /// Requests that arrived after their sender gave up: a late producer start fences its successor.
     pub late: usize,
@@ -122,7 +120,6 @@ impl Broker {
             producers: BTreeMap::new(),
             group,
             committed: BTreeMap::new(),
-            parked: 0,
             down_until: Duration::ZERO,
             late: 0,
             broken: Vec::new(),
@@ -236,7 +233,7 @@ impl Broker {
         if pending {
             return Err(Refusal::Later);
         }
-        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).cloned())).collect())
+        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).copied())).collect())
     }
 
     /// The outputs that a read_committed reader sees, in order.
@@ -299,9 +296,7 @@ impl Broker {
                     transaction.state = State::Committed(at);
                     producer.open = None;
                     for offset in &transaction.offsets {
-                        self.parked += usize::from(offset.metadata.is_some());
-                        let before = self.committed.insert(offset.partition, offset.clone());
-                        // The offset stays while intents after the first pending one are done, or are read again in vain.
+                        let before = self.committed.insert(offset.partition, *offset);
                         if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }

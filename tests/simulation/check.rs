@@ -138,7 +138,7 @@ impl<'w> Judge<'w> {
             let to = match out.to {
                 Destination::Approved => "approved",
                 Destination::Suppressed => "suppressed",
-                Destination::DeadLetters | Destination::Nowhere => {
+                Destination::DeadLetters | Destination::Nowhere | Destination::Deferred(_) => {
                     self.broken.push(format!("no output of an intent: {:?} to {:?}", out.intent, out.to));
                     "neither"
                 }
@@ -288,7 +288,6 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("expired", of_reason("expired")),
         ("too_early", of_reason("too_early")),
         ("quiet_hours", of_reason("quiet_hours")),
-        ("parked", broker.parked),
         ("owed_full", size(world.counted(|metrics| metrics.deferred_full.get()))),
         ("rebalances", size(broker.group.rebalances)),
         ("refunded", cluster.ledger.taken_back.len()),

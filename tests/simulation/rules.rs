@@ -10,7 +10,8 @@ use weir_core::{
     decider::Decider,
     fields::FieldMap,
     policy::{
-        Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection, Unavailable,
+        Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
+        Unavailable,
     },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
     zone::Zone,
@@ -193,7 +194,14 @@ fn cap(limit: &Limit) -> Cap {
         Of::Pushes => (on_channel("push"), Scope::Every),
         Of::Campaign => (Filter::default(), Scope::SameCampaign),
     };
-    Cap { name: limit.name.into(), limit: limit.limit, window, filter: Arc::new(filter), scope }
+    Cap {
+        name: limit.name.into(),
+        limit: limit.limit,
+        window,
+        filter: Arc::new(filter),
+        scope,
+        action: Action::Suppress,
+    }
 }
 
 fn on_channel(name: &str) -> Filter {
@@ -243,5 +251,6 @@ pub fn decider(setting: &Setting) -> Decider {
         segments: Current::new(Arc::new(set)),
         policy: Current::new(Arc::new(policy(setting))),
         limits: Arc::default(),
+        wheel: None,
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{decider::Decider, ports::Clock as _};
 use weir_redis::NodeClocks;
-use weir_worker::lane::{Lane, LaneError, LaneSettings};
+use weir_worker::lane::{Lane, LaneError, LaneSettings, Task};
 
 use super::{
     broker::Broker,
@@ -292,6 +292,7 @@ impl World {
             sink: SimSink::new(&self.env, &self.broker, &process, (lane, number)),
             store: self.keyspace.store(&self.env, number, &process.clock),
             clock: process.clock.clone(),
+            task: Task::Intents,
             decider: self.decider.clone(),
             settings: LaneSettings {
                 batch: 40,

@@ -24,8 +24,6 @@ pub enum Sabotage {
     IgnoreMembership,
     /// Deferred writes count as recorded.
     ForgetOwed,
-    /// Offsets are committed without the description of pending intents.
-    ForgetParked,
     /// An intent that waits for Redis is judged by the clock at the start of the outage.
     JudgeOnce,
     /// No record counts as read before, so gates come before replays.
@@ -39,7 +37,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -48,7 +46,6 @@ impl Sabotage {
         Self::TrustWipedShard,
         Self::IgnoreMembership,
         Self::ForgetOwed,
-        Self::ForgetParked,
         Self::JudgeOnce,
         Self::GatesBeforeReplays,
         Self::NumbersByLength,
@@ -77,7 +74,6 @@ impl Sabotage {
             | Self::ForgetRewind
             | Self::IgnoreMembership
             | Self::ForgetOwed
-            | Self::ForgetParked
             | Self::JudgeOnce
             | Self::GatesBeforeReplays => &[],
         }

@@ -153,10 +153,7 @@ impl Producer {
     async fn commit(&mut self, submit: Submit, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
         self.opened = submit.at;
         self.state = State::Open;
-        let Job { records, outputs, mut progress, membership } = job;
-        if self.env.sabotage() == Sabotage::ForgetParked {
-            progress.iter_mut().for_each(|progress| progress.metadata = None);
-        }
+        let Job { records, outputs, progress, membership } = job;
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
         if self.env.sabotage() == Sabotage::CommitBeforeProduce {
             self.offsets(progress, membership).await?;

@@ -1,9 +1,14 @@
 //! One member of the fake group, as a lane's source.
 
-use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use weir_core::{
-    ports::{Begin, EARLIER_READERS_END, GroupEvent, Source, SourceError},
+    ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
     record::{Headers, Progress, ReadBefore, RecordView, Records},
 };
 
@@ -37,7 +42,7 @@ impl Records for Batch {
         let Intent { partition, offset, key, value, at } = &*self.0[index].intent;
         let (partition, offset, timestamp) = (*partition, *offset, Some(wall(*at)));
         let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
-        RecordView { key, value, partition, offset, timestamp, headers: &NoHeaders }
+        RecordView { key, value, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
     }
 }
 
@@ -56,6 +61,8 @@ pub struct SimSource {
     /// The generation of its assignment; -1 for none.
     held: i32,
     positions: BTreeMap<i32, i64>,
+    /// Partitions that were put back and are not read on.
+    paused: BTreeSet<i32>,
     starts: Vec<Progress>,
     pending: Option<Pending>,
     /// When it was assigned or last went back.
@@ -71,6 +78,7 @@ impl SimSource {
             member: None,
             held: -1,
             positions: BTreeMap::new(),
+            paused: BTreeSet::new(),
             starts: Vec::new(),
             pending: None,
             since: Duration::ZERO,
@@ -103,7 +111,7 @@ impl SimSource {
     }
 
     /// Starts at the committed offsets.
-    async fn start(&mut self, partitions: &[i32], begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn start(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
         self.since = self.env.passed();
         self.env.sleep(self.env.millis(1, 20)).await;
         if self.env.kafka_fails() {
@@ -114,7 +122,11 @@ impl SimSource {
             SourceError::Temporary(format!("a transaction is open on these partitions: {refusal:?}"))
         })?;
         self.env.sleep(self.env.millis(1, 20)).await;
-        self.positions = offsets.iter().map(|(at, committed)| (*at, committed.as_ref().map_or(0, begin))).collect();
+        self.positions = offsets
+            .iter()
+            .map(|(at, committed)| (*at, committed.map_or(0, |committed| committed.next_offset)))
+            .collect();
+        self.paused.clear();
         self.starts = offsets.into_iter().filter_map(|(_, committed)| committed).collect();
         Ok(())
     }
@@ -124,7 +136,8 @@ impl SimSource {
         let now = self.env.passed();
         // What the client has fetched by now: no more than so many a partition and look.
         let most = 1 + self.env.index(40);
-        for (partition, position) in &mut self.positions {
+        for (partition, position) in self.positions.iter_mut().filter(|(partition, _)| !self.paused.contains(partition))
+        {
             let log = &broker.intents[usize::try_from(*partition).unwrap()];
             let from = log.partition_point(|intent| intent.offset < *position);
             let there = log[from..].iter().take_while(|intent| intent.at <= now);
@@ -164,15 +177,16 @@ impl Source for SimSource {
         }
     }
 
-    async fn settle(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn settle(&mut self) -> Result<(), SourceError> {
         match self.pending.clone() {
             None => {}
             Some(Pending::Assign(generation, partitions)) => {
-                self.start(&partitions, begin).await?;
+                self.start(&partitions).await?;
                 self.held = generation;
             }
             Some(Pending::Revoke) => {
                 self.positions.clear();
+                self.paused.clear();
                 self.starts.clear();
                 self.held = -1;
             }
@@ -181,22 +195,32 @@ impl Source for SimSource {
         Ok(())
     }
 
-    async fn rewind(&mut self, begin: Begin<'_>) -> Result<(), SourceError> {
+    async fn rewind(&mut self) -> Result<(), SourceError> {
         assert!(self.pending.is_none(), "what is revoked must not be read again");
         if self.env.sabotage() == Sabotage::ForgetRewind {
             return Ok(());
         }
         let partitions: Vec<i32> = self.positions.keys().copied().collect();
-        self.start(&partitions, begin).await
+        self.start(&partitions).await
     }
 
-    async fn seek(&mut self, to: &[(i32, i64)]) -> Result<(), SourceError> {
+    async fn put_back(&mut self, batch: &mut Batch, from: &[(i32, i64)]) -> Result<(), SourceError> {
         if self.env.kafka_fails() {
             return Err(SourceError::Temporary("no way back (simulated)".to_owned()));
         }
-        self.since = self.env.passed();
+        let from: BTreeMap<i32, i64> = from.iter().copied().collect();
+        batch.0.retain(|Fetched { intent, .. }| from.get(&intent.partition).is_none_or(|from| intent.offset < *from));
+        self.paused.extend(from.keys());
+        self.positions.extend(from);
         self.env.sleep(self.env.millis(1, 20)).await;
-        self.positions.extend(to.iter().copied());
+        Ok(())
+    }
+
+    async fn resume(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+        if self.env.kafka_fails() {
+            return Err(SourceError::Temporary("no way on (simulated)".to_owned()));
+        }
+        partitions.iter().for_each(|partition| _ = self.paused.remove(partition));
         Ok(())
     }
 
