@@ -255,12 +255,7 @@ pub(super) fn to_defer(
         }
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (
-            Cause::Cap(_)
-            | Cause::QuietHours
-            | Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::Unavailable,
+            Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
             _,
         ) => return None,
     };

@@ -81,6 +81,7 @@ fn decider(policy: &str) -> Decider {
         segments: Current::new(Arc::new(set)),
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
+        wheel: None,
     }
 }
 

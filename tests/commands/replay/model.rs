@@ -93,6 +93,7 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
         let cap_set = match eval.gate(&facts) {
             Gate::Suppress { reason, .. } => {
                 let reason = match reason {
+                    weir_core::policy::GateReason::Stopped => "stopped",
                     weir_core::policy::GateReason::Expired => "expired",
                     weir_core::policy::GateReason::TooEarly => "too_early",
                     weir_core::policy::GateReason::QuietHours => "quiet_hours",
