@@ -30,7 +30,8 @@ fn hours<const HOURS: usize>(hours: [(&str, u64); HOURS]) -> Vec<(String, u64)> 
 /// Approved, suppressed, deferred, still deferred.
 fn totals(report: &Value, policy: usize) -> [u64; 4] {
     let totals = &report["policies"][policy];
-    let counts = [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
+    let counts =
+        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
     counts.map(|count| count.as_u64().unwrap())
 }
 
@@ -53,11 +54,12 @@ fn intents_of_the_night_are_approved_in_the_morning_of_their_users() {
     let report = folder.report(&ARGS);
     assert_eq!(totals(&report, 0), [7, 0, 6, 0]);
     // 08:00 in Singapore, Berlin and New York, each with two users; then the last intent.
-    let mornings =
-        [("2026-11-17T00:00", 2), ("2026-11-17T07:00", 2), ("2026-11-17T13:00", 2), ("2026-11-17T16:00", 1)];
+    let mornings = [("2026-11-17T00:00", 2), ("2026-11-17T07:00", 2), ("2026-11-17T13:00", 2), ("2026-11-17T16:00", 1)];
     assert_eq!(approved(&report), hours(mornings));
     let text = folder.says(&ARGS);
-    for part in ["7 approved, 0 suppressed; 6 deferred, all of them decided.", "deferred, once or more often", "Deferrals"] {
+    for part in
+        ["7 approved, 0 suppressed; 6 deferred, all of them decided.", "deferred, once or more often", "Deferrals"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     folder.says(&[&ARGS[..], &["--html", "page.html"]].concat());
