@@ -35,6 +35,8 @@ pub enum PolicyCommand {
     /// Validate a policy: show what it means, or everything that is wrong with it
     Check(PolicyCheckArgs),
     /// Replay past intents against one policy or two, and report what would change
+    ///
+    /// Intents that a policy defers are decided again when they are due. Until then they are held in memory.
     Simulate(Box<SimulateArgs>),
 }
 

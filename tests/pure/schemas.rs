@@ -14,7 +14,7 @@ use weir_core::{
     intent::Intent,
     origin::Origin,
     policy_file::parse_policy,
-    replay::{Judged, ReplaySource, ReplayTally, Report},
+    replay::{Judged, Outcome, ReplaySource, ReplayTally, Report},
     schema,
     time::Time,
     verdict::{CapSpan, Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason, Suppressed, Verdict},
@@ -125,7 +125,8 @@ fn simulation() -> Report {
     let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
     for (verdicts, hour) in judged.iter().zip(0..) {
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
-        tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), verdicts });
+        let outcomes = verdicts.each_ref().map(|verdict| Outcome::of(verdict, at, false));
+        tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), outcomes: &outcomes });
     }
     let mut source = ReplaySource { intents: "intents.jsonl".to_owned(), records: 4, ..ReplaySource::default() };
     source.dead_letter(DeadLetterReason::NotJson);
@@ -182,6 +183,7 @@ fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
         decided_at: Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap(),
         policy_version: "2026-11-20.1",
         segments_version: "2026-11-20T00:00:00Z",
+        deferred: None,
         origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
     }
 }

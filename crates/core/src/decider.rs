@@ -13,6 +13,7 @@ use crate::{
     dead_letter::DeadLetter,
     decide::{Answer, RecordWhen},
     decode::{Header, decode},
+    deferral::DeferReason,
     fields::FieldMap,
     intent::Intent,
     origin::Topic,
@@ -344,6 +345,20 @@ impl BatchDecision {
     #[must_use]
     pub fn ruling(&self, gate_result: &GateResult, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
         output::ruling(&self.eval, gate_result, answers, now)
+    }
+
+    /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict
+    /// stands.
+    #[must_use]
+    pub fn to_defer(
+        &self,
+        gate_result: &GateResult,
+        intent: &Intent<'_>,
+        verdict: &Verdict<'_>,
+        now: Time,
+    ) -> Option<(DeferReason, Time)> {
+        let segment = gate_result.segment.map(|place| self.set.segments()[place].name.as_str());
+        output::to_defer(&self.eval, (segment, intent.user), verdict, now)
     }
 
     /// The segments of the batch.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::{
     header::HeaderName,
     origin::{Origin, Topic, TopicId},
-    record::OurHeaders,
+    record::{OurHeaders, RecordView},
     time::Time,
 };
 
@@ -70,6 +70,24 @@ pub struct Deferral {
 }
 
 impl Deferral {
+    /// The deferral of this record's intent, which may have been deferred before. `topic` is the record's, `now` the time of the
+    /// decision to defer it.
+    #[must_use]
+    pub fn after(record: &RecordView<'_>, topic: &Topic, (why, due): (DeferReason, Time), now: Time) -> Self {
+        match record.deferral {
+            Some(before) => Self { due, why, count: before.count.saturating_add(1), ..before.clone() },
+            None => Self {
+                due,
+                topic: topic.clone(),
+                partition: record.partition,
+                offset: record.offset,
+                first_at: record.timestamp.map_or(now, |at| at.min(now)),
+                why,
+                count: 1,
+            },
+        }
+    }
+
     /// The record that the intent first came in.
     #[must_use]
     pub fn origin(&self) -> Origin<'_> {

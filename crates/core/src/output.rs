@@ -21,6 +21,7 @@ use crate::{
     origin::{Origin, Topic},
     policy::{Action, CapWindow, GateReason, Mode, PolicyEval, Unavailable},
     segment::SegmentSet,
+    shard::UserHash,
     tally::Tally,
     time::Time,
     verdict::{CapSpan, Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason, Suppressed, Verdict},
@@ -92,7 +93,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
-            && let Some(to_defer) = self.to_defer(&decision, intent)
+            && let Some(to_defer) = to_defer(self.eval, (decision.segment, intent.user), &decision.verdict, self.now)
         {
             return self.deferred(wheel, record, intent, to_defer);
         }
@@ -147,48 +148,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         (why, due): (DeferReason, Time),
     ) -> Output {
         self.tally.deferred(why.as_str());
-        let (before, now) = (record.deferral, self.now);
-        let deferral = Deferral {
-            due,
-            topic: before.map_or_else(|| self.topic.clone(), |before| before.topic.clone()),
-            partition: before.map_or(record.partition, |before| before.partition),
-            offset: before.map_or(record.offset, |before| before.offset),
-            first_at: before.map_or_else(|| record.timestamp.map_or(now, |at| at.min(now)), |before| before.first_at),
-            why,
-            count: before.map_or(1, |before| before.count.saturating_add(1)),
-        };
-        let to = Destination::Deferred(wheel.place(intent.user, due, now));
+        let deferral = Deferral::after(record, self.topic, (why, due), self.now);
+        let to = Destination::Deferred(wheel.place(intent.user, due, self.now));
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
-    }
-
-    /// Why and until when an intent is deferred; `None` where it is decided now.
-    fn to_defer(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Option<(DeferReason, Time)> {
-        let Suppressed { cause, eligible_at } = *decision.verdict.suppressed()?;
-        let policy = self.eval.policy();
-        let (why, at) = match (cause, &policy.quiet_hours) {
-            (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
-            (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
-                (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(intent.user)))
-            }
-            (Cause::Cap(cap), _) if self.cap_defers(decision.segment, cap.name) => (DeferReason::Cap, eligible_at?),
-            (
-                Cause::Cap(_)
-                | Cause::QuietHours
-                | Cause::Duplicate
-                | Cause::Stopped
-                | Cause::Expired
-                | Cause::Unavailable,
-                _,
-            ) => return None,
-        };
-        let due = rounded(at);
-        (due <= self.now.plus(policy.defer_max_ms)).then_some((why, due))
-    }
-
-    /// Whether a cap of the user's segment defers what it denies.
-    fn cap_defers(&self, segment: Option<&str>, name: &str) -> bool {
-        let caps = self.eval.policy().caps_of(segment).list();
-        caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
     }
 
     /// What was written, counted.
@@ -271,6 +233,34 @@ fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer
         Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
         Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => answers[request],
     }
+}
+
+/// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
+pub(super) fn to_defer(
+    eval: &PolicyEval,
+    (segment, user): (Option<&str>, UserHash),
+    verdict: &Verdict<'_>,
+    now: Time,
+) -> Option<(DeferReason, Time)> {
+    let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
+    let policy = eval.policy();
+    let cap_defers = |name: &str| {
+        let caps = policy.caps_of(segment).list();
+        caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
+    };
+    let (why, at) = match (cause, &policy.quiet_hours) {
+        (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
+        (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+            (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
+        }
+        (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
+        (
+            Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
+            _,
+        ) => return None,
+    };
+    let due = rounded(at);
+    (due <= now.plus(policy.defer_max_ms)).then_some((why, due))
 }
 
 /// What became of an intent that came at `now`, and the time it was judged by.

@@ -7,6 +7,7 @@ mod page;
 mod past;
 mod plots;
 mod replay;
+mod side;
 mod text;
 mod topic;
 
@@ -135,5 +136,5 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
     }
     bar.finish_and_clear();
     plan.notes(&mut source);
-    Ok((replay.finish(), source))
+    Ok((replay.finish(&plan, &mut source), source))
 }

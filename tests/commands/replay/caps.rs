@@ -88,7 +88,7 @@ caps = [{ name = "c", limit = 1, window = "24h", category = ["promo"] }]"#,
             reasons: json!([{"reason": "cap", "suppressed": [1]}]),
         },
         Case {
-            name: "quiet hours, expiry and not_before hold back, a bypass does not count, an id is sent once",
+            name: "quiet hours, expiry and a late not_before suppress, a bypass does not count, an id is sent once",
             policy: r#"max_age = "1h"
 [default]
 caps = [{ name = "c", limit = 2, window = "24h" }]
@@ -106,7 +106,7 @@ action = "suppress""#,
                 (481, json!({"id": "same"})),
                 (482, json!({"category": "transactional"})),
                 (483, json!({"expires_at": "2026-11-16T08:03:00Z"})),
-                (484, json!({"not_before": "2026-11-16T08:04:01Z"})),
+                (484, json!({"not_before": "2026-11-19T08:05:01Z"})),
                 (485, json!({"not_before": "2026-11-16T08:05:00Z"})),
                 (486, json!({})),
                 (1320, json!({})),

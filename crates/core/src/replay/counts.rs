@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::verdict::Verdict;
+use super::outcome::Ruling;
 
 /// At most so many policies are compared.
 pub const POLICIES: usize = 2;
@@ -27,11 +27,11 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    pub(super) fn add(&mut self, verdict: &Verdict<'_>) {
-        match verdict {
-            Verdict::Approved(_) => self.approved += 1,
-            Verdict::ShadowSuppressed(..) => self.shadow_suppressed += 1,
-            Verdict::Suppressed(_) => self.suppressed += 1,
+    pub(super) fn add(&mut self, ruling: &Ruling) {
+        match (ruling.sent, ruling.why) {
+            (true, None) => self.approved += 1,
+            (true, Some(_)) => self.shadow_suppressed += 1,
+            (false, _) => self.suppressed += 1,
         }
     }
 

@@ -2,14 +2,16 @@
 //! policy or under two side by side.
 
 mod counts;
+mod outcome;
 mod report;
 mod tally;
 mod users;
 
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
+pub use outcome::{Outcome, Ruling};
 pub use report::{
-    CapRow, ChangedIntents, ChangedUser, Changes, HourRow, NameRow, ReasonRow, ReplaySource, Report, Spread, Totals,
-    Users,
+    CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource, Report,
+    Spread, Totals, Users,
 };
 pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;

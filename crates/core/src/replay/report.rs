@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     counts::{Names, VerdictCounts},
+    outcome::Outcome,
     tally::{CapTally, PerPolicy, ReplayTally},
 };
 use crate::{
@@ -62,9 +63,27 @@ pub struct Totals {
     pub version: String,
     /// Whether it is in shadow mode.
     pub shadow: bool,
-    /// The verdicts on all intents.
+    /// The verdicts on all intents that got one.
     #[serde(flatten)]
     pub counts: VerdictCounts,
+    /// Its deferrals.
+    pub deferred: DeferralCounts,
+}
+
+/// How many intents a policy deferred.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct DeferralCounts {
+    /// Deferred, once or more often.
+    pub intents: u64,
+    /// Still deferred at the end, so without a verdict.
+    pub waiting: u64,
+}
+
+impl DeferralCounts {
+    pub(super) fn add(&mut self, outcome: &Outcome) {
+        self.intents += u64::from(outcome.deferred);
+        self.waiting += u64::from(outcome.ruling.is_none());
+    }
 }
 
 /// A segment, channel or category.
@@ -114,7 +133,7 @@ pub struct ReasonRow {
 pub struct HourRow {
     /// When it began.
     pub begin: Time,
-    /// The verdicts on its intents, one entry per policy.
+    /// The verdicts given in it, one entry per policy.
     pub outcomes: Vec<VerdictCounts>,
 }
 
@@ -198,9 +217,9 @@ pub struct Report {
     pub channels: Vec<NameRow>,
     /// By category.
     pub categories: Vec<NameRow>,
-    /// By hour with an intent.
+    /// By hour with a verdict.
     pub hours: Vec<HourRow>,
-    /// By hour of the day, 0 to 23: the verdicts on its intents, one entry per policy.
+    /// By hour of the day, 0 to 23: the verdicts given in it, one entry per policy.
     pub hours_of_day: Vec<Vec<VerdictCounts>>,
     /// Users.
     pub users: Users,
@@ -210,19 +229,24 @@ impl ReplayTally {
     /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
     #[must_use]
     pub fn report(&self, source: ReplaySource, names: &[String], shown: usize) -> Report {
-        let policy = |((policy, name), counts): ((&Arc<Policy>, &String), &VerdictCounts)| Totals {
-            policy: name.clone(),
-            version: policy.version.clone(),
-            shadow: policy.mode == Mode::Shadow,
-            counts: *counts,
-        };
+        let counted = self.totals.iter().zip(&self.deferrals);
+        let policy =
+            |((policy, name), (counts, deferred)): ((&Arc<Policy>, &String), (&VerdictCounts, &DeferralCounts))| {
+                Totals {
+                    policy: name.clone(),
+                    version: policy.version.clone(),
+                    shadow: policy.mode == Mode::Shadow,
+                    counts: *counts,
+                    deferred: *deferred,
+                }
+            };
         Report {
             schema: Shape::V1,
             source,
             from: self.span.map(|(first, _)| first),
             to: self.span.map(|(_, last)| last),
             timezone: self.zone.name(),
-            policies: self.policies.iter().zip(names).zip(&self.totals).map(policy).collect(),
+            policies: self.policies.iter().zip(names).zip(counted).map(policy).collect(),
             segments: self.names(&self.segments),
             caps: self.caps.iter().flat_map(|(name, caps)| caps.iter().map(move |cap| self.cap(name, cap))).collect(),
             reasons: self.reasons.iter().map(|(reason, counts)| self.reason(*reason, counts)).collect(),

@@ -7,14 +7,15 @@ use std::{
 
 use super::{
     counts::{Names, POLICIES, VerdictCounts},
-    report::ChangedIntents,
+    outcome::{Outcome, Ruling},
+    report::{ChangedIntents, DeferralCounts},
     users::{UserCounts, UserTable},
 };
 use crate::{
     intent::Intent,
     policy::{Cap, Policy},
     time::Time,
-    verdict::{Cause, SuppressReason, Suppressed, Verdict},
+    verdict::SuppressReason,
     zone::Zone,
 };
 
@@ -32,8 +33,8 @@ pub struct Judged<'j> {
     pub at: Time,
     /// The user's segment: its place in the set, and its name.
     pub segment: Option<(usize, &'j str)>,
-    /// What the policies say, in their order.
-    pub verdicts: &'j [Verdict<'j>],
+    /// Its outcome under each policy, in their order.
+    pub outcomes: &'j [Outcome],
 }
 
 /// A cap, as each policy has it, and how many intents it suppressed.
@@ -50,6 +51,7 @@ pub struct ReplayTally {
     pub(super) policies: Vec<Arc<Policy>>,
     pub(super) segment_names: Vec<String>,
     pub(super) totals: PerPolicy<VerdictCounts>,
+    pub(super) deferrals: PerPolicy<DeferralCounts>,
     pub(super) segments: Names<PerPolicy<VerdictCounts>>,
     pub(super) channels: Names<PerPolicy<VerdictCounts>>,
     pub(super) categories: Names<PerPolicy<VerdictCounts>>,
@@ -82,6 +84,7 @@ impl ReplayTally {
             policies,
             segment_names,
             totals: Default::default(),
+            deferrals: Default::default(),
             segments: Names::default(),
             channels: Names::default(),
             categories: Names::default(),
@@ -97,49 +100,44 @@ impl ReplayTally {
 
     /// Counts an intent.
     pub fn add(&mut self, judged: &Judged<'_>) {
-        let Judged { intent, at, segment, verdicts } = *judged;
+        let Judged { intent, at, segment, outcomes } = *judged;
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
-        let (hour, hour_of_day) = hour(&self.zone, at);
         let name = segment.map(|(_, name)| name);
+        for (policy, outcome) in outcomes.iter().enumerate() {
+            self.deferrals[policy].add(outcome);
+            if let Some(ruling) = &outcome.ruling {
+                self.ruling(policy, intent, name, ruling);
+            }
+        }
+        self.users.add(&intent.user_id, segment.map(|(place, _)| place), outcomes);
+        if let [Some(policy), Some(against)] = [0, 1].map(|policy| outcomes.get(policy)?.ruling.as_ref()) {
+            self.intents.newly_approved += u64::from(policy.sent && !against.sent);
+            self.intents.newly_suppressed += u64::from(!policy.sent && against.sent);
+        }
+    }
+
+    fn ruling(&mut self, policy: usize, intent: &Intent<'_>, segment: Option<&str>, ruling: &Ruling) {
+        let (hour, hour_of_day) = hour(&self.zone, ruling.at);
         let places = [
             &mut self.totals,
-            self.segments.of(name),
+            self.segments.of(segment),
             self.channels.of(intent.channel.as_deref()),
             self.categories.of(intent.category.as_deref()),
             self.hours.entry(hour).or_default(),
             &mut self.hours_of_day[hour_of_day],
         ];
         for counts in places {
-            for (count, verdict) in counts.iter_mut().zip(verdicts) {
-                count.add(verdict);
-            }
+            counts[policy].add(ruling);
         }
-        for (number, why) in verdicts.iter().enumerate().filter_map(|(n, verdict)| Some((n, verdict.suppressed()?))) {
-            self.why(number, name, why);
+        if let Some(reason) = ruling.why {
+            self.reasons.entry(reason).or_default()[policy] += 1;
         }
-        self.users.add(&intent.user_id, segment.map(|(place, _)| place), verdicts);
-        if let [policy, against] = verdicts {
-            self.intents.newly_approved += u64::from(sent(policy) && !sent(against));
-            self.intents.newly_suppressed += u64::from(!sent(policy) && sent(against));
-        }
-    }
-
-    fn why(&mut self, policy: usize, segment: Option<&str>, why: &Suppressed<'_>) {
-        self.reasons.entry(why.reason()).or_default()[policy] += 1;
-        match why.cause {
-            Cause::Cap(cap) => {
-                // All caps of the policies are there from the start.
-                if let Some(tally) = self.caps.of(segment).get_mut(cap.name) {
-                    tally.suppressed[policy] += 1;
-                }
-            }
-            Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::TooEarly
-            | Cause::QuietHours
-            | Cause::Unavailable => {}
+        // All caps of the policies are there from the start.
+        if let Some(cap) = &ruling.cap
+            && let Some(tally) = self.caps.of(segment).get_mut(&**cap)
+        {
+            tally.suppressed[policy] += 1;
         }
     }
 
@@ -152,13 +150,6 @@ impl ReplayTally {
 
     fn segment_of(&self, user: &UserCounts) -> Option<&str> {
         self.segment_names.get(usize::try_from(user.segment?).ok()?).map(String::as_str)
-    }
-}
-
-fn sent(verdict: &Verdict<'_>) -> bool {
-    match verdict {
-        Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
-        Verdict::Suppressed(_) => false,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::counts::POLICIES;
-use crate::{shard::UserHash, verdict::Verdict};
+use super::{counts::POLICIES, outcome::Outcome};
+use crate::shard::UserHash;
 
 /// One user's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +27,14 @@ impl UserCounts {
 pub(super) struct UserTable(HashMap<UserHash, UserCounts>);
 
 impl UserTable {
-    pub(super) fn add(&mut self, user_id: &str, segment: Option<usize>, verdicts: &[Verdict<'_>]) {
+    pub(super) fn add(&mut self, user_id: &str, segment: Option<usize>, outcomes: &[Outcome]) {
         let user = self.0.entry(UserHash::of(user_id)).or_insert_with(|| UserCounts {
             user_id: user_id.into(),
             segment: segment.and_then(|segment| u32::try_from(segment).ok()),
             approved: [0; POLICIES],
         });
-        for (verdict, approved) in verdicts.iter().zip(&mut user.approved) {
-            *approved += match verdict {
-                Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => 1,
-                Verdict::Suppressed(_) => 0,
-            };
+        for (outcome, approved) in outcomes.iter().zip(&mut user.approved) {
+            *approved += u32::from(outcome.sent());
         }
     }
 

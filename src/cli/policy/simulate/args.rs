@@ -82,7 +82,7 @@ pub struct SimulateArgs {
     /// Skip intents before this time: RFC 3339, or how long ago (-7d)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<Moment>,
-    /// Skip intents from this time on
+    /// Skip intents from this time on; deferred intents are decided until then [default: until the last intent]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Moment>,
     /// The worker's configuration: brokers, topics, fields of intents, segments, history
@@ -127,6 +127,8 @@ pub(super) struct Plan {
     /// The policies' names, as they were asked for.
     pub(super) names: Vec<String>,
     pub(super) bounds: HistoryBounds,
+    /// Whether the worker has topics to defer intents to; without a configuration, it does.
+    pub(super) may_defer: bool,
 }
 
 fn invalid(message: String) -> anyhow::Error {
@@ -168,7 +170,8 @@ impl SimulateArgs {
         }
         let fields = settings.map_or_else(|| Ok(Arc::default()), assemble::fields)?;
         let segments = self.segments(settings).await?;
-        Ok(Plan { intents, approved, between, fields, segments, policies, names, bounds })
+        let may_defer = settings.is_none_or(|settings| settings.kafka.deferred.is_some());
+        Ok(Plan { intents, approved, between, fields, segments, policies, names, bounds, may_defer })
     }
 
     async fn object(&self, option: &str, text: &str, settings: Option<&Settings>) -> anyhow::Result<StoredObject> {
@@ -258,6 +261,9 @@ impl Plan {
             ));
         }
         for (policy, name) in self.policies.iter().zip(&self.names) {
+            if policy.defers() && !self.may_defer {
+                source.notes.push(format!("{name} defers intents: weir run rejects it until kafka.deferred is set"));
+            }
             for segment in policy.unnamed(&names) {
                 source.notes.push(format!("{name} does not name the segment {segment}: its users are under [default]"));
             }

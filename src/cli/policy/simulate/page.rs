@@ -8,7 +8,7 @@ use weir_core::{
 
 use super::{
     plots::{Plot, SIZE, Style, drawing},
-    text::{Grid, labels, tables},
+    text::{Grid, deferred, labels, tables},
 };
 
 /// The most places of the plot over time; where there are more hours, they are drawn by the day.
@@ -28,6 +28,7 @@ struct PolicyLine<'r> {
     shadow: bool,
     sent: u64,
     suppressed: u64,
+    deferred: String,
 }
 
 #[derive(Template)]
@@ -49,6 +50,7 @@ pub(super) fn page(report: &Report) -> anyhow::Result<String> {
         shadow: policy.shadow,
         sent: policy.counts.sent(),
         suppressed: policy.counts.suppressed,
+        deferred: deferred(policy.deferred),
     });
     let page = Page {
         report,

@@ -1,12 +1,13 @@
 //! Records of the past, as the decider reads them.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_core::{
     dead_letter::DeadLetterReason,
+    deferral::Deferral,
     record::{Headers, RecordView, Records},
     time::Time,
 };
@@ -58,10 +59,10 @@ impl Headers for Past {
     }
 }
 
-/// Records that are judged together.
+/// Records that are read together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Batch {
-    records: Vec<Past>,
+    records: Vec<Arc<Past>>,
     bytes: usize,
     taken: u64,
 }
@@ -75,7 +76,7 @@ impl Batch {
 
     pub(super) fn push(&mut self, record: Past) {
         self.bytes += record.value.as_ref().map_or(0, Vec::len);
-        self.records.push(record);
+        self.records.push(Arc::new(record));
     }
 
     /// One more was read, whether it is in the batch or was left out.
@@ -97,13 +98,28 @@ impl Batch {
     }
 }
 
-impl Records for Batch {
+impl Batch {
+    /// All of them.
+    pub(super) fn all(&self) -> Piece<'_> {
+        Piece { records: &self.records, deferrals: &[] }
+    }
+}
+
+/// Records that are judged together.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'p> {
+    pub(super) records: &'p [Arc<Past>],
+    /// Their deferrals; none where they have not been deferred.
+    pub(super) deferrals: &'p [Deferral],
+}
+
+impl Records for Piece<'_> {
     fn len(&self) -> usize {
         self.records.len()
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {
-        let record = &self.records[index];
+        let record = &*self.records[index];
         RecordView {
             key: None,
             value: record.value.as_deref(),
@@ -111,7 +127,7 @@ impl Records for Batch {
             offset: record.offset,
             timestamp: record.timestamp,
             headers: record,
-            deferral: None,
+            deferral: self.deferrals.get(index),
         }
     }
 }

@@ -1,125 +1,166 @@
-//! Judges batches by each policy, with the worker's own decider and the embedded store.
+//! Judges batches by each policy, and counts each intent once all policies have an outcome for it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    current::Current,
-    decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, Disposition, GateResult},
     embedded::EmbeddedStore,
-    record::Records,
-    replay::{Judged, ReplaySource, ReplayTally},
+    intent::Intent,
+    record::Records as _,
+    replay::{Judged, Outcome, ReplaySource, ReplayTally},
     time::Time,
-    verdict::Verdict,
 };
 
-use super::{args::Plan, past::Batch};
-
-/// One policy, and the histories under it.
-struct Side {
-    decider: Decider,
-    store: EmbeddedStore,
-}
-
-/// A batch, judged by one policy.
-struct Ruled {
-    batch_decision: BatchDecision,
-    gate_results: Vec<GateResult>,
-    answers: Vec<Option<Answer>>,
-}
-
-impl Side {
-    /// Judges each intent at its own time.
-    fn judge(&self, batch: &Batch, decoded: &[Decoded<'_>], times: &[Time]) -> Ruled {
-        let mut batch_decision = self.decider.begin_batch(times.first().copied().unwrap_or_default());
-        let (gate_results, requests, _) = batch_decision.gate_each(batch, decoded, |index| times[index]);
-        let asked = |(gate_result, time): (&GateResult, &Time)| match gate_result.disposition {
-            Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
-        };
-        // Requests are in the order of their gate results.
-        let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
-        let answers = self.store.admit_each(&requests, &ask_times);
-        Ruled { batch_decision, gate_results, answers }
-    }
-}
+use super::{
+    args::Plan,
+    past::{Batch, Past, Piece},
+    side::{Fresh, Outcomes, Side},
+};
 
 /// Replays batches.
 pub(super) struct Replay {
     sides: Vec<Side>,
     tally: ReplayTally,
+    segment_names: Vec<String>,
+    /// The intents that a policy has deferred, by number.
+    open: BTreeMap<u64, Open>,
+    /// How many records were read.
+    read: u64,
     /// The time of the last intent that told one.
     last: Time,
 }
 
+/// An intent that a policy has deferred.
+struct Open {
+    record: Arc<Past>,
+    at: Time,
+    segment: Option<usize>,
+    /// One entry per policy; `None` while it is deferred.
+    outcomes: Vec<Option<Outcome>>,
+}
+
 impl Replay {
     pub(super) fn new(plan: &Plan) -> Self {
-        let segments = Current::new(Arc::clone(&plan.segments));
-        let side = |policy| Side {
-            decider: Decider {
-                topic: plan.intents.to_string().into(),
-                fields: Arc::clone(&plan.fields),
-                segments: Arc::clone(&segments),
-                policy: Current::new(Arc::clone(policy)),
-                limits: Arc::default(),
-                wheel: None,
-            },
-            store: EmbeddedStore::new(plan.bounds),
-        };
-        let names = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();
+        let names: Vec<String> = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();
         Self {
-            sides: plan.policies.iter().map(side).collect(),
-            tally: ReplayTally::new(plan.policies.clone(), names),
+            sides: plan.policies.iter().map(|policy| Side::new(plan, policy)).collect(),
+            tally: ReplayTally::new(plan.policies.clone(), names.clone()),
+            segment_names: names,
+            open: BTreeMap::new(),
+            read: 0,
             last: Time::default(),
         }
     }
 
     /// The histories under each policy.
     pub(super) fn stores(&self) -> Vec<&EmbeddedStore> {
-        self.sides.iter().map(|side| &side.store).collect()
+        self.sides.iter().map(Side::store).collect()
     }
 
     /// Judges a batch and counts what became of it.
     pub(super) fn judge(&mut self, batch: &Batch, source: &mut ReplaySource) {
-        let Some((first, others)) = self.sides.split_first() else { return };
-        let decoded = first.decider.begin_batch(self.last).decode(batch);
-        source.records += batch.len() as u64;
+        let records = batch.all();
+        let Some(first) = self.sides.first() else { return };
+        let decoded = first.decode(&records);
+        source.records += decoded.len() as u64;
         let mut times = Vec::with_capacity(decoded.len());
         for (index, decoded) in decoded.iter().enumerate() {
             match decoded {
-                Ok(intent) => self.last = batch.get(index).timestamp.or(intent.created_at).unwrap_or(self.last),
+                Ok(intent) => self.last = records.get(index).timestamp.or(intent.created_at).unwrap_or(self.last),
                 Err(letter) => source.dead_letter(letter.reason),
             }
             times.push(self.last);
         }
-        // Each policy has its own histories, so they are judged side by side.
-        let ruled: Vec<Ruled> = std::thread::scope(|scope| {
-            let (decoded, times) = (&decoded, &times);
-            let others: Vec<_> =
-                others.iter().map(|side| scope.spawn(move || side.judge(batch, decoded, times))).collect();
-            let first = first.judge(batch, decoded, times);
+        let fresh = Fresh { batch, decoded: &decoded, times: &times, first: self.read };
+        self.read += decoded.len() as u64;
+        let mut judged = self.on_each_side(|side| side.judge(fresh));
+        self.count_fresh(fresh, &mut judged);
+        self.count_late(judged);
+    }
+
+    /// Each policy has its own histories, so they are judged side by side.
+    fn on_each_side(&mut self, judge: impl Fn(&mut Side) -> Outcomes + Sync) -> Vec<Outcomes> {
+        let Some((first, others)) = self.sides.split_first_mut() else { return Vec::new() };
+        std::thread::scope(|scope| {
+            let judge = &judge;
+            let others: Vec<_> = others.iter_mut().map(|side| scope.spawn(move || judge(side))).collect();
+            let first = judge(first);
             let others = others.into_iter().map(|side| side.join().expect("judging does not panic"));
             std::iter::once(first).chain(others).collect()
+        })
+    }
+
+    fn count_fresh(&mut self, fresh: Fresh<'_>, judged: &mut [Outcomes]) {
+        let Fresh { batch, decoded, times, first } = fresh;
+        let mut outcomes = Vec::with_capacity(judged.len());
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            let at = times[index];
+            let segment = judged.first().and_then(|side| side.segments[index]);
+            if judged.iter().all(|side| side.fresh[index].is_some()) {
+                outcomes.clear();
+                outcomes.extend(judged.iter_mut().filter_map(|side| side.fresh[index].take()));
+                self.add(intent, (at, segment), &outcomes);
+            } else {
+                let outcomes = judged.iter_mut().map(|side| side.fresh[index].take()).collect();
+                let record = Arc::clone(&batch.all().records[index]);
+                self.open.insert(first + index as u64, Open { record, at, segment, outcomes });
+            }
+        }
+    }
+
+    fn count_late(&mut self, judged: Vec<Outcomes>) {
+        for (side, judged) in judged.into_iter().enumerate() {
+            for (number, outcome) in judged.late {
+                let Some(open) = self.open.get_mut(&number) else { continue };
+                open.outcomes[side] = Some(outcome);
+                if open.outcomes.iter().all(Option::is_some)
+                    && let Some(open) = self.open.remove(&number)
+                {
+                    self.close(open);
+                }
+            }
+        }
+    }
+
+    /// Counts an intent that had been deferred.
+    fn close(&mut self, open: Open) {
+        let Open { record, at, segment, outcomes } = open;
+        let outcomes: Vec<Outcome> =
+            outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::STILL_DEFERRED)).collect();
+        let Some(first) = self.sides.first() else { return };
+        let records = [record];
+        let piece = Piece { records: &records, deferrals: &[] };
+        let decoded = first.decode(&piece);
+        for intent in decoded.iter().flatten() {
+            self.add(intent, (at, segment), &outcomes);
+        }
+    }
+
+    fn add(&mut self, intent: &Intent<'_>, (at, segment): (Time, Option<usize>), outcomes: &[Outcome]) {
+        let segment = segment.map(|place| (place, self.segment_names[place].as_str()));
+        self.tally.add(&Judged { intent, at, segment, outcomes });
+    }
+
+    /// What was counted. The replay ends with the last intent, or with `--to`: what is due later is still deferred.
+    pub(super) fn finish(mut self, plan: &Plan, source: &mut ReplaySource) -> ReplayTally {
+        let until = plan.between.to.map_or(self.last, |to| to.plus(-1));
+        let late = self.on_each_side(|side| {
+            let mut outcomes = Outcomes::default();
+            side.release(until, &mut outcomes);
+            outcomes
         });
-        count(&mut self.tally, &decoded, &times, &ruled);
-    }
-
-    /// What was counted.
-    pub(super) fn finish(self) -> ReplayTally {
+        self.count_late(late);
+        for open in std::mem::take(&mut self.open).into_values() {
+            self.close(open);
+        }
+        for (side, name) in self.sides.iter().zip(&plan.names) {
+            if let Some((count, due)) = side.still_deferred() {
+                source.notes.push(format!(
+                    "under {name}, {count} intents are still deferred at the end and have no verdict; the last of them is \
+                     due at {due}, so that a --to after that decides them, too"
+                ));
+            }
+        }
         self.tally
-    }
-}
-
-fn count(tally: &mut ReplayTally, decoded: &[Decoded<'_>], times: &[Time], ruled: &[Ruled]) {
-    let mut verdicts: Vec<Verdict<'_>> = Vec::with_capacity(ruled.len());
-    for (index, (decoded, at)) in decoded.iter().zip(times).enumerate() {
-        let Ok(intent) = decoded else { continue };
-        verdicts.clear();
-        verdicts.extend(
-            ruled.iter().map(|ruled| ruled.batch_decision.ruling(&ruled.gate_results[index], &ruled.answers, *at).0),
-        );
-        let set = ruled.first().map(|ruled| (ruled.batch_decision.segments(), ruled.gate_results[index].segment));
-        let segment = set.and_then(|(set, place)| Some((place?, set.segments()[place?].name.as_str())));
-        tally.add(&Judged { intent, at: *at, segment, verdicts: &verdicts });
     }
 }

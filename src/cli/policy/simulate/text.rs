@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use weir_core::replay::{CapRow, NameRow, Report, VerdictCounts};
+use weir_core::replay::{CapRow, DeferralCounts, NameRow, Report, Totals, VerdictCounts};
 
 use crate::cli::output::plain;
 
@@ -45,8 +45,10 @@ fn head(report: &Report) -> String {
             if policy.shadow { format!(", {shadow_suppressed} approved in shadow mode only") } else { String::new() };
         let _ = writeln!(
             out,
-            "{label}: {} version {}: {approved} approved{shadow}, {suppressed} suppressed.",
-            policy.policy, policy.version
+            "{label}: {} version {}: {approved} approved{shadow}, {suppressed} suppressed{}.",
+            policy.policy,
+            policy.version,
+            deferred(policy.deferred)
         );
     }
     if let Some(changed) = &report.users.changed {
@@ -57,6 +59,15 @@ fn head(report: &Report) -> String {
         );
     }
     out
+}
+
+/// The deferrals, behind the verdicts; nothing without one.
+pub(super) fn deferred(DeferralCounts { intents, waiting }: DeferralCounts) -> String {
+    match (intents, waiting) {
+        (0, _) => String::new(),
+        (_, 0) => format!("; {intents} deferred, all of them decided"),
+        (_, _) => format!("; {intents} deferred, {waiting} of them still deferred at the end"),
+    }
 }
 
 /// What the policies are called in tables.
@@ -92,6 +103,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
             grid(&["segment", "cap", "what"], &["suppressed"], caps.collect()),
         ),
         ("By reason".to_owned(), grid(&["reason"], &["suppressed"], reasons.collect())),
+        ("Deferrals".to_owned(), grid(&["intents"], &["deferred"], deferrals(report))),
         ("By channel".to_owned(), names("channel", &report.channels)),
         ("By category".to_owned(), names("category", &report.categories)),
         (format!("By hour of the day, {}", report.timezone), grid(&["hour"], &["sent", "suppressed"], hours.collect())),
@@ -103,6 +115,17 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
 
 /// The words of a row, and its numbers for each policy.
 type Row = (Vec<String>, Vec<Vec<u64>>);
+
+/// How many intents were deferred; no row where none was.
+fn deferrals(report: &Report) -> Vec<Row> {
+    let rows: [(&str, fn(&Totals) -> u64); 2] = [
+        ("deferred, once or more often", |policy| policy.deferred.intents),
+        ("still deferred at the end", |policy| policy.deferred.waiting),
+    ];
+    let counts = |of: fn(&Totals) -> u64| report.policies.iter().map(|policy| vec![of(policy)]).collect();
+    let some = report.policies.iter().any(|policy| policy.deferred.intents > 0);
+    rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
+}
 
 /// A table with columns for words and, for each policy, for numbers. With two policies, a last column has how many more the
 /// first number is under the first one.

@@ -1,6 +1,6 @@
 //! Intents from a topic, in the order of their times.
 
-use weir_core::{record::Records as _, time::Time};
+use weir_core::time::Time;
 use weir_kafka::{
     client::KafkaOptions,
     range::{Range, RangeReader},
@@ -26,7 +26,7 @@ impl TopicInput {
         let mut reader = RangeReader::open(kafka, &range)?;
         let mut ahead = Batch::default();
         fill(&mut reader, between, &mut ahead)?;
-        let first = (0..ahead.len()).filter_map(|index| ahead.get(index).timestamp).min();
+        let first = ahead.all().records.iter().filter_map(|record| record.timestamp).min();
         Ok(Self { reader, between, first, ahead: Some(ahead) })
     }
 }

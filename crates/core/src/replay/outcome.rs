@@ -1,0 +1,58 @@
+//! The outcome of one intent under one policy, kept until all policies have one.
+
+use crate::{
+    time::Time,
+    verdict::{Cause, SuppressReason, Suppressed, Verdict},
+};
+
+/// The outcome of an intent under one policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the intent was deferred, once or more often.
+    pub deferred: bool,
+    /// Its verdict; `None` where it is still deferred at the end.
+    pub ruling: Option<Ruling>,
+}
+
+/// A verdict, without what is not counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// When it was given: when the intent came, or when its deferral was due.
+    pub at: Time,
+    /// Whether the intent is approved.
+    pub sent: bool,
+    /// Why it is suppressed, or would be but for shadow mode.
+    pub why: Option<SuppressReason>,
+    /// The cap that denied it.
+    pub cap: Option<Box<str>>,
+}
+
+impl Outcome {
+    /// Still deferred at the end.
+    pub const STILL_DEFERRED: Self = Self { deferred: true, ruling: None };
+
+    /// This verdict, given at `at`.
+    #[must_use]
+    pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
+        let suppressed = verdict.suppressed();
+        let cap = suppressed.and_then(|suppressed| match suppressed.cause {
+            Cause::Cap(cap) => Some(cap.name.into()),
+            Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::TooEarly
+            | Cause::QuietHours
+            | Cause::Unavailable => None,
+        });
+        let sent = match verdict {
+            Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
+            Verdict::Suppressed(_) => false,
+        };
+        Self { deferred, ruling: Some(Ruling { at, sent, why: suppressed.map(Suppressed::reason), cap }) }
+    }
+
+    /// Whether the intent is approved.
+    pub(super) fn sent(&self) -> bool {
+        self.ruling.as_ref().is_some_and(|ruling| ruling.sent)
+    }
+}

@@ -1,0 +1,190 @@
+//! One policy of a replay, with the worker's own decider, the embedded store, and the intents that the policy has deferred.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use weir_core::{
+    current::Current,
+    decider::{Decider, Decoded, Disposition, GateResult},
+    deferral::Deferral,
+    embedded::EmbeddedStore,
+    policy::{Mode, Policy},
+    record::Records as _,
+    replay::Outcome,
+    time::Time,
+    wheel::Ring,
+};
+
+use super::{
+    args::Plan,
+    past::{BATCH, Batch, Past, Piece},
+};
+
+/// One policy, the histories under it, and its deferred intents.
+pub(super) struct Side {
+    decider: Decider,
+    store: EmbeddedStore,
+    /// Whether intents can be deferred.
+    may_defer: bool,
+    /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
+    defers: bool,
+    /// By due time; in one due time in the order in which they were deferred. They are held in memory.
+    waiting: BTreeMap<Time, Vec<Waiting>>,
+}
+
+/// A deferred intent.
+struct Waiting {
+    number: u64,
+    record: Arc<Past>,
+    deferral: Deferral,
+}
+
+/// A batch of intents as it was read.
+#[derive(Clone, Copy)]
+pub(super) struct Fresh<'f> {
+    pub(super) batch: &'f Batch,
+    pub(super) decoded: &'f [Decoded<'f>],
+    /// When each came.
+    pub(super) times: &'f [Time],
+    /// The number of the first one; the others follow.
+    pub(super) first: u64,
+}
+
+/// The outcomes that a batch brought under one policy.
+#[derive(Default)]
+pub(super) struct Outcomes {
+    /// The number of the batch's first intent.
+    first: u64,
+    /// Those of the batch's intents; `None` for an intent that is deferred.
+    pub(super) fresh: Vec<Option<Outcome>>,
+    /// The segment of each.
+    pub(super) segments: Vec<Option<usize>>,
+    /// Those of intents that were read before, by number.
+    pub(super) late: Vec<(u64, Outcome)>,
+}
+
+impl Outcomes {
+    fn add(&mut self, number: u64, outcome: Outcome) {
+        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        match place.and_then(|place| self.fresh.get_mut(place)) {
+            Some(fresh) => *fresh = Some(outcome),
+            None => self.late.push((number, outcome)),
+        }
+    }
+}
+
+impl Side {
+    pub(super) fn new(plan: &Plan, policy: &Arc<Policy>) -> Self {
+        Self {
+            decider: Decider {
+                topic: plan.intents.to_string().into(),
+                fields: Arc::clone(&plan.fields),
+                segments: Current::new(Arc::clone(&plan.segments)),
+                policy: Current::new(Arc::clone(policy)),
+                limits: Arc::default(),
+                wheel: None,
+            },
+            store: EmbeddedStore::new(plan.bounds),
+            may_defer: policy.mode == Mode::Enforce && (plan.may_defer || policy.defers()),
+            defers: policy.defers(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the intents, as any policy's decider does.
+    pub(super) fn decode<'r>(&self, records: &'r Piece<'_>) -> Vec<Decoded<'r>> {
+        self.decider.decode(records)
+    }
+
+    pub(super) fn store(&self) -> &EmbeddedStore {
+        &self.store
+    }
+
+    /// How many intents are still deferred, and when the last of them is due; `None` without one.
+    pub(super) fn still_deferred(&self) -> Option<(usize, Time)> {
+        let (due, _) = self.waiting.last_key_value()?;
+        Some((self.waiting.values().map(Vec::len).sum(), *due))
+    }
+
+    /// Judges each intent at its own time, and deferred intents when they are due.
+    pub(super) fn judge(&mut self, fresh: Fresh<'_>) -> Outcomes {
+        let Fresh { decoded, times, first, .. } = fresh;
+        let (fresh_outcomes, segments) = (vec![None; decoded.len()], vec![None; decoded.len()]);
+        let mut outcomes = Outcomes { first, fresh: fresh_outcomes, segments, late: Vec::new() };
+        // An intent is due at a full minute after the one that defers it, so the intents of one minute are judged together.
+        let too_early = || decoded.iter().flatten().any(|intent| intent.not_before.is_some());
+        let by_the_minute = self.may_defer && (self.defers || !self.waiting.is_empty() || too_early());
+        let mut begin = 0;
+        while begin < decoded.len() {
+            let end = if by_the_minute {
+                let minute = Ring::Minutes.slot(times[begin]);
+                self.release(minute, &mut outcomes);
+                let same = times[begin..].iter().take_while(|time| Ring::Minutes.slot(**time) == minute);
+                begin + same.count()
+            } else {
+                decoded.len()
+            };
+            self.judge_fresh(fresh, begin..end, &mut outcomes);
+            begin = end;
+        }
+        outcomes
+    }
+
+    /// Judges the deferred intents that are due at `until` or before.
+    pub(super) fn release(&mut self, until: Time, outcomes: &mut Outcomes) {
+        while let Some(first) = self.waiting.first_entry()
+            && *first.key() <= until
+        {
+            let (due, waiting) = first.remove_entry();
+            for part in waiting.chunks(BATCH) {
+                let records: Vec<_> = part.iter().map(|one| Arc::clone(&one.record)).collect();
+                let deferrals: Vec<_> = part.iter().map(|one| one.deferral.clone()).collect();
+                let piece = Piece { records: &records, deferrals: &deferrals };
+                let decoded = self.decode(&piece);
+                self.judge_piece(piece, &decoded, &vec![due; part.len()], |index| part[index].number, outcomes);
+            }
+        }
+    }
+
+    fn judge_fresh(&mut self, fresh: Fresh<'_>, range: Range<usize>, outcomes: &mut Outcomes) {
+        let Fresh { batch, decoded, times, first } = fresh;
+        let piece = Piece { records: &batch.all().records[range.clone()], deferrals: &[] };
+        let number = |index| first + (range.start + index) as u64;
+        let gate_results = self.judge_piece(piece, &decoded[range.clone()], &times[range.clone()], number, outcomes);
+        for (segment, gate_result) in outcomes.segments[range].iter_mut().zip(gate_results) {
+            *segment = gate_result.segment;
+        }
+    }
+
+    fn judge_piece(
+        &mut self,
+        piece: Piece<'_>,
+        decoded: &[Decoded<'_>],
+        times: &[Time],
+        number: impl Fn(usize) -> u64,
+        outcomes: &mut Outcomes,
+    ) -> Vec<GateResult> {
+        let mut batch_decision = self.decider.begin_batch(times.first().copied().unwrap_or_default());
+        let (gate_results, requests, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
+        let asked = |(gate_result, time): (&GateResult, &Time)| match gate_result.disposition {
+            Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
+            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+        };
+        // Requests are in the order of their gate results.
+        let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
+        let answers = self.store.admit_each(&requests, &ask_times);
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            let (gate_result, now, record) = (&gate_results[index], times[index], piece.get(index));
+            let (verdict, _) = batch_decision.ruling(gate_result, &answers, now);
+            let to_defer = batch_decision.to_defer(gate_result, intent, &verdict, now).filter(|_| self.may_defer);
+            if let Some((why, due)) = to_defer {
+                let deferral = Deferral::after(&record, &self.decider.topic, (why, due), now);
+                let record = Arc::clone(&piece.records[index]);
+                self.waiting.entry(due).or_default().push(Waiting { number: number(index), record, deferral });
+            } else {
+                outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
+            }
+        }
+        gate_results
+    }
+}

@@ -1,0 +1,100 @@
+//! Policies that defer: an intent is decided again when it is due.
+
+use serde_json::{Value, json};
+
+use super::runs::{Folder, HOUR_MS, intent};
+
+const MINUTE_MS: i64 = HOUR_MS / 60;
+const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
+const CAPS: &str = "[default]\ncaps = [{ name = \"c\", limit = 9, window = \"24h\" }]\n";
+const QUIET: &str = "[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n";
+
+fn folder(policy: &str, intents: impl IntoIterator<Item = Value>) -> Folder {
+    let folder = Folder::new();
+    folder.write("policy.toml", &format!("version = \"v\"\n{policy}"));
+    folder.write_lines("intents", intents);
+    folder
+}
+
+/// When intents were approved: the hours with their counts.
+fn approved(report: &Value) -> Vec<(String, u64)> {
+    let hours = report["hours"].as_array().unwrap().iter();
+    let hour = |row: &Value| (row["begin"].as_str().unwrap()[..16].to_owned(), row["outcomes"][0]["approved"].as_u64());
+    hours.map(hour).map(|(begin, count)| (begin, count.unwrap())).filter(|(_, count)| *count > 0).collect()
+}
+
+fn hours<const HOURS: usize>(hours: [(&str, u64); HOURS]) -> Vec<(String, u64)> {
+    hours.into_iter().map(|(hour, count)| (hour.to_owned(), count)).collect()
+}
+
+/// Approved, suppressed, deferred, still deferred.
+fn totals(report: &Value, policy: usize) -> [u64; 4] {
+    let totals = &report["policies"][policy];
+    let counts =
+        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
+    counts.map(|count| count.as_u64().unwrap())
+}
+
+/// Six users, of three zones, with an intent in the night of each; the last intent is in nobody's night.
+fn night() -> Vec<Value> {
+    let zones = ["Asia/Singapore", "America/New_York", "Europe/Berlin"];
+    let night = |user: usize| {
+        // 23:10 where the user is, 06:20 for the other half.
+        let local = [23 * 60 + 10, 24 * 60 + 6 * 60 + 20][user / 3];
+        let behind_utc = [-8, 5, -1][user % 3];
+        let more = json!({"user_id": user, "timezone": zones[user % 3]});
+        intent(&format!("n{user}"), local * MINUTE_MS + behind_utc * HOUR_MS, more)
+    };
+    (0..6).map(night).chain([intent("last", 40 * HOUR_MS, json!({"user_id": 99}))]).collect()
+}
+
+#[test]
+fn intents_of_the_night_are_approved_in_the_morning_of_their_users() {
+    let folder = folder(&format!("{CAPS}{QUIET}"), night());
+    let report = folder.report(&ARGS);
+    assert_eq!(totals(&report, 0), [7, 0, 6, 0]);
+    // 08:00 in Singapore, Berlin and New York, each with two users; then the last intent.
+    let mornings = [("2026-11-17T00:00", 2), ("2026-11-17T07:00", 2), ("2026-11-17T13:00", 2), ("2026-11-17T16:00", 1)];
+    assert_eq!(approved(&report), hours(mornings));
+    let text = folder.says(&ARGS);
+    for part in
+        ["7 approved, 0 suppressed; 6 deferred, all of them decided.", "deferred, once or more often", "Deferrals"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    folder.says(&[&ARGS[..], &["--html", "page.html"]].concat());
+    let page = std::fs::read_to_string(folder.path("page.html")).unwrap();
+    for part in ["suppressed; 6 deferred, all of them decided</li>", "<caption>Deferrals</caption>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn a_spread_moves_users_behind_the_end_of_the_quiet_hours() {
+    let intents = (0..200).map(|user| intent(&format!("i{user}"), HOUR_MS, json!({"user_id": user})));
+    let end = intent("last", 10 * HOUR_MS, json!({"user_id": 999}));
+    let folder = folder(&format!("{CAPS}{QUIET}spread = \"90m\"\n"), intents.chain([end]));
+    let report = folder.report(&ARGS);
+    assert_eq!(totals(&report, 0), [201, 0, 200, 0]);
+    let approved = approved(&report);
+    assert_eq!(approved.iter().map(|(hour, _)| &hour[11..]).collect::<Vec<_>>(), ["08:00", "09:00", "10:00"]);
+    assert!(approved[0].1 > approved[1].1 && approved[1].1 > 20, "{approved:?}");
+}
+
+#[test]
+fn a_cap_defers_until_it_has_room_in_order_with_the_intents_that_follow() {
+    let policy = "[default]\ncaps = [{ name = \"c\", limit = 1, window = \"2h\", action = \"defer\" }]\n";
+    // The second one is due at 02:00, the third finds it there at 03:00, and is due at 04:00.
+    let at = |id: &str, minutes: i64| intent(id, minutes * MINUTE_MS, json!({}));
+    let folder = folder(policy, [at("a", 0), at("b", 30), at("c", 180), at("d", 300)]);
+    let report = folder.report(&ARGS);
+    assert_eq!(totals(&report, 0), [3, 0, 2, 1], "the fourth is deferred until 06:00, after the end");
+    let told = [("2026-11-16T00:00", 1), ("2026-11-16T02:00", 1), ("2026-11-16T04:00", 1)];
+    assert_eq!(approved(&report), hours(told));
+    assert!(report["source"]["notes"][1].as_str().unwrap().contains("1 intents are still deferred"), "{report:#}");
+    // Without deferral, two of them are lost.
+    folder.write("against.toml", &format!("version = \"w\"\n{}", policy.replace("\"defer\"", "\"suppress\"")));
+    let report = folder.report(&[&ARGS[..], &["--against", "against.toml", "--to", "2026-11-17T00:00:00Z"]].concat());
+    assert_eq!([totals(&report, 0), totals(&report, 1)], [[4, 0, 2, 0], [3, 1, 0, 0]]);
+    assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 1, "newly_suppressed": 0}));
+}
