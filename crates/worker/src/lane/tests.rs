@@ -29,6 +29,7 @@ use weir_core::{
     segment::{SegmentSet, UserIdKind, UserIds},
     tally::{RefundTally, SegmentCounts},
     time::Time,
+    wheel::Wheel,
     zone::Zone,
 };
 
