@@ -95,6 +95,7 @@ impl Pair {
                 category: numbers.pick(&[Some("promo"), Some("partner"), Some("news"), Some("transactional"), None]),
                 campaign: numbers.pick(&[Some("spring"), Some("summer"), None]).map(str::to_owned),
                 cost: numbers.pick(&[1, 1, 1, 2]),
+                not_before_ms: None,
             }));
         }
         let first = self.sent.len() - count;

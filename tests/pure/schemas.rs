@@ -183,7 +183,6 @@ fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
         decided_at: Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap(),
         policy_version: "2026-11-20.1",
         segments_version: "2026-11-20T00:00:00Z",
-        deferred: None,
         origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
     }
 }
