@@ -1,6 +1,7 @@
 //! `weir run`: the worker.
 
 mod lanes;
+mod watch;
 
 use std::{
     path::PathBuf,
@@ -43,7 +44,10 @@ use weir_worker::{
     supervise::LaneWork,
 };
 
-use self::lanes::{lane_ends, wheels};
+use self::{
+    lanes::{lane_ends, wheels},
+    watch::{watch_nodes, watch_shards},
+};
 use super::{
     assemble::{self, START_PATIENCE},
     clocks,
@@ -61,11 +65,6 @@ use crate::{
     segments::SegmentSource,
     vitals::Nodes,
 };
-
-/// How often it is looked which shards of Redis answer, for `/v1/status` and the questions of HTTP.
-const SHARDS_EVERY: Duration = Duration::from_secs(1);
-/// How often each of its nodes is, for the page.
-const NODES_EVERY: Duration = Duration::from_secs(2);
 
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const QUERY_TRIES: usize = 3;
@@ -378,34 +377,6 @@ async fn open_redis(
         tracing::error!(shards = ?opened.lost, "these shards have lost their history: their intents wait for a rebuild");
     }
     Ok(opened)
-}
-
-/// Looks which shards answer, again and again, over connections of its own.
-async fn watch_shards(mut store: RedisStore, status: StoreStatus, pool: Arc<RedisPool>, stop: CancellationToken) {
-    let watched = stop.run_until_cancelled(async {
-        loop {
-            let found = store.look_at_shards().await;
-            pool.take_over(&mut store, &found);
-            status.set(found);
-            tokio::time::sleep(SHARDS_EVERY).await;
-        }
-    });
-    watched.await;
-}
-
-/// Looks at each node again and again, on connections of its own: one that hangs holds up no probe.
-async fn watch_nodes(mut store: RedisStore, nodes: Nodes, stop: CancellationToken) {
-    let watched = stop.run_until_cancelled(async {
-        loop {
-            // Nobody knows of a node before the first question is answered.
-            if nodes.is_empty() {
-                let _ = store.look_at_shards().await;
-            }
-            nodes.set(store.look_at_nodes().await);
-            tokio::time::sleep(NODES_EVERY).await;
-        }
-    });
-    watched.await;
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
+mod unavailable;
+
 use std::sync::Arc;
 
 use super::{
@@ -26,6 +28,8 @@ use crate::{
     verdict::{Decision, Verdict},
     wheel::Wheel,
 };
+
+pub use unavailable::UnavailableOutcome;
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
 /// read: it is evaluated again after a wait.
@@ -92,17 +96,6 @@ pub struct GateResult {
     pub disposition: Disposition,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,
-}
-
-/// The outcome of a request that the store cannot answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnavailableOutcome {
-    /// Its intent waits, or is deferred where it may be.
-    Wait,
-    /// Its intent is approved, and the write to its history is deferred.
-    Approved,
-    /// Its intent is suppressed.
-    Suppressed,
 }
 
 /// The decision of one batch: one clock, one policy, one set of segments.
@@ -301,31 +294,6 @@ impl BatchDecision {
             },
         });
         requests.len() - 1
-    }
-
-    /// What becomes of each request that the store has no answer to, in their order.
-    #[must_use]
-    pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
-        let mode = self.eval.policy().mode;
-        let outcome = |gate_result: &GateResult| match gate_result.disposition {
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
-            Disposition::LookUp { fallback, .. } => Some(match fallback {
-                Unavailable::Wait => UnavailableOutcome::Wait,
-                Unavailable::Approve | Unavailable::Suppress => UnavailableOutcome::Suppressed,
-            }),
-            Disposition::CheckCaps { fallback, .. } => Some(match (fallback, mode) {
-                (Unavailable::Wait, _) => UnavailableOutcome::Wait,
-                (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => UnavailableOutcome::Approved,
-                (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
-            }),
-        };
-        gate_results.iter().filter_map(outcome).collect()
-    }
-
-    /// Whether an intent whose history is unavailable, and which may wait, is deferred.
-    #[must_use]
-    pub fn may_defer(&self) -> bool {
-        self.decider.wheel.is_some() && self.eval.policy().mode == Mode::Enforce
     }
 
     /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.

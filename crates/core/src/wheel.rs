@@ -91,7 +91,7 @@ impl Ring {
     #[must_use]
     pub fn shares(self, partitions: usize) -> Option<u16> {
         let buckets = usize::try_from(self.buckets()).ok()?;
-        (partitions > 0 && partitions % buckets == 0).then(|| u16::try_from(partitions / buckets).ok())?
+        (partitions > 0 && partitions.is_multiple_of(buckets)).then(|| u16::try_from(partitions / buckets).ok())?
     }
 
     /// The number of a time's bucket.

@@ -126,7 +126,7 @@ mod tests {
         const DAY_MS: i64 = 86_400_000;
         let short = |set: &[(&str, &str)]| -> Vec<(&'static str, String)> {
             let settings = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let short = TopicSettings(settings).keeps_too_little(8 * DAY_MS);
+            let short = TopicSettings(settings).keeps_too_little(8 * DAY_MS, "");
             short.into_iter().map(|short| (short.setting, short.required)).collect()
         };
         let ms = |required: &str| vec![(RETENTION_MS, required.to_owned())];

@@ -109,7 +109,7 @@ pub enum TopicError {
         /// Which.
         topic: String,
         /// By which setting.
-        wrong: KeepsTooLittle,
+        wrong: Box<KeepsTooLittle>,
         /// What repairs it.
         command: String,
     },

@@ -56,7 +56,11 @@ pub async fn verify(options: &KafkaOptions, topics: &WheelTopics, max_ms: i64) -
     let found: BTreeMap<String, TopicSettings> = topic_settings::describe(options, &names).await?;
     for (topic, settings) in found {
         if let Some(wrong) = keeps_too_little(&settings, max_ms).into_iter().next() {
-            return Err(TopicError::Keeps { command: wrong.command(&options.brokers, &topic), topic, wrong });
+            return Err(TopicError::Keeps {
+                command: wrong.command(&options.brokers, &topic),
+                topic,
+                wrong: Box::new(wrong),
+            });
         }
     }
     Ok(())

@@ -236,7 +236,7 @@ fn deferred_retention(
 
 fn add_wrong(options: &KafkaOptions, topic: &str, wrong: KeepsTooLittle, report: &mut Report) {
     let command = wrong.command(&options.brokers, topic);
-    let error = TopicError::Keeps { topic: topic.to_owned(), wrong: wrong.clone(), command: command.clone() };
+    let error = TopicError::Keeps { topic: topic.to_owned(), wrong: Box::new(wrong.clone()), command: command.clone() };
     let KeepsTooLittle { setting, value, required, because: _ } = wrong;
     report.add_repair(
         "kafka",

@@ -111,7 +111,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut worker = lapse.start("only");
     lapse.trial.ready(worker)?;
     lapse.publish(2_000, (MINUTE_MS, FURTHEST_MS))?;
-    lapse.trial.decided(2_000)?;
+    lapse.trial.scene.wait_until_drained();
     for time in 0..order.times {
         lapse.publish(80, (MINUTE_MS, FURTHEST_MS))?;
         let moment = [Moment::Request, Moment::Reply][time % 2];
@@ -146,7 +146,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
             lapse.trial.ready(worker)?;
         }
         lapse.publish(4_000, (MINUTE_MS, 2 * MINUTE_MS))?;
-        lapse.trial.decided(4_000)?;
+        lapse.trial.scene.wait_until_drained();
         lapse.advance(4 * MINUTE_MS)?;
         lapse.trial.freeze_within_a_transaction(zombie)?;
         lapse.trial.live(successor, Duration::from_secs(8))?;
@@ -167,7 +167,7 @@ pub fn broker_restarted(ground: &mut Ground, order: &Order) -> Result<Findings> 
     lapse.trial.ready(worker)?;
     for _ in 0..order.times {
         lapse.publish(20_000, (MINUTE_MS, MINUTE_MS + 1))?;
-        lapse.trial.decided(20_000)?;
+        lapse.trial.scene.wait_until_drained();
         lapse.advance(3 * MINUTE_MS)?;
         let length = lapse.trial.some_time(100, 1_500);
         lapse.trial.live(worker, length)?;
@@ -190,7 +190,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     lapse.trial.ready(worker)?;
     for _ in 0..order.times {
         lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
-        lapse.trial.decided(400)?;
+        lapse.trial.scene.wait_until_drained();
         let before = lapse.trial.published() - 100;
         // Its time is that of the intents, Redis's is four minutes behind.
         lapse.advance(8 * MINUTE_MS)?;
@@ -200,7 +200,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         lapse.nothing_is_early(AHEAD_MS)?;
 
         lapse.publish(400, (30 * MINUTE_MS, 31 * MINUTE_MS))?;
-        lapse.trial.decided(400)?;
+        lapse.trial.scene.wait_until_drained();
         let decided = lapse.trial.published() - 100;
         ensure!(decided > before, "nothing was published");
         own.set((lapse.ahead_ms + HOUR_MS) / 1000)?;
@@ -227,7 +227,7 @@ pub fn three_days_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let worker = lapse.start("only");
         lapse.trial.ready(worker)?;
         lapse.publish(4_000, (MINUTE_MS, 60 * HOUR_MS))?;
-        lapse.trial.decided(4_000)?;
+        lapse.trial.scene.wait_until_drained();
         lapse.trial.worker(worker).kill();
         lapse.advance(72 * HOUR_MS)?;
         let worker = lapse.start("only");

@@ -92,7 +92,7 @@ pub(super) fn action(node: &Node, may_defer: bool) -> Parsed<Action> {
         Action::Defer if !may_defer => Err("= \"defer\" needs topics to defer intents to: set kafka.deferred in the \
                                             configuration (such as deferred = \"send-deferred\"), or write \"suppress\""
             .into()),
-        action => Ok(action),
+        action @ (Action::Suppress | Action::Defer) => Ok(action),
     }
 }
 

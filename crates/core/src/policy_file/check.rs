@@ -135,7 +135,7 @@ fn stops(document: &Document<'_>, node: &Node) -> Vec<Selection> {
         return Vec::new();
     };
     let rule = |(index, node)| {
-        let mut table = Table::of(document, node, &format!("stop[{index}]"))?;
+        let mut table = Table::of(document, node, format!("stop[{index}]"))?;
         let selection = selection(&mut table, "which intents are not sent any more");
         table.finish(elsewhere);
         Some(selection)
