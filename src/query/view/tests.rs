@@ -54,6 +54,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
             policy_version: &policy.version,
             segments_version: "s",
             origin: Origin { topic: "/v1/decisions", partition: 0, offset: 0 },
+            deferred: None,
         };
         let ours = serde_json::to_string(&Decision::new(&decision, &intent, &policy)).unwrap();
         assert_eq!(ours, String::from_utf8(envelope(&decision, &intent)).unwrap());
