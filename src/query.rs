@@ -199,7 +199,10 @@ fn decision(
     answers: &[Option<Answer>],
 ) -> Decision {
     let gate_result = gate_results.first().expect("one record was gated");
-    Decision::new(&batch_decision.decision(&record.get(0), gate_result, answers), intent, batch_decision.policy())
+    let decision = batch_decision.decision(&record.get(0), gate_result, answers);
+    let to_defer = batch_decision.to_defer(gate_result, intent, &decision.verdict, batch_decision.now());
+    let deferred_until = to_defer.map(|(_, due)| due);
+    Decision { deferred_until, ..Decision::new(&decision, intent, batch_decision.policy()) }
 }
 
 /// What a user stands at. `zone` is that of an intent, if one was asked about that names it.

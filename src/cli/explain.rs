@@ -16,6 +16,7 @@ use weir_core::{
     decider::Decider,
     intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
     ports::StoreError,
+    time::Time,
 };
 use weir_redis::RedisStore;
 use weir_worker::{
@@ -60,6 +61,9 @@ struct Report<'a> {
     user: &'a UserView,
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'a Decision>,
+    /// Until when the intent would be deferred; absent where the decision stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred_until: Option<Time>,
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
@@ -85,9 +89,13 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
         let message = format!("--intent: the intent is for user {}, not for {}", user.user_id, args.user);
         return Err(UsageError(message).into());
     }
+    let may_defer = settings.kafka.deferred.is_some();
     match args.output {
-        OutputForm::Json => print_json(&Report { user: &user, decision: decision.as_ref() }, out),
-        OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref()))?),
+        OutputForm::Json => {
+            let deferred_until = decision.as_ref().filter(|_| may_defer).and_then(|decision| decision.deferred_until);
+            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until }, out)
+        }
+        OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?),
     }
 }
 
@@ -116,7 +124,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, ComparedClock<SystemClock>>> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy, assemble::bounds(&settings.redis));
+    let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     let decider = Decider {

@@ -186,6 +186,10 @@ pub struct Decision {
     /// Whether a bypass of the policy speaks of it, so that no cap is asked. Not part of the envelope.
     #[serde(skip)]
     pub bypassed: bool,
+    /// Until when a worker defers it that has topics to defer intents to; `None` where the verdict stands. Not part of the
+    /// envelope.
+    #[serde(skip)]
+    pub deferred_until: Option<Time>,
 }
 
 /// The cap that denied.
@@ -303,6 +307,7 @@ impl Decision {
             },
             intent: value.expect("an intent's value was decoded, so it is JSON"),
             bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
+            deferred_until: None,
         }
     }
 }

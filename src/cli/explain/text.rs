@@ -14,9 +14,11 @@ const SECOND_MS: i64 = 1000;
 const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 
-/// The whole page: the user, what was sent, the caps, and the intent if one was asked about.
-pub(super) fn page(user: &UserView, decision: Option<&Decision>) -> String {
-    let page = Page { user, zone: Zone::named(&user.timezone).unwrap_or_else(Zone::utc), now: user.asked_at };
+/// The whole page: the user, what was sent, the caps, and the intent if one was asked about. `may_defer` is whether the worker
+/// has topics to defer intents to.
+pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool) -> String {
+    let zone = Zone::named(&user.timezone).unwrap_or_else(Zone::utc);
+    let page = Page { user, zone, now: user.asked_at, may_defer };
     let mut parts = vec![page.head(), page.sends(), page.caps()];
     parts.extend(decision.map(|decision| page.decision(decision)));
     parts.join("\n")
@@ -26,6 +28,7 @@ struct Page<'a> {
     user: &'a UserView,
     zone: Zone,
     now: Time,
+    may_defer: bool,
 }
 
 impl Page<'_> {
@@ -61,6 +64,14 @@ impl Page<'_> {
     }
 
     fn sends(&self) -> String {
+        let mut sends = self.history();
+        if self.may_defer {
+            sends.push_str("Deferred intents are not listed: they wait in Kafka, and the history is in Redis.\n");
+        }
+        sends
+    }
+
+    fn history(&self) -> String {
         if self.user.sends.is_empty() {
             return "No sends within the history.\n".to_owned();
         }
@@ -134,6 +145,13 @@ impl Page<'_> {
             return format!("Intent {intent_id} would be approved now{why}.\n");
         };
         let why = self.why(decision, reason);
+        if let Some(due) = decision.deferred_until.filter(|_| self.may_defer) {
+            let (until, beside) = (self.shown_up(due), self.beside(due));
+            return format!(
+                "Intent {intent_id} would be deferred until {until} ({beside}), reason {}: {why}.\n",
+                reason.as_str()
+            );
+        }
         let until = match decision.eligible_at {
             Some(at) => format!(" This reason holds until {} ({}).", self.shown_up(at), self.beside(at)),
             None => String::new(),

@@ -30,6 +30,7 @@ fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
     std::fs::write(&config, scene.config("explain")).unwrap();
     let mut command = Command::new(weir());
     command.args(["explain", "--config"]).arg(&config).args(args).current_dir(scene.folder.path());
+    command.envs(scene.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().unwrap();
     // A command that ends before it reads is no failure of the writer.
@@ -63,7 +64,7 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
         json!({"id": id, "user_id": user, "channel": "push", "category": "promo",
         "campaign": "autumn"})
     };
-    let scene = decided(
+    let mut scene = decided(
         "explain",
         Stack::shared().redis_cluster().to_vec(),
         &[push("i-1", 42), push("i-2", 42), push("i-3", 42), push("a-1", 1042)],
@@ -116,6 +117,30 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     }
     assert_eq!(scene.decisions().len(), 4, "nothing was published");
     wrong_usage(&scene);
+    deferral(&mut scene);
+}
+
+/// An intent that may be sent later is deferred where the worker has topics for it, else suppressed.
+fn deferral(scene: &mut Scene) {
+    let not_before = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2);
+    let intent = json!({"id": "later", "user_id": 42, "not_before": not_before.to_string()}).to_string();
+    let args = ["42", "--intent", "-"];
+    let not_listed = "Deferred intents are not listed: they wait in Kafka";
+    let said = explain(scene, &args, &intent);
+    assert!(said.out.contains("Intent later would be suppressed now, reason too_early"), "{}{}", said.out, said.err);
+    assert!(!said.out.contains(not_listed), "{}", said.out);
+    let said = explain(scene, &[&args[..], &["--output", "json"]].concat(), &intent).json();
+    assert_eq!(said.get("deferred_until"), None);
+
+    scene.env.push(("WEIR__KAFKA__DEFERRED", "later".to_owned()));
+    let said = explain(scene, &args, &intent);
+    assert!(said.out.contains("Intent later would be deferred until 20"), "{}{}", said.out, said.err);
+    assert!(said.out.contains("reason too_early: its not_before has not come.\n"), "{}", said.out);
+    assert!(said.out.contains(not_listed), "{}", said.out);
+    let said = explain(scene, &[&args[..], &["--output", "json"]].concat(), &intent).json();
+    let until = said["deferred_until"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
+    assert!(until % 60 == 0 && (0..60).contains(&(until - not_before.as_second())), "{said:#}");
+    assert_eq!(said["decision"]["verdict"], "suppressed", "the envelope is that of a decision now");
 }
 
 fn wrong_usage(scene: &Scene) {

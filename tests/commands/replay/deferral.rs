@@ -88,13 +88,108 @@ fn a_cap_defers_until_it_has_room_in_order_with_the_intents_that_follow() {
     let at = |id: &str, minutes: i64| intent(id, minutes * MINUTE_MS, json!({}));
     let folder = folder(policy, [at("a", 0), at("b", 30), at("c", 180), at("d", 300)]);
     let report = folder.report(&ARGS);
-    assert_eq!(totals(&report, 0), [3, 0, 2, 1], "the fourth is deferred until 06:00, after the end");
+    assert_eq!(totals(&report, 0), [3, 0, 3, 1], "the fourth is deferred until 06:00, after the end");
     let told = [("2026-11-16T00:00", 1), ("2026-11-16T02:00", 1), ("2026-11-16T04:00", 1)];
     assert_eq!(approved(&report), hours(told));
     assert!(report["source"]["notes"][1].as_str().unwrap().contains("1 intents are still deferred"), "{report:#}");
     // Without deferral, two of them are lost.
     folder.write("against.toml", &format!("version = \"w\"\n{}", policy.replace("\"defer\"", "\"suppress\"")));
     let report = folder.report(&[&ARGS[..], &["--against", "against.toml", "--to", "2026-11-17T00:00:00Z"]].concat());
-    assert_eq!([totals(&report, 0), totals(&report, 1)], [[4, 0, 2, 0], [3, 1, 0, 0]]);
+    assert_eq!([totals(&report, 0), totals(&report, 1)], [[4, 0, 3, 0], [3, 1, 0, 0]]);
     assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 1, "newly_suppressed": 0}));
+}
+
+#[test]
+fn a_not_before_is_waited_for_unless_it_is_beyond_the_longest_deferral() {
+    let early = |id: &str, not_before: &str| intent(id, 0, json!({"not_before": not_before}));
+    let intents = [
+        early("soon", "2026-11-16T02:30:01Z"),
+        early("at-max", "2026-11-16T03:00:00Z"),
+        early("beyond", "2026-11-16T03:00:01Z"),
+        intent("again", 3 * HOUR_MS, json!({"id": "soon"})),
+        intent("last", 4 * HOUR_MS, json!({})),
+    ];
+    let folder = folder(&format!("{CAPS}[defer]\nmax = \"3h\"\n"), intents);
+    let report = folder.report(&ARGS);
+    assert_eq!(totals(&report, 0), [3, 2, 2, 0]);
+    let reasons =
+        [("duplicate", 1), ("too_early", 1)].map(|(reason, count)| json!({"reason": reason, "suppressed": [count]}));
+    assert_eq!(report["reasons"], json!(reasons), "an intent that was approved late is a duplicate's first");
+    let told = [("2026-11-16T02:00", 1), ("2026-11-16T03:00", 1), ("2026-11-16T04:00", 1)];
+    assert_eq!(approved(&report), hours(told));
+}
+
+#[test]
+fn an_intent_that_expires_while_it_is_deferred_is_expired() {
+    let more = |id: &str, minutes: i64, more: Value| intent(id, minutes * MINUTE_MS, more);
+    let intents = [
+        // Its age counts from the first time on, which is the line's where it has one.
+        more("old", 59, json!({})),
+        more("young", 61, json!({})),
+        json!({"at": "2026-11-16T00:58:00Z", "intent": {"id": "by-its-line", "user_id": 1}}),
+        more("by-itself", 100, json!({"expires_at": "2026-11-16T07:59:00Z"})),
+        more("last", 600, json!({})),
+    ];
+    let folder = folder(&format!("max_age = \"7h\"\n{CAPS}{QUIET}"), intents);
+    let report = folder.report(&ARGS);
+    assert_eq!(totals(&report, 0), [2, 3, 4, 0]);
+    assert_eq!(report["reasons"], json!([{"reason": "expired", "suppressed": [3]}]));
+}
+
+#[test]
+fn intents_that_are_still_deferred_at_the_end_are_reported_and_a_later_end_decides_them() {
+    let intents = (0..3).map(|at| intent(&format!("i{at}"), at * HOUR_MS, json!({"user_id": at, "category": "promo"})));
+    let folder = folder(&format!("{CAPS}{QUIET}"), intents);
+    let report = folder.report(&ARGS);
+    assert_eq!((totals(&report, 0), &report["users"]["seen"]), ([0, 0, 3, 3], &json!(3)));
+    assert_eq!((&report["hours"], &report["categories"]), (&json!([]), &json!([])));
+    let text = folder.says(&ARGS);
+    for part in [
+        "0 approved, 0 suppressed; 3 deferred, 3 of them still deferred at the end.",
+        "Note: under policy.toml, 3 intents are still deferred at the end and have no verdict",
+        "the last of them is due at 2026-11-16T08:00:00.000Z",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for (to, told) in [("08:00:00", [0, 0, 3, 3]), ("08:00:01", [3, 0, 3, 0])] {
+        let report = folder.report(&[&ARGS[..], &["--to", &format!("2026-11-16T{to}Z")]].concat());
+        assert_eq!(totals(&report, 0), told, "{to}");
+    }
+}
+
+#[test]
+fn nothing_is_deferred_in_shadow_mode_nor_where_the_worker_has_no_topics_for_it() {
+    let intents =
+        [intent("early", 0, json!({"not_before": "2026-11-16T01:00:00Z"})), intent("last", 9 * HOUR_MS, json!({}))];
+    let folder = folder(&format!("shadow = true\n{CAPS}{QUIET}"), intents);
+    let report = folder.report(&ARGS);
+    assert_eq!((totals(&report, 0), &report["policies"][0]["shadow_suppressed"]), ([1, 0, 0, 0], &json!(1)));
+
+    let config = r#"
+[kafka]
+brokers = "localhost:9"
+intents = "i"
+approved = "a"
+suppressed = "s"
+dead_letters = "d"
+[redis]
+nodes = ["redis://localhost:9"]
+users = 10
+[segments]
+source = "none"
+[policy]
+source = "policy.toml"
+"#;
+    let with = [&ARGS[..], &["--config", "weir.toml"]].concat();
+    folder.write("weir.toml", config);
+    folder.write("policy.toml", &format!("version = \"v\"\n{CAPS}"));
+    assert_eq!(totals(&folder.report(&with), 0), [1, 1, 0, 0]);
+    // A policy that defers is tried all the same.
+    folder.write("policy.toml", &format!("version = \"v\"\n{CAPS}{QUIET}"));
+    let report = folder.report(&with);
+    assert_eq!(totals(&report, 0), [2, 0, 1, 0]);
+    assert!(report["source"]["notes"].to_string().contains("kafka.deferred"), "{report:#}");
+    folder.write("weir.toml", &config.replace("[redis]", "deferred = \"later\"\n[redis]"));
+    let report = folder.report(&with);
+    assert!(!report["source"]["notes"].to_string().contains("kafka.deferred"), "{report:#}");
 }

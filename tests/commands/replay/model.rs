@@ -1,7 +1,7 @@
 //! That a replay in batches is the same as deciding each intent by itself at its own time, and as Kafka's worker does.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -12,7 +12,9 @@ use weir_core::{
     decode::decode,
     document::Format,
     fields::FieldMap,
-    policy::{Gate, IntentFacts, Policy, PolicyEval},
+    history::Entry,
+    intent::Intent,
+    policy::{Action, Gate, GateReason, IntentFacts, Policy, PolicyEval},
     policy_file::parse_policy,
     shard::{IdHash, OriginMark},
     time::Time,
@@ -70,19 +72,62 @@ fn intents(seed: u64, count: u32) -> Vec<Value> {
     times.into_iter().enumerate().map(intent).collect()
 }
 
-/// The decision on an intent: the reason, and the cap.
-type Became = (Option<&'static str>, Option<String>);
+/// The same policy, with intents deferred that may be sent later.
+fn deferring() -> String {
+    let caps = POLICY
+        .replace("limit = 5, window = \"24h\"", "limit = 5, window = \"24h\", action = \"defer\"")
+        .replace("each = \"campaign\"", "each = \"campaign\", action = \"defer\"");
+    caps.replace("action = \"suppress\"", "action = \"defer\"\nspread = \"40m\"")
+}
 
-/// One intent after the other: the policy at its time, and the reference decision.
-fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
-    let (mut histories, mut campaigns) = (HashMap::new(), HashMap::new());
-    let mut kinds = KindTable::default();
+/// The decision on an intent: the reason, the cap, when, and how often it was deferred.
+type Became = (Option<&'static str>, Option<String>, Time, u32);
+
+/// One intent after the other, those that are due before those that come: the policy at its time, and the reference
+/// decision. `None` where an intent is still deferred at the end.
+fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Option<Became>> {
+    let mut model = Model { policy, histories: HashMap::new(), campaigns: HashMap::new(), kinds: KindTable::default() };
     let fields = FieldMap::default();
-    let mut became = Vec::new();
-    for (number, line) in lines.iter().enumerate() {
-        let intent = decode(Some(line.as_bytes()), [], &fields).unwrap();
-        let now = intent.created_at.unwrap();
-        let mut eval = PolicyEval::new::<&str>(Arc::clone(policy), &[], now);
+    let intents: Vec<Intent<'_>> =
+        lines.iter().map(|line| decode(Some(line.as_bytes()), [], &fields).unwrap()).collect();
+    let mut became = vec![None; lines.len()];
+    // What is to be judged, by time: due ones before new ones, then in the order in which they came there.
+    let new = |(number, intent): (usize, &Intent<'_>)| ((intent.created_at.unwrap(), 1, number), (number, 0));
+    let mut queue: BTreeMap<(Time, u8, usize), (usize, u32)> = intents.iter().enumerate().map(new).collect();
+    let last = intents.iter().filter_map(|intent| intent.created_at).max().unwrap();
+    let mut order = 0;
+    while let Some(((now, _, _), (number, before))) = queue.pop_first()
+        && now <= last
+    {
+        let (reason, cap, due) = model.decide(number, &intents[number], now);
+        let due = due.map(|due| Time::default().plus((due.millis() + 59_999).div_euclid(60_000) * 60_000));
+        match due.filter(|due| *due <= now.plus(policy.defer_max_ms)) {
+            Some(due) => {
+                order += 1;
+                queue.insert((due, 0, order), (number, before + 1));
+            }
+            None => became[number] = Some((reason, cap, now, before)),
+        }
+    }
+    became
+}
+
+struct Model<'m> {
+    policy: &'m Arc<Policy>,
+    histories: HashMap<String, Vec<Entry>>,
+    campaigns: HashMap<String, Campaign>,
+    kinds: KindTable,
+}
+
+impl Model<'_> {
+    /// The reason, the cap, and until when it is deferred.
+    fn decide(
+        &mut self,
+        number: usize,
+        intent: &Intent<'_>,
+        now: Time,
+    ) -> (Option<&'static str>, Option<String>, Option<Time>) {
+        let mut eval = PolicyEval::new::<&str>(Arc::clone(self.policy), &[], now);
         let class = intent.class();
         let facts = IntentFacts {
             class,
@@ -91,32 +136,32 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
             ..IntentFacts::default()
         };
         let cap_set = match eval.gate(&facts) {
-            Gate::Suppress { reason, .. } => {
-                let reason = match reason {
-                    weir_core::policy::GateReason::Stopped => "stopped",
-                    weir_core::policy::GateReason::Expired => "expired",
-                    weir_core::policy::GateReason::TooEarly => "too_early",
-                    weir_core::policy::GateReason::QuietHours => "quiet_hours",
+            Gate::Suppress { reason, eligible_at } => {
+                return match reason {
+                    GateReason::Stopped => (Some("stopped"), None, None),
+                    GateReason::Expired => (Some("expired"), None, None),
+                    GateReason::TooEarly => (Some("too_early"), None, eligible_at),
+                    GateReason::QuietHours => {
+                        let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
+                        let due = quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)));
+                        (Some("quiet_hours"), None, due)
+                    }
                 };
-                became.push((Some(reason), None));
-                continue;
             }
-            Gate::Bypass => {
-                became.push((None, None));
-                continue;
-            }
+            Gate::Bypass => return (None, None, None),
             Gate::CheckCaps { cap_set } => cap_set,
         };
         let names = (class.channel.map(str::to_owned), class.category.map(str::to_owned));
-        let kind = kinds.number(&names).unwrap_or_else(|| kinds.push(names));
-        let next = Campaign(u32::try_from(campaigns.len() + 1).unwrap());
-        let campaign = class.campaign.map_or(Campaign::NONE, |name| *campaigns.entry(name.to_owned()).or_insert(next));
+        let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
+        let next = Campaign(u32::try_from(self.campaigns.len() + 1).unwrap());
+        let campaign =
+            class.campaign.map_or(Campaign::NONE, |name| *self.campaigns.entry(name.to_owned()).or_insert(next));
         let caps: Vec<Cap> = eval.take_cap_sets()[cap_set]
             .iter()
             .map(|query| Cap {
                 window: query.window,
                 limit: query.limit,
-                kinds: kinds.matching(&query.filter),
+                kinds: self.kinds.matching(&query.filter),
                 scope: query.scope,
             })
             .collect();
@@ -128,86 +173,110 @@ fn one_by_one(policy: &Arc<Policy>, lines: &[String]) -> Vec<Became> {
             cost: intent.cost,
             record: RecordWhen::IfAllowed,
         };
-        let history = histories.entry(intent.user_id.to_string()).or_insert_with(Vec::new);
-        became.push(match decide(history, &send, &caps, now, HISTORY_MS.into()).verdict {
-            AdmitVerdict::Allowed | AdmitVerdict::Replayed => (None, None),
-            AdmitVerdict::Duplicate => (Some("duplicate"), None),
+        let history = self.histories.entry(intent.user_id.to_string()).or_default();
+        match decide(history, &send, &caps, now, HISTORY_MS.into()).verdict {
+            AdmitVerdict::Allowed | AdmitVerdict::Replayed => (None, None, None),
+            AdmitVerdict::Duplicate => (Some("duplicate"), None, None),
             AdmitVerdict::Denied { cap, blocking, .. } => {
-                (Some("cap"), eval.denied(cap_set, cap, blocking).map(|denied| denied.cap.name.to_string()))
+                let denied = eval.denied(cap_set, cap, blocking).unwrap();
+                let due = denied.eligible_at.filter(|_| denied.cap.action == Action::Defer);
+                (Some("cap"), Some(denied.cap.name.to_string()), due)
             }
-        });
+        }
     }
-    became
 }
 
 #[test]
 fn a_replay_is_the_same_as_deciding_one_intent_after_the_other() {
-    let policy = Arc::new(parse_policy("model", POLICY, Format::Toml, HISTORY_MS).unwrap());
-    for seed in 0..4_u32 {
-        let intents = intents(seed.into(), 4000 * (1 + seed % 2 * 2));
-        let lines: Vec<String> = intents.iter().map(Value::to_string).collect();
-        let became = one_by_one(&policy, &lines);
-        let folder = Folder::new();
-        folder.write("policy.toml", POLICY);
-        folder.write("intents", &lines.join("\n"));
-        let report = folder.report(&["--policy", "policy.toml", "--intents", "intents", "--no-segments"]);
-
-        let (mut reasons, mut caps) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
-        let (mut hours, mut users) = (BTreeMap::<i64, (u64, u64)>::new(), BTreeMap::<u64, u64>::new());
-        for (intent, (reason, cap)) in intents.iter().zip(&became) {
-            // Berlin is whole hours from UTC.
-            let hour = hours.entry(intent["created_at"].as_i64().unwrap().div_euclid(HOUR_MS)).or_default();
-            let sent = users.entry(intent["user_id"].as_u64().unwrap()).or_default();
-            match reason {
-                None => (hour.0, *sent) = (hour.0 + 1, *sent + 1),
-                Some(reason) => {
-                    hour.1 += 1;
-                    *reasons.entry(*reason).or_default() += 1;
-                }
-            }
-            if let Some(cap) = cap {
-                *caps.entry(cap.clone()).or_default() += 1;
-            }
-        }
-        let told: BTreeMap<&str, u64> = report["reasons"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| (row["reason"].as_str().unwrap(), row["suppressed"][0].as_u64().unwrap()))
-            .collect();
-        assert_eq!(told, reasons, "seed {seed}");
-        assert!(["cap", "duplicate", "quiet_hours"].iter().all(|reason| reasons.contains_key(reason)), "{reasons:?}");
-        let told: BTreeMap<String, u64> = report["caps"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| (row["cap"].as_str().unwrap().to_owned(), row["suppressed"][0].as_u64().unwrap()))
-            .collect();
-        assert!(caps.len() == 4 && told == caps, "seed {seed}: {told:?} {caps:?}");
-        let told: Vec<(i64, (u64, u64))> = report["hours"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| {
-                let begin = Time::from_rfc3339(row["begin"].as_str().unwrap()).unwrap().millis();
-                let counts = &row["outcomes"][0];
-                (
-                    begin.div_euclid(HOUR_MS),
-                    (counts["approved"].as_u64().unwrap(), counts["suppressed"].as_u64().unwrap()),
-                )
-            })
-            .collect();
-        assert_eq!(told, hours.into_iter().collect::<Vec<_>>(), "seed {seed}");
-        let mut spread = BTreeMap::<u64, u64>::new();
-        for sent in users.values() {
-            *spread.entry(*sent).or_default() += 1;
-        }
-        let told: BTreeMap<u64, u64> = report["users"]["approved_per_user"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| (row["approved"].as_u64().unwrap(), row["users"][0].as_u64().unwrap()))
-            .collect();
-        assert_eq!(told, spread, "seed {seed}");
+    for seed in 0..4 {
+        let Compared { deferred, reasons, caps, .. } = compare(POLICY, seed);
+        assert_eq!((deferred, caps), (0, 4));
+        assert!(["cap", "duplicate", "quiet_hours"].iter().all(|reason| reasons.contains(*reason)), "{reasons:?}");
     }
+}
+
+#[test]
+fn a_replay_that_defers_is_the_same_as_deciding_one_intent_after_the_other() {
+    for seed in 0..2 {
+        let Compared { deferred, waiting, reasons, .. } = compare(&deferring(), seed);
+        assert!(deferred > 300 && waiting > 0, "{deferred} deferred, {waiting} still at the end");
+        // Older than max_age once the cap has room.
+        assert!(reasons.contains("expired"), "{reasons:?}");
+    }
+}
+
+/// What a run had in it.
+struct Compared {
+    deferred: u64,
+    /// Still deferred at the end.
+    waiting: u64,
+    reasons: BTreeSet<String>,
+    /// How many caps suppressed something.
+    caps: usize,
+}
+
+/// Compares the report with the model's.
+fn compare(policy_text: &str, seed: u32) -> Compared {
+    let policy = Arc::new(parse_policy("model", policy_text, Format::Toml, HISTORY_MS).unwrap());
+    let intents = intents(seed.into(), 4000 * (1 + seed % 2 * 2));
+    let lines: Vec<String> = intents.iter().map(Value::to_string).collect();
+    let became = one_by_one(&policy, &lines);
+    let folder = Folder::new();
+    folder.write("policy.toml", policy_text);
+    folder.write("intents", &lines.join("\n"));
+    let report = folder.report(&["--policy", "policy.toml", "--intents", "intents", "--no-segments"]);
+
+    let (mut reasons, mut caps) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
+    let (mut hours, mut users) = (BTreeMap::<i64, (u64, u64)>::new(), BTreeMap::<u64, u64>::new());
+    let (mut deferred, mut waiting) = (0, 0);
+    for (intent, became) in intents.iter().zip(&became) {
+        let sent = users.entry(intent["user_id"].as_u64().unwrap()).or_default();
+        let Some((reason, cap, at, deferrals)) = became else {
+            (deferred, waiting) = (deferred + 1, waiting + 1);
+            continue;
+        };
+        deferred += u64::from(*deferrals > 0);
+        // Berlin is whole hours from UTC.
+        let hour = hours.entry(at.millis().div_euclid(HOUR_MS)).or_default();
+        match reason {
+            None => (hour.0, *sent) = (hour.0 + 1, *sent + 1),
+            Some(reason) => {
+                hour.1 += 1;
+                *reasons.entry(*reason).or_default() += 1;
+            }
+        }
+        if let Some(cap) = cap {
+            *caps.entry(cap.clone()).or_default() += 1;
+        }
+    }
+    let rows = |of: &'static str| report[of].as_array().unwrap().iter();
+    let told: BTreeMap<&str, u64> =
+        rows("reasons").map(|row| (row["reason"].as_str().unwrap(), row["suppressed"][0].as_u64().unwrap())).collect();
+    assert_eq!(told, reasons, "seed {seed}");
+    let told: BTreeMap<String, u64> = rows("caps")
+        .map(|row| (row["cap"].as_str().unwrap().to_owned(), row["suppressed"][0].as_u64().unwrap()))
+        .collect();
+    assert_eq!(told.len(), 4);
+    assert!(told.iter().all(|(cap, count)| caps.get(cap).unwrap_or(&0) == count), "seed {seed}: {told:?} {caps:?}");
+    let told: Vec<(i64, (u64, u64))> = rows("hours")
+        .map(|row| {
+            let begin = Time::from_rfc3339(row["begin"].as_str().unwrap()).unwrap().millis();
+            let count = |of: &str| row["outcomes"][0][of].as_u64().unwrap();
+            (begin.div_euclid(HOUR_MS), (count("approved"), count("suppressed")))
+        })
+        .collect();
+    assert_eq!(told, hours.into_iter().collect::<Vec<_>>(), "seed {seed}");
+    let mut spread = BTreeMap::<u64, u64>::new();
+    for sent in users.values() {
+        *spread.entry(*sent).or_default() += 1;
+    }
+    let told: BTreeMap<u64, u64> = report["users"]["approved_per_user"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["approved"].as_u64().unwrap(), row["users"][0].as_u64().unwrap()))
+        .collect();
+    assert_eq!(told, spread, "seed {seed}");
+    assert_eq!(report["policies"][0]["deferred"], json!({"intents": deferred, "waiting": waiting}), "seed {seed}");
+    Compared { deferred, waiting, reasons: reasons.into_keys().map(str::to_owned).collect(), caps: caps.len() }
 }

@@ -47,7 +47,7 @@ fn cap(next_at: Option<Time>) -> CapView {
 
 #[track_caller]
 fn says(user: &UserView, parts: &[&str]) {
-    let page = page(user, None);
+    let page = page(user, None, false);
     for part in parts {
         assert!(page.contains(part), "{part:?}: {page}");
     }
@@ -95,4 +95,10 @@ fn what_is_out_of_the_ordinary_is_said() {
     says(&UserView { quiet_until: Some(at(HOUR_MS)), ..user() }, &["quiet hours", "2026-11-20 18:00:01 on (in 1h)"]);
     let never = UserView { eligible_at: None, ..user() };
     says(&never, &["allow some sends now; of any channel, category and campaign never."]);
+}
+
+#[test]
+fn deferred_intents_are_said_to_be_elsewhere_where_there_can_be_any() {
+    let told = |may_defer| page(&user(), None, may_defer).contains("Deferred intents are not listed");
+    assert_eq!([told(true), told(false)], [true, false]);
 }
