@@ -1,6 +1,8 @@
 //! Access by TLS, password or certificate, and the error without it.
 
 use testkit::process::Exit;
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use crate::{
     stage::{EntryPoint, KAFKA_PASSWORD, STAGE, check, works},
@@ -33,8 +35,8 @@ fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
     STAGE.grant("defers", &STAGE.lines("kafka deferred", &scene));
     let mut worker = scene.worker("i");
     // Due at the next full minute.
-    let soon = jiff::Timestamp::now() + std::time::Duration::from_secs(5);
-    scene.publish([intent("later", "user-1", serde_json::json!({"not_before": soon.to_string()}))]);
+    let soon_ms = SystemClock.now().millis() + 5_000;
+    scene.publish([intent("later", "user-1", serde_json::json!({"not_before": soon_ms}))]);
     testkit::wait_until(DEADLINE, "it comes back", || {
         assert_eq!(worker.exit(), None, "{}", worker.log());
         !scene.output("approved").is_empty()

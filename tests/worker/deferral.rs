@@ -17,6 +17,8 @@ use testkit::{
     wait_until,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -40,7 +42,7 @@ impl Lapse {
     /// Begins at this time.
     fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
         let moved = MovedClock::build().unwrap();
-        let ahead_s = (ms(at) - Timestamp::now().as_millisecond()) / 1000;
+        let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
         let clock = moved.clock(ahead_s).unwrap();
         let redis = RedisServer::start_by(&clock).unwrap();
         let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, policy);
@@ -54,7 +56,7 @@ impl Lapse {
     }
 
     fn now_ms(&self) -> i64 {
-        Timestamp::now().as_millisecond() + self.ahead_s * 1000
+        SystemClock.now().millis() + self.ahead_s * 1000
     }
 
     /// Moves the clock on to this time.

@@ -7,6 +7,8 @@ use std::{
 
 use serde_json::{Value, json};
 use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use crate::support::{POLICY, Scene, weir};
 
@@ -122,8 +124,8 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
 
 /// An intent that may be sent later is deferred where the worker has topics for it, else suppressed.
 fn deferral(scene: &mut Scene) {
-    let not_before = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2);
-    let intent = json!({"id": "later", "user_id": 42, "not_before": not_before.to_string()}).to_string();
+    let not_before_ms = SystemClock.now().millis() + 2 * 3_600_000;
+    let intent = json!({"id": "later", "user_id": 42, "not_before": not_before_ms}).to_string();
     let args = ["42", "--intent", "-"];
     let not_listed = "Deferred intents are not listed: they wait in Kafka";
     let said = explain(scene, &args, &intent);

@@ -80,11 +80,14 @@ impl Ripe {
             let slot = wheel.slot_of(Bucket { ring, partition: record.partition }, due, now);
             (record.partition, record.offset, Head { opens: ring.opens(due), slot })
         };
-        let open = (0..batch.len()).map(head).filter(|(_, _, head)| head.opens <= now);
-        let oldest = open.map(|(_, _, head)| head.slot).min();
+        // A bucket is as old as the first record that was read of it.
+        let mut firsts: BTreeMap<i32, Head> = BTreeMap::new();
+        (0..batch.len()).map(head).for_each(|(partition, _, head)| _ = firsts.entry(partition).or_insert(head));
+        let oldest = firsts.values().filter(|head| head.opens <= now).map(|head| head.slot).min();
         let (mut from, mut asleep) = (Vec::new(), BTreeSet::new());
         for (partition, offset, head) in (0..batch.len()).map(head) {
-            if (head.opens > now || Some(head.slot) > oldest) && asleep.insert(partition) {
+            let younger = Some(firsts[&partition].slot) > oldest;
+            if (head.opens > now || younger) && asleep.insert(partition) {
                 self.asleep.insert(partition, head);
                 from.push((partition, offset));
             }
@@ -220,6 +223,14 @@ mod tests {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 2 });
         // Two shares of 18:45, with records that were due at several times.
         let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), []);
+    }
+
+    #[test]
+    fn a_bucket_with_records_of_several_times_is_read_on() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        // Moved on at 18:45, which is minute 45 of two hours, and due when minute 45 was last: 16:45.
+        let read = batch(&[(45, 0, "09:10"), (45, 1, "16:45"), (45, 2, "09:10")]);
         assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), []);
     }
 

@@ -140,7 +140,7 @@ impl Side {
                 let deferrals: Vec<_> = part.iter().map(|one| one.deferral.clone()).collect();
                 let piece = Piece { records: &records, deferrals: &deferrals };
                 let decoded = self.decode(&piece);
-                self.judge_piece(piece, &decoded, &vec![due; part.len()], |index| part[index].number, outcomes);
+                self.judge_piece(piece, (&decoded, &vec![due; part.len()]), |index| part[index].number, outcomes);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Side {
         let Fresh { batch, decoded, times, first } = fresh;
         let piece = Piece { records: &batch.all().records[range.clone()], deferrals: &[] };
         let number = |index| first + (range.start + index) as u64;
-        let gate_results = self.judge_piece(piece, &decoded[range.clone()], &times[range.clone()], number, outcomes);
+        let gate_results = self.judge_piece(piece, (&decoded[range.clone()], &times[range.clone()]), number, outcomes);
         for (segment, gate_result) in outcomes.segments[range].iter_mut().zip(gate_results) {
             *segment = gate_result.segment;
         }
@@ -158,8 +158,7 @@ impl Side {
     fn judge_piece(
         &mut self,
         piece: Piece<'_>,
-        decoded: &[Decoded<'_>],
-        times: &[Time],
+        (decoded, times): (&[Decoded<'_>], &[Time]),
         number: impl Fn(usize) -> u64,
         outcomes: &mut Outcomes,
     ) -> Vec<GateResult> {

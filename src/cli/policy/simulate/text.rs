@@ -116,13 +116,16 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
 /// The words of a row, and its numbers for each policy.
 type Row = (Vec<String>, Vec<Vec<u64>>);
 
+/// A number of a policy.
+type NumberOf = fn(&Totals) -> u64;
+
 /// How many intents were deferred; no row where none was.
 fn deferrals(report: &Report) -> Vec<Row> {
-    let rows: [(&str, fn(&Totals) -> u64); 2] = [
+    let rows: [(&str, NumberOf); 2] = [
         ("deferred, once or more often", |policy| policy.deferred.intents),
         ("still deferred at the end", |policy| policy.deferred.waiting),
     ];
-    let counts = |of: fn(&Totals) -> u64| report.policies.iter().map(|policy| vec![of(policy)]).collect();
+    let counts = |of: NumberOf| report.policies.iter().map(|policy| vec![of(policy)]).collect();
     let some = report.policies.iter().any(|policy| policy.deferred.intents > 0);
     rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
 }
