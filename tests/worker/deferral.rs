@@ -1,6 +1,6 @@
 //! The promise: an intent that may be sent later comes back by itself, once, when it is due and no sooner, and is decided then.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use crate::support::{
     DEADLINE, Scene, header,
@@ -312,7 +312,7 @@ action = "defer"
     wait_until(DEADLINE, "two are deferred", || lapse.waiting() == 2);
     // 08:00 in Berlin is 06:00 UTC now, and was 07:00 the day before.
     lapse.move_to("2026-03-29T05:58:30Z");
-    std::thread::sleep(Duration::from_secs(2));
+    wait_until(DEADLINE, "the one of six o'clock is moved into its minute", || lapse.waiting_in("minutes") == 1);
     assert_eq!(lapse.decided(), expected);
     lapse.move_to("2026-03-29T06:00:01Z");
     expected.extend(decided(&[("berlin", "approved")]));
