@@ -45,9 +45,23 @@ pub fn watch<T>(
     servers: &Servers,
     run: &Run,
     process: &mut Worker,
-    mut ask: impl FnMut() -> Result<T>,
+    ask: impl FnMut() -> Result<T>,
 ) -> Result<Window<T>> {
     let progress = Progress::of(servers, &run.group)?;
+    watch_progress(servers, &progress, (0, i64::from(servers.workload.intents)), process, ask)
+}
+
+/// Lets `process` go on until a group has come from one sum of committed offsets to another.
+///
+/// # Errors
+/// It ends before, or does not end in time.
+pub fn watch_progress<T>(
+    servers: &Servers,
+    progress: &Progress,
+    (from, to): (i64, i64),
+    process: &mut Worker,
+    mut ask: impl FnMut() -> Result<T>,
+) -> Result<Window<T>> {
     let mut edge = |from: i64| -> Result<_> {
         let committed = wait_for(DEADLINE, || match process.exit() {
             Some(exit) => Some(Err(exit)),
@@ -60,8 +74,8 @@ pub fn watch<T>(
             None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
         }
     };
-    let (first, began, [cpu_began, broker_began], asked) = edge(1)?;
-    let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(i64::from(servers.workload.intents))?;
+    let (first, began, [cpu_began, broker_began], asked) = edge(from + 1)?;
+    let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(to)?;
     let resident_mib = peak_resident_mib(process.pid())?;
     ensure!(first < last, "the backlog was gone with the first commit seen: take more intents");
     Ok(Window {
@@ -121,10 +135,15 @@ pub struct Progress {
 impl Progress {
     /// That of a group on the backlog's topic.
     pub fn of(servers: &Servers, group: &str) -> Result<Self> {
+        Self::of_topic(servers, group, servers.intents())
+    }
+
+    /// That of a group on a topic.
+    pub fn of_topic(servers: &Servers, group: &str, topic: &str) -> Result<Self> {
         let client = servers.kafka.client();
         let consumer = client.config().set("group.id", group).create()?;
         let mut partitions = TopicPartitionList::new();
-        partitions.add_partition_range(servers.intents(), 0, client.partitions(servers.intents())? - 1);
+        partitions.add_partition_range(topic, 0, client.partitions(topic)? - 1);
         Ok(Self { consumer, partitions })
     }
 

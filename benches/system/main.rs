@@ -18,6 +18,7 @@ mod bare_loop;
 mod calls;
 mod compare;
 mod cpu;
+mod deferral;
 mod drain;
 mod goals;
 mod http;
@@ -148,6 +149,8 @@ enum Child {
     Http(http::Load),
     /// All CPU together: worker, Redis and broker, with and without a channel filter
     Cpu(cpu::Cpu),
+    /// What it costs to defer an intent, and how fast deferred intents come back
+    Deferral(deferral::Deferral),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),
     /// The time from an intent's publication to its visible output
@@ -178,6 +181,7 @@ fn main() -> Result<()> {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
         Some(Child::Http(load)) => http(load),
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
+        Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),

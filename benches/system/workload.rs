@@ -98,6 +98,8 @@ pub struct Workload {
     pub payload: Payload,
     /// What users and intents are capped by.
     pub caps: Caps,
+    /// From when on they may be sent, in milliseconds since 1970; at once where it is not set.
+    pub not_before_ms: Option<i64>,
     /// What users and kinds are picked by.
     pub seed: u64,
 }
@@ -122,6 +124,7 @@ pub struct Intent {
     campaign: u32,
     partitioner: Partitioner,
     payload: Payload,
+    not_before_ms: Option<i64>,
 }
 
 impl Workload {
@@ -130,7 +133,20 @@ impl Workload {
         let (active, segmented) = (users, users);
         let (order, partitioner) = (Order::Uniform, Partitioner::Key);
         let (payload, caps) = (Payload::Message(0), Caps::TwoWindows);
-        Self { intents, users, active, segmented, campaigns: 20, order, partitioner, payload, caps, seed }
+        let not_before_ms = None;
+        Self {
+            intents,
+            users,
+            active,
+            segmented,
+            campaigns: 20,
+            order,
+            partitioner,
+            payload,
+            caps,
+            not_before_ms,
+            seed,
+        }
     }
 
     /// All of them, in order.
@@ -144,6 +160,7 @@ impl Workload {
             campaign: number % self.campaigns,
             partitioner: self.partitioner,
             payload: self.payload,
+            not_before_ms: self.not_before_ms,
         })
     }
 
@@ -247,6 +264,9 @@ impl Intent {
             value += &format!(
                 r#","created_at":{created_at},"payload":{{"title":"For you","body":"{BODY}{filler}","link":"app://offers/{number}"}}"#
             );
+        }
+        if let Some(not_before_ms) = self.not_before_ms {
+            value += &format!(r#","not_before":{not_before_ms}"#);
         }
         value.push('}');
         let key = user.to_string();

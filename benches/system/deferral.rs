@@ -1,0 +1,182 @@
+//! What it costs to defer an intent, and how fast deferred intents come back: `cargo xtask bench deferral`.
+//!
+//! One lane decides a backlog of intents that may be sent at once. Then the same intents come with one `not_before`, some minutes
+//! ahead: one lane defers them, to one minute, and while they wait its memory is looked at. When the minute begins, the lane of
+//! what is due decides them.
+
+use std::{
+    fmt,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+use testkit::{wait_for, worker::Worker};
+
+use crate::{
+    Output, Settings,
+    drain::{self, DEADLINE, Progress, Window, resident_mib},
+    goals::{Goal, Wanted},
+    machine::Machine,
+    report::to_the_right,
+    servers::{Run, Servers, WEIR},
+    workload::Workload,
+};
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+/// Intents that are published and deferred per second at the least, on a machine that is worth measuring on.
+const SLOWEST_A_S: i64 = 25_000;
+/// The intents after which the memory is looked at for the first time.
+const FEW: u32 = 10_000;
+
+/// What it costs to defer an intent, and how fast deferred intents come back
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Deferral {
+    /// Intents
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(50_000..=20_000_000))]
+    intents: u32,
+    /// Partitions of a bucket
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    shares: u16,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    pub output: Output,
+}
+
+/// What one lane did.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Drained {
+    intents_per_s: f64,
+    /// CPU of the worker, in microseconds per intent.
+    cpu_us: f64,
+}
+
+impl<T> From<Window<T>> for Drained {
+    fn from(window: Window<T>) -> Self {
+        Self { intents_per_s: window.intents / window.time.as_secs_f64(), cpu_us: window.cpu_us / window.intents }
+    }
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    deferral: Deferral,
+    goals: Vec<Goal>,
+    fresh: Drained,
+    deferred: Drained,
+    released: Drained,
+    /// The worker's resident memory with ten thousand deferred intents, and with all of them, in MiB.
+    resident_mib: [f64; 2],
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Something breaks, or the machine is too slow for the minute that the intents are due in.
+pub fn run(deferral: &Deferral) -> Result<Report> {
+    let Deferral { intents, shares, .. } = *deferral;
+    let settings = Settings { intents, ..Settings::defaults() };
+    let workload = settings.workload();
+    eprintln!("starting Kafka and a Redis Cluster, publishing {intents} intents");
+    let mut servers = Servers::start(&settings, workload)?;
+    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
+        let kept = [("retention.ms", "424800000")];
+        servers.kafka.client().create_topic_with(&format!("later-{ring}"), buckets * i32::from(shares), &kept)?;
+    }
+    let machine = Machine::look(&servers)?;
+    eprintln!("intents that may be sent at once");
+    let (mut process, run) = start(&servers, "fresh")?;
+    let fresh = Drained::from(drain::watch(&servers, &run, &mut process, || Ok(()))?);
+    drain::end(process)?;
+
+    // All of one minute, in the running hour, and not before all of them can be deferred.
+    let due_ms = due_ms(intents);
+    let few = servers.publish(&settings, Workload { not_before_ms: Some(due_ms), intents: FEW, ..workload })?;
+    let many = servers.publish(&settings, Workload { not_before_ms: Some(due_ms), ..workload })?;
+    eprintln!("intents that are deferred");
+    servers.turn_to(few);
+    let (mut process, run) = start(&servers, "few")?;
+    drain::watch(&servers, &run, &mut process, || Ok(())).context("a few")?;
+    let with_few_mib = resident_mib(process.pid())?;
+    drain::end(process)?;
+    servers.turn_to(many);
+    let (mut process, run) = start(&servers, "deferred")?;
+    let minutes = Progress::of_topic(&servers, &format!("{}-later", run.group), "later-minutes")?;
+    let deferred = Drained::from(drain::watch(&servers, &run, &mut process, || Ok(()))?);
+    let with_all_mib = resident_mib(process.pid())?;
+    // The few of before are in the topic, too; this group reads all of them.
+    let before = minutes.committed().unwrap_or_default();
+    ensure!(now_ms() < due_ms && before == 0, "they were due before all of them were deferred: take fewer intents");
+    eprintln!("waiting until they are due");
+    let wait = Duration::from_millis(u64::try_from(due_ms - now_ms())?);
+    let began = wait_for(wait + DEADLINE, || minutes.committed().filter(|committed| *committed > 0));
+    began.context("nothing has come back")?;
+    let released = drain::watch_progress(&servers, &minutes, (0, i64::from(intents + FEW)), &mut process, || Ok(()))?;
+    drain::end(process)?;
+    let released = Drained::from(released);
+    let goals = vec![
+        Goal::of(11, "CPU of a deferral, of an approval's", Wanted::AtMost(1.3), deferred.cpu_us / fresh.cpu_us),
+        Goal::of(
+            0,
+            "deferred intents per second, of fresh ones",
+            Wanted::AtLeast(0.8),
+            released.intents_per_s / fresh.intents_per_s,
+        ),
+        Goal::of(11, "memory with all of them, of that with 10,000", Wanted::AtMost(1.05), with_all_mib / with_few_mib),
+    ];
+    let resident_mib = [with_few_mib, with_all_mib];
+    Ok(Report { machine, deferral: deferral.clone(), goals, fresh, deferred, released, resident_mib })
+}
+
+fn start(servers: &Servers, name: &str) -> Result<(Worker, Run)> {
+    let mut run = servers.run(name)?;
+    run.config = run.config.replace("[kafka]", "[kafka]\ndeferred = \"later\"");
+    servers.create_keyspace(&run, WEIR)?;
+    Ok((Worker::run(Path::new(WEIR), &run.config)?, run))
+}
+
+/// The minute that all are due in.
+fn due_ms(intents: u32) -> i64 {
+    let ready_ms = now_ms() + 2 * MINUTE_MS + i64::from(intents) * 1000 / SLOWEST_A_S;
+    let due_ms = ready_ms - ready_ms.rem_euclid(MINUTE_MS) + MINUTE_MS;
+    // At the begin of an hour its bucket is still being moved: not what is measured.
+    if due_ms.rem_euclid(HOUR_MS) < 10 * MINUTE_MS { due_ms + 10 * MINUTE_MS } else { due_ms }
+}
+
+#[expect(clippy::disallowed_methods, reason = "intents are due by the true time")]
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpu, cores, load, .. } = &self.machine;
+        let Deferral { intents, shares, .. } = self.deferral;
+        writeln!(
+            f,
+            "{cores} cores of {cpu}, load {load} at the start; {intents} intents, {shares} partition(s) a bucket\n"
+        )?;
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(["one lane", "intents/s", "worker CPU, us per intent"]);
+        for (name, drained) in [
+            ("intents that may be sent at once", self.fresh),
+            ("the same, deferred", self.deferred),
+            ("the same, when they are due", self.released),
+        ] {
+            let Drained { intents_per_s, cpu_us } = drained;
+            table.add_row([name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]);
+        }
+        writeln!(f, "{}", to_the_right(table))?;
+        let [few, all] = self.resident_mib;
+        writeln!(f, "resident with {FEW} deferred: {few:.0} MiB, with all: {all:.0} MiB\n")?;
+        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
+    }
+}
