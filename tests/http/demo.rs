@@ -25,4 +25,8 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
     let sends = client.get("/v1/users/7").json()["sends"].clone();
     assert!(sends.as_array().unwrap().iter().any(|send| send["at"] == decision["decided_at"]), "{sends}");
     assert_eq!(client.get("/readyz").status, 200);
+    let log = demo.log();
+    for part in ["2000 intents: ", " 2 deferred, 2 dead letters", "deferred      until 20", "weir-why: too_early"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
 }

@@ -19,10 +19,16 @@ use rdkafka::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    decider::Decider, embedded::EmbeddedStore, fields::FieldMap, memory::LaneMemory, policy::Policy,
+    decider::Decider,
+    embedded::EmbeddedStore,
+    fields::FieldMap,
+    memory::LaneMemory,
+    policy::Policy,
     policy_file::parse_policy,
+    ports::Clock as _,
+    wheel::{Ring, Wheel},
 };
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, Reads};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
@@ -47,6 +53,8 @@ use crate::{
 const POLICY: &str = include_str!("policy.toml");
 /// Partitions of each topic. The mock cluster keeps some 5 MB of a partition, so that the demo's records fit.
 const PARTITIONS: i32 = 16;
+/// The wheel of deferred intents: one partition a bucket.
+const WHEEL: Wheel = Wheel { shares: 1 };
 /// How long sends are remembered: 8 days, as in a real worker.
 const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
 /// The most intents of a demo: what fits into what the mock cluster keeps.
@@ -80,9 +88,10 @@ struct Broker {
 impl Broker {
     fn start() -> anyhow::Result<Self> {
         let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
+        let deferred = WheelTopics::of("send-deferred");
         let options = KafkaOptions {
             refunds: None,
-            deferred: None,
+            deferred: Some(deferred.clone()),
             deferred_before: Vec::new(),
             reads: Reads::Published,
             brokers: cluster.bootstrap_servers(),
@@ -99,8 +108,10 @@ impl Broker {
             commit_interval: COMMIT_INTERVAL,
             limits: Arc::default(),
         };
-        for topic in options.topics() {
-            cluster.create_topic(topic, PARTITIONS, 1).with_context(|| format!("the topic {topic}"))?;
+        let buckets = |ring: Ring| i32::try_from(ring.buckets() * i64::from(WHEEL.shares)).unwrap_or(i32::MAX);
+        let rings = Ring::ALL.map(|ring| (deferred.topic(ring), buckets(ring)));
+        for (topic, partitions) in options.topics().map(|topic| (topic, PARTITIONS)).into_iter().chain(rings) {
+            cluster.create_topic(topic, partitions, 1).with_context(|| format!("the topic {topic}"))?;
         }
         Ok(Self { _cluster: cluster, options: Arc::new(options) })
     }
@@ -159,7 +170,7 @@ async fn worker(
         segments: segments.value(),
         policy: policy.value(),
         limits: Arc::default(),
-        wheel: None,
+        wheel: Some(WHEEL),
     };
     let lane = LaneSettings {
         batch: 10_000,
@@ -174,7 +185,7 @@ async fn worker(
     let queries = Arc::new(QueryPool::new(vec![query]));
     let worker = Worker {
         refunds: None,
-        lanes: vec![LaneEnds { task: Task::Intents, kafka, number: 0, commits: None, store }],
+        lanes: lanes(&kafka, &store),
         decider,
         segments,
         policy,
@@ -193,10 +204,21 @@ async fn worker(
     worker.run(stop.cancelled_owned()).await
 }
 
+/// A lane that decides the intents, one that decides deferred intents when they are due, and one that moves them there.
+fn lanes(kafka: &Arc<KafkaOptions>, store: &EmbeddedStore) -> Vec<LaneEnds<EmbeddedStore>> {
+    let ends = |task, kafka, number| LaneEnds { task, kafka, number, commits: None, store: store.clone() };
+    let mut lanes = vec![ends(Task::Intents, Arc::clone(kafka), 0)];
+    if let Some(wheel) = &kafka.deferred {
+        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(wheel, ring)));
+        lanes.extend([ends(Task::Due(WHEEL), minutes, 0), ends(Task::Move(WHEEL), hours, 1)]);
+    }
+    lanes
+}
+
 /// Publishes the traffic, waiting where the client's queue is full.
 fn publish(options: &KafkaOptions, count: u32) -> anyhow::Result<()> {
     let producer: BaseProducer = client(options).set("partitioner", "murmur2_random").set("linger.ms", "5").create()?;
-    for intent in traffic::intents(count) {
+    for intent in traffic::intents(count, SystemClock.now()) {
         let record = || BaseRecord::to(&options.intents).key(&intent.key).payload(&intent.value);
         while let Err((error, _)) = producer.send(record()) {
             if error.rdkafka_error_code() != Some(RDKafkaErrorCode::QueueFull) {
@@ -214,7 +236,7 @@ fn client(options: &KafkaOptions) -> ClientConfig {
     config
 }
 
-/// Reads the three outputs until each intent has its record.
+/// Reads the outputs and the deferred intents until each intent has its record.
 fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
     let mut watcher = Watcher::start(options)?;
     let mut summary = Summary::default();
@@ -244,6 +266,16 @@ async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
     )?;
     writeln!(out, "See what became of it:")?;
     writeln!(out, "  kcat -b {} -t {} -C -o end -f '%k %h\\n'", options.brokers, options.approved)?;
+    writeln!(
+        out,
+        "The deferred intents come back by themselves. Publish one that does within a minute or two, and follow it with the \
+         command above:"
+    )?;
+    writeln!(
+        out,
+        "  echo '7:{{\"id\":\"mine-3\",\"user_id\":7,\"not_before\":\"'$(date -u -d '1 minute' +%FT%TZ)'\"}}' | kcat -b {} -t {} -K: -P",
+        options.brokers, options.intents
+    )?;
     writeln!(out, "Ask what a user was sent and may be sent, or decide an intent:")?;
     writeln!(out, "  curl http://{http}/v1/users/7")?;
     writeln!(

@@ -8,11 +8,12 @@ use std::{
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
-/// Which of the three outputs a record is from.
+/// Where a record is from: one of the three outputs, or the deferred intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Approved,
     Suppressed,
+    Deferred,
     DeadLetter,
 }
 
@@ -52,8 +53,11 @@ impl Summary {
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let intents = self.records;
         let (approved, suppressed) = (self.of_kind(Kind::Approved), self.of_kind(Kind::Suppressed));
-        let dead = self.of_kind(Kind::DeadLetter);
-        writeln!(out, "{intents} intents: {approved} approved, {suppressed} suppressed, {dead} dead letters.")?;
+        let (deferred, dead) = (self.of_kind(Kind::Deferred), self.of_kind(Kind::DeadLetter));
+        writeln!(
+            out,
+            "{intents} intents: {approved} approved, {suppressed} suppressed, {deferred} deferred, {dead} dead letters."
+        )?;
         writeln!(out, "Each has one record, visible once to a read_committed reader.\n")?;
         let mut table = Table::new();
         table.load_preset(UTF8_BORDERS_ONLY).set_header(["segment", "became", "why", "intents"]);
@@ -61,6 +65,7 @@ impl Summary {
             let (became, why) = match kind {
                 Kind::Approved => ("approved", ""),
                 Kind::Suppressed => ("suppressed", why.as_str()),
+                Kind::Deferred => ("deferred", why.as_str()),
                 Kind::DeadLetter => ("dead letter", why.as_str()),
             };
             table.add_row([segment.as_str(), became, why, &count.to_string()]);
@@ -73,6 +78,7 @@ impl Summary {
             let name = match kind {
                 Kind::Approved => "An approved record (the intent as it came, and its headers)",
                 Kind::Suppressed => "A suppressed one (the decision, with the intent in it)",
+                Kind::Deferred => "A deferred intent (as it came, with headers; weir decides it when it is due)",
                 Kind::DeadLetter => "A dead letter (as it came)",
             };
             writeln!(out, "{name}:\n{sample}\n")?;

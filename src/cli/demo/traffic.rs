@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use weir_core::segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds};
+use weir_core::{
+    segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    time::Time,
+};
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
 
 /// Users that the demo writes to, numbered from 0.
 pub const USERS: u32 = 20_000;
@@ -17,6 +22,8 @@ const CAMPAIGNS: [(&str, &str, &str, u32); 5] = [
     ("newsletter", "email", "news", 12),
     ("receipt", "email", "transactional", 3),
 ];
+/// How many hours from now some intents may be sent at the earliest.
+const HOURS_AHEAD: [i64; 4] = [2, 3, 5, 8];
 /// The seed of the traffic.
 const SEED: u64 = 42;
 
@@ -40,8 +47,9 @@ pub struct Published {
     pub value: String,
 }
 
-/// `count` intents in the order of publishing. Every thousandth is not JSON, every five hundredth is published twice.
-pub fn intents(count: u32) -> impl Iterator<Item = Published> {
+/// `count` intents in the order of publishing. Every thousandth is not JSON, every five hundredth is published twice, and one of
+/// a thousand has a `not_before` some hours from `now`.
+pub fn intents(count: u32, now: Time) -> impl Iterator<Item = Published> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut last: Option<Published> = None;
     (0..count).map(move |number| {
@@ -63,8 +71,14 @@ pub fn intents(count: u32) -> impl Iterator<Item = Published> {
         let value = if number % 1000 == 500 {
             format!(r#"{{"id": "demo-{number}", "user_id": {user}, "#)
         } else {
+            let not_before = if number % 1000 == 250 {
+                let hours = HOURS_AHEAD[number as usize / 1000 % HOURS_AHEAD.len()];
+                format!(r#","not_before":"{}""#, now.plus(hours * HOUR_MS))
+            } else {
+                String::new()
+            };
             format!(
-                r#"{{"id":"demo-{number}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"{campaign}","payload":{{"template":"{campaign}-1","title":"Hello"}}}}"#
+                r#"{{"id":"demo-{number}","user_id":{user},"channel":"{channel}","category":"{category}","campaign":"{campaign}"{not_before},"payload":{{"template":"{campaign}-1","title":"Hello"}}}}"#
             )
         };
         let published = Published { key: user.to_string(), value };

@@ -9,7 +9,7 @@ use rdkafka::{
     message::Headers as _,
 };
 use serde_json::Value;
-use weir_core::{decision_header::DecisionHeader, decode::Header, header::HeaderName};
+use weir_core::{decision_header::DecisionHeader, decode::Header, header::HeaderName, time::Time, wheel::Ring};
 use weir_kafka::client::KafkaOptions;
 
 use super::summary::{Kind, Summary};
@@ -19,11 +19,12 @@ const POLL: Duration = Duration::from_millis(100);
 /// The most records of one look, so that the progress bar moves.
 const LOOK: usize = 1_000;
 
-/// A read-committed consumer of the three outputs.
+/// A read-committed consumer of the three outputs, and of the intents that are deferred by some hours.
 pub(super) struct Watcher {
     consumer: BaseConsumer,
     suppressed: String,
     dead_letters: String,
+    deferred: Option<String>,
 }
 
 impl Watcher {
@@ -36,8 +37,12 @@ impl Watcher {
             .set("isolation.level", "read_committed")
             .create()
             .context("the demo's consumer")?;
-        consumer.subscribe(&[&options.approved, &options.suppressed, &options.dead_letters])?;
-        Ok(Self { consumer, suppressed: options.suppressed.clone(), dead_letters: options.dead_letters.clone() })
+        let deferred = options.deferred.as_ref().map(|wheel| wheel.topic(Ring::Hours).to_owned());
+        let outputs = [&options.approved, &options.suppressed, &options.dead_letters];
+        let topics: Vec<&str> = outputs.into_iter().chain(&deferred).map(String::as_str).collect();
+        consumer.subscribe(&topics)?;
+        let (suppressed, dead_letters) = (options.suppressed.clone(), options.dead_letters.clone());
+        Ok(Self { consumer, suppressed, dead_letters, deferred })
     }
 
     /// Adds what has come since the last look.
@@ -52,8 +57,22 @@ impl Watcher {
                 let found = headers.iter().find(|header| header.key == name.as_str())?;
                 Some(String::from_utf8_lossy(found.value?).into_owned())
             };
+            let with_headers = || match message.headers() {
+                None => text(),
+                Some(headers) => {
+                    let shown = |name: &str, value: Option<&[u8]>| {
+                        format!("  {name}: {}\n", String::from_utf8_lossy(value.unwrap_or_default()))
+                    };
+                    let lines: String = headers.iter().map(|header| shown(header.key, header.value)).collect();
+                    format!("{}\n{}", text(), lines.trim_end())
+                }
+            };
             if message.topic() == self.dead_letters {
                 summary.add(Kind::DeadLetter, "", &header(HeaderName::Reason).unwrap_or_default(), text);
+            } else if Some(message.topic()) == self.deferred.as_deref() {
+                let due = header(HeaderName::Due).and_then(|due| Time::from_millis(due.parse().ok()?));
+                let due = due.context("a deferred record without its due time")?;
+                summary.add(Kind::Deferred, "", &format!("until {}", shown(due)), with_headers);
             } else if message.topic() == self.suppressed {
                 let envelope: Value = serde_json::from_slice(value).context("a decision envelope")?;
                 let segment = envelope["segment"].as_str().unwrap_or("(none)");
@@ -66,19 +85,14 @@ impl Watcher {
                 let headers = headers.map(|header| Header { key: header.key.as_bytes(), value: header.value });
                 let decision = DecisionHeader::of(headers).context("an approved record without its decision")??;
                 let segment = decision.segment.as_deref().unwrap_or("(none)");
-                let with_headers = || match message.headers() {
-                    None => text(),
-                    Some(headers) => {
-                        let shown = |name: &str, value: Option<&[u8]>| {
-                            format!("  {name}: {}\n", String::from_utf8_lossy(value.unwrap_or_default()))
-                        };
-                        let lines: String = headers.iter().map(|header| shown(header.key, header.value)).collect();
-                        format!("{}\n{}", text(), lines.trim_end())
-                    }
-                };
                 summary.add(Kind::Approved, segment, "approved", with_headers);
             }
         }
         Ok(())
     }
+}
+
+/// A due time, which is a full minute.
+fn shown(due: Time) -> String {
+    due.timestamp().strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
