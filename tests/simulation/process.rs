@@ -81,7 +81,7 @@ impl Process {
 
     fn silence(&self, since: Option<Duration>) {
         for broker in &self.brokers {
-            broker.borrow_mut().group.silence(self.number, since);
+            broker.borrow_mut().silence(self.number, since);
         }
     }
 
@@ -108,6 +108,7 @@ impl Process {
     }
 
     pub fn thaw(&self) {
+        self.freezes_at.set(u64::MAX);
         if !self.dead.get() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
             self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));
