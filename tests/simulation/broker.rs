@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -147,7 +146,7 @@ pub enum End {
 }
 
 pub struct Broker {
-    env: Env,
+    pub env: Env,
     pub intents: Vec<Vec<Arc<Intent>>>,
     outputs: Vec<Out>,
     transactions: Vec<Transaction>,
@@ -341,80 +340,17 @@ impl Broker {
     /// after them.
     pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
         self.pass_time();
-        let is_open =
-            |out: &Out| matches!(self.transactions[out.transaction].state, State::Open(_) | State::Prepared(_));
-        let end = self.outputs.iter().position(is_open).unwrap_or(self.outputs.len()).max(from);
+        let end =
+            self.outputs.iter().position(|out| self.is_open(out.transaction)).unwrap_or(self.outputs.len()).max(from);
         (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
-    }
-
-    /// Adds a record to a partition, now.
-    pub fn append(&mut self, partition: i32, key: String, value: String) {
-        let log = &mut self.intents[usize::try_from(partition).unwrap()];
-        let offset = i64::try_from(log.len()).unwrap();
-        log.push(Arc::new(Intent::new((partition, offset), key, value, self.env.passed())));
-    }
-
-    /// The records of a partition from an offset on that can be read now at read_committed.
-    pub fn readable(&self, log: Log, partition: i32, from: i64) -> Box<dyn Iterator<Item = &Arc<Intent>> + '_> {
-        let now = self.env.passed();
-        let Some(bucket) = log.bucket(partition) else {
-            let log = &self.intents[usize::try_from(partition).unwrap()];
-            let from = log.partition_point(|intent| intent.offset < from);
-            return Box::new(log[from..].iter().take_while(move |intent| intent.at <= now));
-        };
-        let log = self.rings.of(bucket);
-        let log = &log[log.partition_point(|stored| stored.record.offset < from)..];
-        let state = |transaction: usize| self.transactions[transaction].state;
-        let stable = log
-            .iter()
-            .take_while(move |stored| !matches!(state(stored.transaction), State::Open(_) | State::Prepared(_)));
-        Box::new(stable.filter(move |stored| self.is_committed(stored.transaction)).map(|stored| &stored.record))
-    }
-
-    /// The offset after the last record of a partition that was written until then.
-    pub fn end_at(&self, log: Log, partition: i32, at: Duration) -> i64 {
-        let end = |record: &Arc<Intent>| record.offset + 1;
-        match log.bucket(partition) {
-            None => {
-                let log = &self.intents[usize::try_from(partition).unwrap()];
-                log[..log.partition_point(|intent| intent.at <= at)].last().map_or(0, end)
-            }
-            Some(bucket) => {
-                let log = self.rings.of(bucket);
-                log[..log.partition_point(|stored| stored.record.at <= at)].last().map_or(0, |last| end(&last.record))
-            }
-        }
-    }
-
-    /// The deferred intents that are in the wheel.
-    pub fn deferred(&mut self) -> Vec<Arc<Intent>> {
-        self.pass_time();
-        let mut waiting = Vec::new();
-        for (bucket, log) in self.rings.all() {
-            let done = self.committed.get(&(Log::Ring(bucket.ring), bucket.partition));
-            let next = done.map_or(0, |done| done.next_offset);
-            let log = log.iter().filter(|stored| stored.record.offset >= next && self.is_committed(stored.transaction));
-            waiting.extend(log.map(|stored| Arc::clone(&stored.record)));
-        }
-        waiting
-    }
-
-    /// The offsets of the visible records of a partition.
-    pub fn records(&self, log: Log, partition: i32, offsets: Range<i64>) -> Vec<i64> {
-        match log.bucket(partition) {
-            None => {
-                let log = self.intents[usize::try_from(partition).unwrap()].iter();
-                log.map(|intent| intent.offset).filter(|offset| offsets.contains(offset)).collect()
-            }
-            Some(bucket) => {
-                let visible = self.rings.of(bucket).iter().filter(|stored| self.is_committed(stored.transaction));
-                visible.map(|stored| stored.record.offset).filter(|offset| offsets.contains(offset)).collect()
-            }
-        }
     }
 
     pub fn is_committed(&self, transaction: usize) -> bool {
         matches!(self.transactions[transaction].state, State::Committed(_))
+    }
+
+    pub fn is_open(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
     }
 
     /// Visible approved records that an aborted transaction had written before.

@@ -84,12 +84,16 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
     put_right(world);
 }
 
-/// Freezes a process for long enough that another takes over what it reads.
-pub fn freeze_one(world: &Rc<World>) {
+/// Freezes a process in the middle of a commit of deferred intents that are due, for long enough that another one takes over what
+/// it reads.
+pub fn freeze_releasing(world: &Rc<World>) {
     let Some(process) = living(world) else { return };
-    process.freeze_in(1 + world.env.below(300));
+    process.freeze_releasing();
     let env = world.env.clone();
     spawn_local(async move {
+        while !process.is_frozen() && !env.is_calm() {
+            env.sleep(Duration::from_millis(100)).await;
+        }
         env.sleep(env.millis(12_000, 40_000)).await;
         process.thaw();
     });

@@ -44,7 +44,7 @@ pub async fn play_out(world: &Rc<World>) -> Duration {
             storms -= 1;
             env.brew();
             if env.chance(500) {
-                chaos::freeze_one(world);
+                chaos::freeze_releasing(world);
             }
             rage(world, env.passed() + env.millis(10_000, 40_000)).await;
         }

@@ -32,6 +32,8 @@ pub struct Process {
     /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
     freezes_at: Cell<u64>,
+    /// It freezes while a due lane commits.
+    freezes_releasing: Cell<bool>,
     wakers: RefCell<Vec<Waker>>,
     /// From when until when it was frozen.
     pub freezes: RefCell<Vec<(Duration, Duration)>>,
@@ -53,6 +55,7 @@ impl Process {
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
             freezes_at: Cell::new(u64::MAX),
+            freezes_releasing: Cell::default(),
             wakers: RefCell::default(),
             freezes: RefCell::default(),
             frozen_at: Cell::new(Duration::ZERO),
@@ -77,6 +80,18 @@ impl Process {
     /// Freezes at the n-th await from now.
     pub fn freeze_in(&self, awaits: u64) {
         self.freezes_at.set(self.awaits.get() + awaits);
+    }
+
+    /// Freezes in the middle of the next commit of a due lane.
+    pub fn freeze_releasing(&self) {
+        self.freezes_releasing.set(true);
+    }
+
+    /// A due lane begins to commit.
+    pub fn releases(&self) {
+        if self.freezes_releasing.take() {
+            self.freeze_in(1 + self.env.below(8));
+        }
     }
 
     fn silence(&self, since: Option<Duration>) {
@@ -109,6 +124,7 @@ impl Process {
 
     pub fn thaw(&self) {
         self.freezes_at.set(u64::MAX);
+        self.freezes_releasing.set(false);
         if !self.dead.get() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
             self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));

@@ -36,7 +36,7 @@ pub enum Sabotage {
     UnmarkedWrites,
     /// A due lane is told that deferred intents are due a minute earlier than they are.
     ReleasedEarly,
-    /// Deferred intents are moved on, and the offsets of those moved are not committed.
+    /// Deferred intents are moved on in one transaction, and the offsets of those moved are committed in the next.
     MovedTwice,
 }
 

@@ -157,15 +157,21 @@ impl Producer {
         self.state = State::Open;
         let Job { records, outputs, progress, membership } = job;
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
-        if self.env.sabotage() == Sabotage::CommitBeforeProduce {
-            self.offsets(progress, membership).await?;
-            self.end().await?;
-            self.state = State::Open;
-            self.produce(submit, outputs).await?;
-        } else {
-            self.produce(submit, outputs).await?;
-            let moves = membership.0 == Log::Ring(Ring::Hours);
-            if !(moves && self.env.sabotage() == Sabotage::MovedTwice) {
+        match self.env.sabotage() {
+            Sabotage::CommitBeforeProduce => {
+                self.offsets(progress, membership).await?;
+                self.end().await?;
+                self.state = State::Open;
+                self.produce(submit, outputs).await?;
+            }
+            Sabotage::MovedTwice if membership.0 == Log::Ring(Ring::Hours) => {
+                self.produce(submit, outputs).await?;
+                self.end().await?;
+                self.state = State::Open;
+                self.offsets(progress, membership).await?;
+            }
+            _ => {
+                self.produce(submit, outputs).await?;
                 self.offsets(progress, membership).await?;
             }
         }
@@ -198,6 +204,9 @@ impl SimSink {
 impl Sink<Batch, Membership> for SimSink {
     fn submit(&mut self, job: Job<Batch, Membership>) {
         assert!(self.in_flight.is_none(), "one batch at a time");
+        if job.membership.0 == Log::Ring(Ring::Minutes) {
+            self.process.releases();
+        }
         let (told, done) = oneshot::channel();
         let Process { number: process, instance, .. } = *self.process;
         let submit = Submit { process, instance, lane: self.lane, at: self.env.passed() };
