@@ -6,22 +6,43 @@ use std::{
     time::Duration,
 };
 
-use weir_core::record::{Destination, Output, OutputValue, Progress};
+use weir_core::{
+    deferral::{Deferral, HEADERS},
+    record::{Destination, OurHeaders, Output, OutputValue, Progress},
+    wheel::Ring,
+};
 
-use super::{env::Env, group::Group, sabotage::Sabotage};
+use super::{
+    env::Env,
+    group::Group,
+    rings::{Log, Rings, SHARES},
+    sabotage::Sabotage,
+};
 
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A record of an input topic: an intent or a refund.
+/// A record of a topic that weir reads: an intent, deferred or not, or a refund.
 #[derive(Debug)]
 pub struct Intent {
+    pub log: Log,
     pub partition: i32,
     pub offset: i64,
     pub key: String,
     pub value: String,
-    /// When it becomes readable.
+    /// When it becomes readable; of a deferred intent, when it was written.
     pub at: Duration,
+    /// What weir wrote beside a deferred intent.
+    pub deferral: Option<Deferral>,
+    /// Partition and offset of the record that the intent first came in.
+    pub first: (i32, i64),
+}
+
+impl Intent {
+    /// A record of an input topic.
+    pub fn new((partition, offset): (i32, i64), key: String, value: String, at: Duration) -> Self {
+        Self { log: Log::Input, partition, offset, key, value, at, deferral: None, first: (partition, offset) }
+    }
 }
 
 /// A record in a batch, and when a lane read it.
@@ -29,6 +50,8 @@ pub struct Intent {
 pub struct Fetched {
     pub intent: Arc<Intent>,
     pub at: Duration,
+    /// What a planted bug says of its deferral.
+    pub told: Option<Deferral>,
 }
 
 /// The lane that submitted a batch to be committed, and when.
@@ -52,7 +75,30 @@ pub struct Out {
     pub submit: Submit,
     /// Its place among all outputs.
     pub offset: usize,
-    transaction: usize,
+    pub transaction: usize,
+}
+
+impl Out {
+    /// The deferral that it is written with, if it is deferred.
+    pub fn deferral(&self) -> Option<Deferral> {
+        matches!(self.to, Destination::Deferred(_)).then(|| read(&self.headers)).flatten()
+    }
+}
+
+/// The deferral in the last headers of a record.
+fn read(headers: &[(&'static str, String)]) -> Option<Deferral> {
+    let pairs = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())));
+    let last: Vec<_> = pairs.skip(headers.len().saturating_sub(HEADERS)).collect();
+    Deferral::of(last.try_into().ok()?)
+}
+
+/// A committed transaction: which records of one topic it is done with.
+#[derive(Debug)]
+pub struct Commit {
+    pub transaction: usize,
+    pub log: Log,
+    /// Of each partition, from which offset up to which, exclusive.
+    pub done: Vec<(i32, i64, i64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +113,8 @@ enum State {
 
 struct Transaction {
     state: State,
+    /// The topic whose offsets it commits.
+    log: Log,
     offsets: Vec<Progress>,
 }
 
@@ -75,6 +123,9 @@ struct Producer {
     epoch: u32,
     open: Option<usize>,
 }
+
+/// The topic that a member reads, the member, and its generation.
+pub type Membership = (Log, u64, i32);
 
 /// Why the broker rejects a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +146,19 @@ pub enum End {
 }
 
 pub struct Broker {
-    env: Env,
+    pub env: Env,
     pub intents: Vec<Vec<Arc<Intent>>>,
     outputs: Vec<Out>,
     transactions: Vec<Transaction>,
     producers: BTreeMap<String, Producer>,
+    pub rings: Rings,
     pub group: Group,
-    pub committed: BTreeMap<i32, Progress>,
+    /// The group of the lanes that read the rings.
+    pub later: Group,
+    pub committed: BTreeMap<(Log, i32), Progress>,
+    pub commits: Vec<Commit>,
+    /// Commits of deferred intents that were refused because the process had been frozen, and another was in its place.
+    pub zombies: usize,
     pub down_until: Duration,
     /// Requests that arrived after their sender gave up: a late producer start fences its successor.
     pub late: usize,
@@ -111,19 +168,39 @@ pub struct Broker {
 
 impl Broker {
     pub fn new(env: &Env, intents: Vec<Vec<Arc<Intent>>>) -> Self {
-        let group = Group::new(env, i32::try_from(intents.len()).unwrap());
+        let group = Group::new(env, vec![(Log::Input, i32::try_from(intents.len()).unwrap())]);
+        let partitions = |ring: Ring| i32::try_from(ring.buckets()).unwrap() * i32::from(SHARES);
+        let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());
         Self {
             env: env.clone(),
             intents,
             outputs: Vec::new(),
             transactions: Vec::new(),
             producers: BTreeMap::new(),
+            rings: Rings::default(),
             group,
+            later,
             committed: BTreeMap::new(),
+            commits: Vec::new(),
+            zombies: 0,
             down_until: Duration::ZERO,
             late: 0,
             broken: Vec::new(),
         }
+    }
+
+    /// The group whose members read a topic.
+    pub fn group(&mut self, log: Log) -> &mut Group {
+        match log {
+            Log::Input => &mut self.group,
+            Log::Ring(_) => &mut self.later,
+        }
+    }
+
+    /// A process is frozen or dead, or awake again.
+    pub fn silence(&mut self, process: u64, since: Option<Duration>) {
+        self.group.silence(process, since);
+        self.later.silence(process, since);
     }
 
     /// A producer takes over its id, which ends the open transaction.
@@ -153,7 +230,7 @@ impl Broker {
         }
         let open = *producer.open.get_or_insert(self.transactions.len());
         if open == self.transactions.len() {
-            self.transactions.push(Transaction { state: State::Open(now), offsets: Vec::new() });
+            self.transactions.push(Transaction { state: State::Open(now), log: Log::Input, offsets: Vec::new() });
         }
         match self.transactions[open].state {
             State::Open(_) => Ok(open),
@@ -170,31 +247,40 @@ impl Broker {
     ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
         let written = outputs.iter().filter(|(_, output)| output.to != Destination::Nowhere);
-        let first = self.outputs.len();
-        self.outputs.extend(written.zip(first..).map(|((fetched, output), offset)| Out {
-            intent: Arc::clone(&fetched.intent),
-            to: output.to,
-            value: output.value.clone(),
-            headers: output.headers.to_vec(),
-            fetched: fetched.at,
-            submit,
-            offset,
-            transaction,
-        }));
+        for (Fetched { intent, at, .. }, Output { to, value, headers }) in written {
+            let offset = self.outputs.len();
+            let (intent, value, ours) = (Arc::clone(intent), value.clone(), headers.to_vec());
+            self.keep(transaction, &intent, *to, headers);
+            self.outputs.push(Out { intent, to: *to, value, headers: ours, fetched: *at, submit, offset, transaction });
+        }
         Ok(())
+    }
+
+    /// Writes a deferred intent into its bucket.
+    fn keep(&mut self, transaction: usize, intent: &Intent, to: Destination, headers: &OurHeaders) {
+        let Destination::Deferred(bucket) = to else { return };
+        let (log, partition, at) = (Log::Ring(bucket.ring), bucket.partition, self.env.passed());
+        let Intent { key, value, first, .. } = intent;
+        let (key, value, deferral, first) = (key.clone(), value.clone(), read(headers), *first);
+        let record = |offset| Intent { log, partition, offset, key, value, at, deferral, first };
+        self.rings.append(bucket, transaction, record);
     }
 
     pub fn send_offsets(
         &mut self,
         (id, epoch): (&str, u32),
-        (member, generation): (u64, i32),
+        (log, member, generation): Membership,
         offsets: &[Progress],
     ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
-        let accepted = self.group.accepts(member, generation);
+        let accepted = self.group(log).accepts(member, generation);
+        if log == Log::Ring(Ring::Minutes) && !self.group(log).has(member) {
+            self.zombies += 1;
+        }
         if !accepted && self.env.sabotage() != Sabotage::IgnoreMembership {
             return Err(Refusal::Generation);
         }
+        self.transactions[transaction].log = log;
         self.transactions[transaction].offsets = offsets.to_vec();
         Ok(())
     }
@@ -225,15 +311,16 @@ impl Broker {
     }
 
     /// The committed offsets, if any; an error while a transaction is about to change one.
-    pub fn committed_offsets(&mut self, partitions: &[i32]) -> Result<Vec<(i32, Option<Progress>)>, Refusal> {
+    pub fn committed_offsets(&mut self, log: Log, partitions: &[i32]) -> Result<Vec<(i32, Option<Progress>)>, Refusal> {
         self.pass_time();
         let open = self.producers.values().filter_map(|producer| producer.open);
-        let mut waiting = open.flat_map(|open| &self.transactions[open].offsets);
+        let of_log = open.map(|open| &self.transactions[open]).filter(|transaction| transaction.log == log);
+        let mut waiting = of_log.flat_map(|transaction| &transaction.offsets);
         let pending = waiting.any(|offset| partitions.contains(&offset.partition));
         if pending {
             return Err(Refusal::Later);
         }
-        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(partition).copied())).collect())
+        Ok(partitions.iter().map(|partition| (*partition, self.committed.get(&(log, *partition)).copied())).collect())
     }
 
     /// The outputs that a read_committed reader sees, in order.
@@ -253,26 +340,25 @@ impl Broker {
     /// after them.
     pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
         self.pass_time();
-        let is_open =
-            |out: &Out| matches!(self.transactions[out.transaction].state, State::Open(_) | State::Prepared(_));
-        let end = self.outputs.iter().position(is_open).unwrap_or(self.outputs.len()).max(from);
+        let end =
+            self.outputs.iter().position(|out| self.is_open(out.transaction)).unwrap_or(self.outputs.len()).max(from);
         (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
     }
 
-    /// Adds a record to a partition, now.
-    pub fn append(&mut self, partition: i32, key: String, value: String) {
-        let log = &mut self.intents[usize::try_from(partition).unwrap()];
-        let offset = i64::try_from(log.len()).unwrap();
-        log.push(Arc::new(Intent { partition, offset, key, value, at: self.env.passed() }));
+    pub fn is_committed(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Committed(_))
+    }
+
+    pub fn is_open(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
     }
 
     /// Visible approved records that an aborted transaction had written before.
     pub fn replays(&self) -> usize {
-        let place = |out: &&Out| (out.intent.partition, out.intent.offset);
         let approved = || self.outputs.iter().filter(|out| out.to == Destination::Approved);
         let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
-        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| place(&out)).collect();
-        self.visible().filter(|out| out.to == Destination::Approved && aborted.contains(&place(out))).count()
+        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
+        self.visible().filter(|out| out.to == Destination::Approved && aborted.contains(&out.intent.first)).count()
     }
 
     /// Whether all intents are done and no transaction is open.
@@ -282,11 +368,12 @@ impl Broker {
         !open
             && self.intents.iter().zip(0..).all(|(log, partition)| {
                 let end = log.last().map_or(0, |intent| intent.offset + 1);
-                self.committed.get(&partition).map_or(0, |committed| committed.next_offset) >= end
+                self.committed.get(&(Log::Input, partition)).map_or(0, |committed| committed.next_offset) >= end
             })
     }
 
-    fn pass_time(&mut self) {
+    /// Ends the transactions whose time has come.
+    pub fn pass_time(&mut self) {
         let now = self.env.passed();
         for (id, producer) in &mut self.producers {
             let Some(open) = producer.open else { continue };
@@ -295,12 +382,19 @@ impl Broker {
                 State::Prepared(at) if now >= at => {
                     transaction.state = State::Committed(at);
                     producer.open = None;
+                    let mut done = Vec::new();
                     for offset in &transaction.offsets {
-                        let before = self.committed.insert(offset.partition, *offset);
+                        let before = self.committed.insert((transaction.log, offset.partition), *offset);
+                        done.push((
+                            offset.partition,
+                            before.map_or(0, |before| before.next_offset),
+                            offset.next_offset,
+                        ));
                         if before.as_ref().is_some_and(|before| before.next_offset > offset.next_offset) {
                             self.broken.push(format!("{id} committed {offset:?} when {before:?} was committed"));
                         }
                     }
+                    self.commits.push(Commit { transaction: open, log: transaction.log, done });
                     self.env.note(|| format!("{id} has committed {:?}", transaction.offsets));
                 }
                 State::Open(since) if now >= since + TRANSACTION_TIMEOUT => {

@@ -4,7 +4,7 @@ use std::{rc::Rc, time::Duration};
 
 use tokio::task::spawn_local;
 
-use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World, workload::BUSY};
+use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
@@ -67,14 +67,14 @@ const REFUSALS: [&str; 7] = [
     "NOREPLICAS Not enough good replicas to write.",
 ];
 
-/// Faults for as long as intents arrive, then none.
-pub async fn reign(world: &Rc<World>) {
+/// Faults until then, and none after.
+pub async fn reign(world: &Rc<World>, until: Duration) {
     let env = &world.env;
     // Only some kinds, so that runs differ.
     let kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
     let pace = [500, 2_000, 6_000][env.index(3)];
     env.note(|| format!("faults: {kinds:?}"));
-    while env.passed() < BUSY {
+    while env.passed() < until {
         env.sleep(env.millis(1, pace)).await;
         if !kinds.is_empty() {
             inject(world, kinds[env.index(kinds.len())]);
@@ -82,6 +82,21 @@ pub async fn reign(world: &Rc<World>) {
     }
     env.sleep(env.millis(0, 3_000)).await;
     put_right(world);
+}
+
+/// Freezes a process in the middle of a commit of deferred intents that are due, for long enough that another one takes over what
+/// it reads.
+pub fn freeze_releasing(world: &Rc<World>) {
+    let Some(process) = living(world) else { return };
+    process.freeze_releasing();
+    let env = world.env.clone();
+    spawn_local(async move {
+        while !process.is_frozen() && !env.is_calm() {
+            env.sleep(Duration::from_millis(100)).await;
+        }
+        env.sleep(env.millis(12_000, 40_000)).await;
+        process.thaw();
+    });
 }
 
 fn living(world: &World) -> Option<Rc<Process>> {
@@ -96,8 +111,12 @@ fn inject(world: &Rc<World>, fault: Fault) {
     match fault {
         Fault::Process(fault) => on_process(world, fault),
         Fault::Rebalance => {
-            let of = if env.chance(800) { &world.broker } else { &world.refunds };
-            of.borrow_mut().group.rebalance();
+            let (mut broker, mut refunds) = (world.broker.borrow_mut(), world.refunds.borrow_mut());
+            match env.below(1000) {
+                0..500 => broker.group.rebalance(),
+                500..800 => broker.later.rebalance(),
+                _ => refunds.group.rebalance(),
+            }
         }
         Fault::BrokerAway => {
             let until = env.passed() + env.millis(100, 12_000);

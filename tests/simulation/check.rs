@@ -8,10 +8,12 @@ use std::{
 use serde_json::Value;
 use weir_core::{
     decide::AdmitVerdict,
+    deferral::DeferReason,
     policy::Mode,
     record::{Destination, OutputValue},
     shard::IdHash,
     time::Time,
+    wheel::Ring,
 };
 use weir_redis::RetryCause;
 
@@ -21,6 +23,7 @@ use super::{
     env::lock,
     ledger::{self, Ledger, Mark},
     refunds::Refunded,
+    rings::Log,
     rules::{Limit, Of, east_of, limits_of},
     run::World,
     store::field_of,
@@ -85,6 +88,8 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.each_once(&outs);
     judge.in_order(&outs);
     judge.suppressed(&outs);
+    judge.conserved(&broker, &outs);
+    judge.deferral(&broker, &outs);
     judge.sends(&broker, &outs);
     judge.histories(&cluster);
     judge.refunds(&refunds);
@@ -116,7 +121,9 @@ impl<'w> Judge<'w> {
     fn each_once(&mut self, outs: &[&Out]) {
         let mut seen: BTreeMap<(i32, i64), usize> = BTreeMap::new();
         for out in outs {
-            *seen.entry((out.intent.partition, out.intent.offset)).or_default() += 1;
+            if !matches!(out.to, Destination::Deferred(_)) {
+                *seen.entry(out.intent.first).or_default() += 1;
+            }
         }
         for (place, ask) in self.asks {
             match seen.get(place) {
@@ -127,27 +134,16 @@ impl<'w> Judge<'w> {
         }
     }
 
-    /// The outputs of one key and class of one partition are in the order of its intents: one whose class waits for its
-    /// history delays no other class, and an intent decided without its history overtakes earlier ones that wait.
+    /// The outputs of one key of one partition, to one topic, are in the order of its records.
     fn in_order(&mut self, outs: &[&Out]) {
-        const UNASKED: [&str; 4] = ["unavailable", "expired", "too_early", "quiet_hours"];
-        let goes_ahead =
-            |out: &Out| told(out).later || reason(out).is_some_and(|(reason, _)| UNASKED.contains(&reason.as_str()));
-        let mut last: BTreeMap<(i32, &str, Option<Kind>, &str), i64> = BTreeMap::new();
-        for out in outs.iter().filter(|out| !goes_ahead(out)) {
-            let to = match out.to {
-                Destination::Approved => "approved",
-                Destination::Suppressed => "suppressed",
-                Destination::DeadLetters | Destination::Nowhere | Destination::Deferred(_) => {
-                    self.broken.push(format!("no output of an intent: {:?} to {:?}", out.intent, out.to));
-                    "neither"
-                }
-            };
-            let offset = out.intent.offset;
-            let kind = self.asks.get(&(out.intent.partition, offset)).map(|ask| ask.kind);
-            let before = last.insert((out.intent.partition, &out.intent.key, kind, to), offset);
-            if before.is_some_and(|before| before > offset) {
-                self.broken.push(format!("order: {offset} after {before:?} of user {} in {to}", out.intent.key));
+        let mut last: BTreeMap<(Log, i32, &str, Destination), i64> = BTreeMap::new();
+        for Out { intent, to, .. } in outs {
+            if matches!(to, Destination::DeadLetters | Destination::Nowhere) {
+                self.broken.push(format!("no output of an intent: {intent:?} to {to:?}"));
+            }
+            let before = last.insert((intent.log, intent.partition, &intent.key, *to), intent.offset);
+            if before.is_some_and(|before| before > intent.offset) {
+                self.broken.push(format!("order: {intent:?} after {before:?} in {to:?}"));
             }
         }
     }
@@ -155,12 +151,13 @@ impl<'w> Judge<'w> {
     /// Each suppression has a reason in the recorded entries or in the time; in shadow mode there is none.
     fn suppressed(&mut self, outs: &[&Out]) {
         for (out, (reason, envelope)) in outs.iter().filter_map(|out| Some((out, reason(out)?))) {
-            let Some(ask) = self.asks.get(&(out.intent.partition, out.intent.offset)) else { continue };
+            let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let found = self.world.setting.mode == Mode::Enforce
                 && match reason.as_str() {
                     "cap" => self.is_used_up(ask, &envelope) && !matches!(ask.kind, Kind::Alert | Kind::Receipt),
                     "duplicate" => self.was_recorded(ask),
                     "unavailable" => ask.kind == Kind::Email && self.world.setting.unavailable_after.is_some(),
+                    "stopped" => self.is_stopped(out, ask),
                     "expired" => self.shut(out, ask, Shut::Expired),
                     "too_early" => self.shut(out, ask, Shut::TooEarly),
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),
@@ -178,7 +175,23 @@ impl<'w> Judge<'w> {
             if let (Some(decided), Some(at)) = (self.world.decided(out, ask, denied), decided_at(&envelope)) {
                 self.by_the_clock(out, decided, at);
             }
+            if decided_at(&envelope).is_some_and(|at| !self.must_not_wait(&reason, &envelope, at)) {
+                self.broken.push(format!("suppressed, and not deferred: {ask:?} by {reason}: {envelope}"));
+            }
+            let origin = &envelope["origin"];
+            if (origin["partition"].as_i64(), origin["offset"].as_i64())
+                != (Some(out.intent.first.0.into()), Some(out.intent.first.1))
+            {
+                self.broken.push(format!("origin: {ask:?} came first in {:?}: {envelope}", out.intent.first));
+            }
         }
+    }
+
+    /// Whether a stop was in force when this intent was decided.
+    fn is_stopped(&self, out: &Out, ask: &Ask) -> bool {
+        let stop = self.world.setting.stop;
+        let stops = stop.is_some_and(|stop| stop.stops(ask.kind == Kind::Email, ask.campaign.as_deref()));
+        stops && self.world.stopped_at.get().is_some_and(|at| at <= out.submit.at)
     }
 
     /// Whether the clock can have shown a time that suppresses this intent. One whose admission was recorded
@@ -187,7 +200,8 @@ impl<'w> Judge<'w> {
         let of = (field_of(&ask.user), IdHash::of(&ask.id));
         let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
         // A history that is unavailable for so long that intents are decided without it cannot be checked.
-        let gives_up = self.world.setting.unavailable_after.is_some() && matches!(ask.kind, Kind::Push | Kind::Email);
+        let gives_up = self.world.setting.unavailable_after.is_some()
+            && (matches!(ask.kind, Kind::Push | Kind::Email) || !self.world.setting.patient);
         for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
             if once && !known.restored && known.since < out.fetched {
@@ -266,9 +280,14 @@ fn tell(world: &World, asks: &Asks) -> Tale {
     let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
     let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
     let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
-    let costly = |out: &&&Out| {
-        asks.get(&(out.intent.partition, out.intent.offset)).is_some_and(|ask| ask.cost > 1 && told(out).counts)
+    let deferred = |why| {
+        let first = outs.iter().filter(|out| out.intent.log == Log::Input).filter_map(|out| out.deferral());
+        first.filter(|deferral| deferral.why == why).count()
     };
+    let of_log =
+        |log, which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.log == log && which(out)).count();
+    let is_for = |out: &Out, wanted: &str| reason(out).is_some_and(|(reason, _)| reason == wanted);
+    let costly = |out: &&&Out| asks.get(&out.intent.first).is_some_and(|ask| ask.cost > 1 && told(out).counts);
     let rebuilds = *world.rebuilds.borrow();
     let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -289,7 +308,18 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("too_early", of_reason("too_early")),
         ("quiet_hours", of_reason("quiet_hours")),
         ("owed_full", size(world.counted(|metrics| metrics.deferred_full.get()))),
-        ("rebalances", size(broker.group.rebalances)),
+        ("stopped", of_reason("stopped")),
+        ("deferred_too_early", deferred(DeferReason::TooEarly)),
+        ("deferred_quiet_hours", deferred(DeferReason::QuietHours)),
+        ("deferred_cap", deferred(DeferReason::Cap)),
+        ("deferred_unavailable", deferred(DeferReason::Unavailable)),
+        ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
+        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to == Destination::Approved)),
+        ("stopped_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "stopped"))),
+        ("expired_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "expired"))),
+        ("zombies", broker.zombies),
+        ("jumps", world.jumps.get()),
+        ("rebalances", size(broker.group.rebalances + broker.later.rebalances)),
         ("refunded", cluster.ledger.taken_back.len()),
         ("names_lost", cluster.names_lost),
         ("restored", size(rebuilds.restored)),

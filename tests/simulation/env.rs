@@ -115,6 +115,12 @@ impl Env {
         self.0.calm.store(true, Relaxed);
     }
 
+    /// Faults are possible again.
+    pub fn brew(&self) {
+        self.note(|| "-- storm --".to_owned());
+        self.0.calm.store(false, Relaxed);
+    }
+
     pub fn is_calm(&self) -> bool {
         self.0.calm.load(Relaxed)
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::env::Env;
+use super::{env::Env, rings::Log};
 
 /// After so long without a sign of life a member is out.
 const SESSION: Duration = Duration::from_secs(10);
@@ -13,6 +13,8 @@ const HEARTBEAT_MS: u64 = 1500;
 
 struct Member {
     process: u64,
+    /// The topic that it reads.
+    log: Log,
     /// Has answered the rebalance under way.
     joined: bool,
     /// The generation it was in last.
@@ -37,7 +39,8 @@ pub enum Look {
 pub struct Group {
     env: Env,
     pub generation: i32,
-    partitions: i32,
+    /// The partitions of each topic that its members read.
+    partitions: Vec<(Log, i32)>,
     /// Until when others are waited for.
     rebalancing: Option<Duration>,
     members: BTreeMap<u64, Member>,
@@ -46,7 +49,7 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(env: &Env, partitions: i32) -> Self {
+    pub fn new(env: &Env, partitions: Vec<(Log, i32)>) -> Self {
         Self {
             env: env.clone(),
             generation: 0,
@@ -58,13 +61,14 @@ impl Group {
         }
     }
 
-    pub fn join(&mut self, process: u64) -> u64 {
+    pub fn join(&mut self, process: u64, log: Log) -> u64 {
         self.pass_time();
         let id = self.next;
         self.next += 1;
         let now = self.env.passed();
         let member = Member {
             process,
+            log,
             joined: true,
             generation: -1,
             partitions: Vec::new(),
@@ -108,6 +112,11 @@ impl Group {
     pub fn accepts(&mut self, id: u64, generation: i32) -> bool {
         self.pass_time();
         generation == self.generation && self.members.get(&id).is_some_and(|member| member.generation == generation)
+    }
+
+    /// Whether somebody is a member, in whatever generation.
+    pub fn has(&self, id: u64) -> bool {
+        self.members.contains_key(&id)
     }
 
     /// A process is frozen or dead, or awake again.
@@ -156,18 +165,22 @@ impl Group {
         self.rebalancing = None;
         self.generation += 1;
         self.rebalances += 1;
-        let members: Vec<u64> = self.members.keys().copied().collect();
-        let turn = self.env.index(members.len().max(1));
-        for (place, id) in members.iter().enumerate() {
-            let Some(member) = self.members.get_mut(id) else { continue };
-            let mine = |partition: &i32| (usize::try_from(*partition).unwrap() + turn) % members.len() == place;
-            member.partitions = (0..self.partitions).filter(mine).collect();
-            member.generation = self.generation;
-            member.learns_at = now + self.env.millis(1, 100);
+        for (log, partitions) in &self.partitions {
+            let mut members: Vec<&mut Member> = self.members.values_mut().filter(|member| member.log == *log).collect();
+            let (count, turn) = (members.len(), self.env.index(members.len().max(1)));
+            for (place, member) in members.iter_mut().enumerate() {
+                let mine = |partition: &i32| (usize::try_from(*partition).unwrap() + turn) % count == place;
+                member.partitions = (0..*partitions).filter(mine).collect();
+                member.generation = self.generation;
+                member.learns_at = now + self.env.millis(1, 100);
+            }
         }
         self.env.note(|| {
-            let given: Vec<_> = self.members.iter().map(|(id, member)| (id, &member.partitions)).collect();
-            format!("generation {}: {given:?}", self.generation)
+            let given = |(id, member): (&u64, &Member)| match member.log {
+                Log::Input => format!("{id}: {:?}", member.partitions),
+                Log::Ring(ring) => format!("{id}: {} of the {}", member.partitions.len(), ring.as_str()),
+            };
+            format!("generation {}: {:?}", self.generation, self.members.iter().map(given).collect::<Vec<_>>())
         });
     }
 }

@@ -32,6 +32,8 @@ pub struct Process {
     /// The await at which it dies or freezes.
     dies_at: Cell<u64>,
     freezes_at: Cell<u64>,
+    /// It freezes while a due lane commits.
+    freezes_releasing: Cell<bool>,
     wakers: RefCell<Vec<Waker>>,
     /// From when until when it was frozen.
     pub freezes: RefCell<Vec<(Duration, Duration)>>,
@@ -53,6 +55,7 @@ impl Process {
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
             freezes_at: Cell::new(u64::MAX),
+            freezes_releasing: Cell::default(),
             wakers: RefCell::default(),
             freezes: RefCell::default(),
             frozen_at: Cell::new(Duration::ZERO),
@@ -79,9 +82,21 @@ impl Process {
         self.freezes_at.set(self.awaits.get() + awaits);
     }
 
+    /// Freezes in the middle of the next commit of a due lane.
+    pub fn freeze_releasing(&self) {
+        self.freezes_releasing.set(true);
+    }
+
+    /// A due lane begins to commit.
+    pub fn releases(&self) {
+        if self.freezes_releasing.take() {
+            self.freeze_in(1 + self.env.below(8));
+        }
+    }
+
     fn silence(&self, since: Option<Duration>) {
         for broker in &self.brokers {
-            broker.borrow_mut().group.silence(self.number, since);
+            broker.borrow_mut().silence(self.number, since);
         }
     }
 
@@ -108,6 +123,8 @@ impl Process {
     }
 
     pub fn thaw(&self) {
+        self.freezes_at.set(u64::MAX);
+        self.freezes_releasing.set(false);
         if !self.dead.get() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
             self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));

@@ -10,6 +10,7 @@ use weir_worker::{lane::LaneError, refunds::Refunds};
 
 use super::{
     process::Process,
+    rings::Log,
     run::{DRAIN, World},
     sink::SimSink,
     source::SimSource,
@@ -66,7 +67,7 @@ impl World {
         let metrics = Arc::new(Metrics::default());
         let mut refunds = Refunds {
             topic: REFUNDS.into(),
-            source: SimSource::new(&self.env, &self.refunds, process.number),
+            source: SimSource::new(&self.env, &self.refunds, Log::Input, process.number),
             sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
             store: self.keyspace.refunds(),
             clock: process.clock.clone(),

@@ -14,10 +14,11 @@ use weir_core::{
         Unavailable,
     },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    wheel::Wheel,
     zone::Zone,
 };
 
-use super::env::Env;
+use super::{env::Env, rings::SHARES};
 
 /// A bound on histories that is reached soon: one above the highest limit.
 pub const MOST: u32 = 6;
@@ -139,10 +140,82 @@ impl Quiet {
         if self.from < self.to { (self.from..self.to).contains(&hour) } else { hour >= self.from || hour < self.to }
     }
 
-    fn to_weir(self) -> Option<QuietHours> {
+    fn to_weir(self, spread_ms: Option<i64>) -> Option<QuietHours> {
         let time = |hour: i64| civil::time(i8::try_from(hour % 24).unwrap(), 0, 0, 0);
         let filter = if self.emails_only { on_channel("email") } else { Filter::default() };
-        QuietHours::new(time(self.from), time(self.to), filter)
+        let quiet = QuietHours::new(time(self.from), time(self.to), filter)?;
+        Some(match spread_ms {
+            Some(spread_ms) => quiet.deferring(spread_ms),
+            None => quiet,
+        })
+    }
+}
+
+/// What is deferred, and until when at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Deferring {
+    /// Lanes of a process that decide what is due.
+    pub due_lanes: usize,
+    /// The longest deferral.
+    pub max_ms: i64,
+    /// How many of 1,000 intents may be sent from one of some later times on.
+    pub ahead: u32,
+    /// These times, in milliseconds after the beginning of the run.
+    pub dues: [i64; 3],
+    /// Quiet hours defer, and spread what they defer over so many milliseconds.
+    pub quiet: Option<i64>,
+    /// The cap that defers.
+    pub cap: Option<&'static str>,
+    /// Faults are injected again when deferred intents are due.
+    pub storms: usize,
+}
+
+impl Deferring {
+    fn draw(env: &Env) -> Self {
+        let minutes = |from: u64, to: u64| i64::try_from(env.millis(60_000 * from, 60_000 * to).as_millis()).unwrap();
+        Self {
+            due_lanes: 1 + env.index(2),
+            max_ms: [30, 6 * 60, 30 * 60][env.index(3)] * 60_000,
+            ahead: [20, 100, 300][env.index(3)],
+            dues: [minutes(0, 2), minutes(2, 70), minutes(60, 300)],
+            quiet: env.chance(700).then(|| [0, 100_000][env.index(2)]),
+            cap: [None, Some("push"), Some("long"), Some("today"), Some("once")][env.index(5)],
+            storms: env.index(3),
+        }
+    }
+}
+
+/// Intents that are not sent any more from some moment on.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop {
+    pub at: Duration,
+    /// All emails, or else the campaigns whose number is below this one.
+    pub below: Option<u64>,
+}
+
+impl Stop {
+    fn draw(env: &Env) -> Self {
+        let at = [env.millis(1_000, 45_000), env.millis(60_000, 7_200_000)][env.index(2)];
+        Self { at, below: env.chance(500).then(|| 1 + env.below(40)) }
+    }
+
+    /// Whether it stops the intents of this channel or campaign.
+    pub fn stops(self, email: bool, campaign: Option<&str>) -> bool {
+        match self.below {
+            None => email,
+            Some(below) => campaign.is_some_and(|name| Self::names(below).any(|stopped| stopped == name)),
+        }
+    }
+
+    fn names(below: u64) -> impl Iterator<Item = String> {
+        (0..below).map(|number| format!("c-{number}"))
+    }
+
+    fn to_weir(self) -> Selection {
+        match self.below {
+            None => Selection { filter: on_channel("email"), campaigns: None },
+            Some(below) => Selection { filter: Filter::default(), campaigns: Some(Self::names(below).collect()) },
+        }
     }
 }
 
@@ -165,6 +238,11 @@ pub struct Setting {
     pub long: bool,
     /// The most entries of a user.
     pub max_entries: u32,
+    /// Whether intents without a channel wait while their history is unavailable.
+    pub patient: bool,
+    /// Deferral, where there is a wheel.
+    pub deferring: Option<Deferring>,
+    pub stop: Option<Stop>,
 }
 
 impl Setting {
@@ -173,18 +251,21 @@ impl Setting {
             mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
             unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
             deferred_bytes: [600, 1 << 20][env.index(2)],
-            quiet: env.chance(150).then(|| Quiet::draw(env)),
-            max_age_ms: env.chance(150).then_some(6_000),
+            quiet: env.chance(200).then(|| Quiet::draw(env)),
+            max_age_ms: env.chance(150).then(|| [6_000, 400_000][env.index(2)]),
             expiring: [0, 0, 100, 400][env.index(4)],
             most_cost: [1, 1, 3][env.index(3)],
             refunds: [0, 100, 300][env.index(3)],
             long: env.chance(250),
             max_entries: [MOST, 10_000][env.index(2)],
+            patient: env.chance(700),
+            deferring: env.chance(500).then(|| Deferring::draw(env)),
+            stop: env.chance(200).then(|| Stop::draw(env)),
         }
     }
 }
 
-fn cap(limit: &Limit) -> Cap {
+fn cap(limit: &Limit, defers: bool) -> Cap {
     let window = match limit.over {
         Over::Last(length_ms) => CapWindow::Sliding { length_ms, text: format!("{length_ms}ms").into() },
         Over::Day => CapWindow::Per(Period::Day),
@@ -200,7 +281,7 @@ fn cap(limit: &Limit) -> Cap {
         window,
         filter: Arc::new(filter),
         scope,
-        action: Action::Suppress,
+        action: if defers { Action::Defer } else { Action::Suppress },
     }
 }
 
@@ -212,25 +293,33 @@ fn of_category(name: &str) -> Filter {
     Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
 }
 
-fn policy(setting: &Setting) -> Policy {
+/// The policy, with its stop or before it.
+pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
+    let defers = |limit: &Limit| setting.deferring.is_some_and(|deferring| deferring.cap == Some(limit.name));
+    let cap = |limit: &Limit| cap(limit, defers(limit));
     let caps = |limits: Option<&[Limit]>| {
         Arc::new(limits.map_or(Caps::Unlimited, |limits| Caps::Limited(limits.iter().map(cap).collect())))
     };
     let bypass =
         |category, counts| Bypass { selection: Selection { filter: of_category(category), campaigns: None }, counts };
+    let mut on_unavailable = vec![
+        OnUnavailable { filter: on_channel("push"), action: Unavailable::Approve },
+        OnUnavailable { filter: on_channel("email"), action: Unavailable::Suppress },
+    ];
+    if !setting.patient {
+        on_unavailable.push(OnUnavailable { filter: Filter::default(), action: Unavailable::Approve });
+    }
+    let spread_ms = setting.deferring.and_then(|deferring| deferring.quiet);
     Policy {
         version: "simulated".to_owned(),
         timezone: Zone::utc(),
         segments: SEGMENTS.iter().map(|(name, _, limits)| ((*name).to_owned(), caps(*limits))).collect(),
         default: caps(Some(DEFAULT)),
         bypass: vec![bypass("receipt", Counts::No), bypass("alert", Counts::Yes)],
-        on_unavailable: vec![
-            OnUnavailable { filter: on_channel("push"), action: Unavailable::Approve },
-            OnUnavailable { filter: on_channel("email"), action: Unavailable::Suppress },
-        ],
-        quiet_hours: setting.quiet.and_then(Quiet::to_weir),
-        stops: Vec::new(),
-        defer_max_ms: 0,
+        on_unavailable,
+        quiet_hours: setting.quiet.and_then(|quiet| quiet.to_weir(spread_ms)),
+        stops: stop.map(Stop::to_weir).into_iter().collect(),
+        defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
     }
@@ -249,8 +338,8 @@ pub fn decider(setting: &Setting) -> Decider {
         topic: TOPIC.into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy(setting))),
+        policy: Current::new(Arc::new(policy(setting, None))),
         limits: Arc::default(),
-        wheel: None,
+        wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
     }
 }

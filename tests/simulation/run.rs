@@ -13,38 +13,29 @@ use std::{
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{decider::Decider, ports::Clock as _};
-use weir_redis::NodeClocks;
-use weir_worker::lane::{Lane, LaneError, LaneSettings, Task};
+use weir_core::decider::Decider;
+use weir_worker::lane::LaneError;
 
 use super::{
     broker::Broker,
-    chaos, check,
+    check,
     env::{Env, Tracing},
+    lanes::compare,
+    phases,
     process::{Process, Shared},
     rebuild::{self, Rebuilds},
     refunds::{self, Refunded},
     rules::{self, Setting},
     sabotage::Sabotage,
-    sink::SimSink,
-    source::SimSource,
     store::{self, Keyspace, Made},
     tale::Tale,
-    time::{Virtual, WorkerClock},
+    time::Virtual,
     workload,
 };
 
 /// Process numbers from this one are operators'.
 const OPERATORS: u64 = 1 << 32;
-/// After the last fault everything must be done within this.
-const RECOVERED_WITHIN: Duration = Duration::from_secs(120);
 pub const DRAIN: Duration = Duration::from_secs(20);
-
-/// Rebuilds, which wait long, must be done by this time.
-const REBUILT_BY: Duration = Duration::from_secs(900);
-
-/// The constant of this name in src/cli/clocks.rs.
-const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// The result of a run.
 pub struct Outcome {
@@ -73,6 +64,12 @@ pub struct World {
     /// A second process with the name of a live one was started, so one of them will be fenced.
     pub twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
+    /// Since when the policy's stop is in force.
+    pub stopped_at: Cell<Option<Duration>>,
+    /// From when until when faults were injected or histories were lost.
+    pub troubles: RefCell<Vec<(Duration, Duration)>>,
+    /// How often time jumped to when deferred intents are due.
+    pub jumps: Cell<usize>,
     /// The processes' shutdown signals, by instance.
     pub stops: RefCell<Vec<CancellationToken>>,
     next_process: Cell<u64>,
@@ -82,7 +79,7 @@ pub struct World {
     /// The error of each instance's clock, and since when.
     pub clock_changes: RefCell<Vec<(usize, Duration, i64)>>,
     /// Figures of each lane that was started, with its process.
-    lanes_metrics: RefCell<Vec<(Rc<Process>, Arc<Metrics>)>>,
+    pub lanes_metrics: RefCell<Vec<(Rc<Process>, Arc<Metrics>)>>,
 }
 
 /// Runs one seed to its end.
@@ -122,6 +119,9 @@ async fn play(env: Env, made: Made) -> Outcome {
         processes: RefCell::default(),
         twins: Cell::new(false),
         broken: RefCell::default(),
+        stopped_at: Cell::default(),
+        troubles: RefCell::default(),
+        jumps: Cell::default(),
         stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
         next_process: Cell::new(0),
         lanes: 1 + env.index(2),
@@ -133,39 +133,25 @@ async fn play(env: Env, made: Made) -> Outcome {
     }
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
-    chaos::reign(&world).await;
-    let mut calm_at = env.passed();
-    while !world.is_done() {
-        if world.rebuilds.borrow().under_way > 0 && env.passed() < REBUILT_BY {
-            calm_at = env.passed();
-        }
-        if env.passed() > calm_at + RECOVERED_WITHIN {
-            let committed = world.broker.borrow().committed.clone();
-            world.broken.borrow_mut().push(format!(
-                "P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}, owed {}, {:?}, whole {}",
-                world.owed(),
-                world.rebuilds.borrow(),
-                world.keyspace.is_whole()
-            ));
-            for process in world.processes.borrow().iter().filter(|process| !process.is_dead()) {
-                world
-                    .broken
-                    .borrow_mut()
-                    .push(format!("P: process {} owes to {:?}", process.number, process.deferred_shards));
-            }
-            break;
-        }
-        env.sleep(Duration::from_millis(100)).await;
-    }
-    let recovered_in = env.passed() - calm_at;
+    spawn_local(stop(Rc::clone(&world)));
+    let recovered_in = phases::play_out(&world).await;
     let mut broken = world.broken.take();
     let tale = check::check(&world, &asks, &mut broken);
     Outcome { broken, trace: env.take_trace(), recovered_in, tale }
 }
 
+/// Takes up the policy's stop in its time.
+async fn stop(world: Rc<World>) {
+    let Some(stop) = world.setting.stop else { return };
+    world.env.sleep(stop.at).await;
+    world.decider.policy.replace(Arc::new(rules::policy(&world.setting, Some(stop))));
+    world.stopped_at.set(Some(world.env.passed()));
+    world.env.note(|| format!("the policy has {stop:?}"));
+}
+
 impl World {
-    /// Whether everything is decided, recorded, refunded and rebuilt.
-    fn is_done(&self) -> bool {
+    /// Whether everything that came is decided or deferred, recorded, refunded and rebuilt.
+    pub fn is_at_rest(&self) -> bool {
         self.broker.borrow_mut().is_drained()
             && self.refunds.borrow_mut().is_drained()
             && self.owed() == 0
@@ -174,7 +160,7 @@ impl World {
     }
 
     /// Deferred writes of live lanes.
-    fn owed(&self) -> i64 {
+    pub fn owed(&self) -> i64 {
         let lanes = self.lanes_metrics.borrow();
         lanes.iter().filter(|(process, _)| !process.is_dead()).map(|(_, metrics)| metrics.deferred_sends.get()).sum()
     }
@@ -240,17 +226,17 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
-        let one = |lane| {
+        let one = |place| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, lane, stop.clone()).await;
+                let end = world.lane(process, place, stop.clone()).await;
                 stop.cancel();
                 end
             }
         };
         spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
-        let mut lanes: Vec<_> = (0..self.lanes).map(|lane| spawn_local(process.run(one(lane)))).collect();
+        let mut lanes: Vec<_> = self.places().into_iter().map(|place| spawn_local(process.run(one(place)))).collect();
         let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone());
         let ending = stop.clone();
         lanes.push(spawn_local(process.run(async move {
@@ -269,73 +255,5 @@ impl World {
             }
         }
         process.kill();
-    }
-
-    /// The drain time is over; a frozen process cannot end.
-    async fn drained(&self, process: &Process) {
-        let began = self.env.passed();
-        loop {
-            let left = (process.thawed_at().max(began) + DRAIN).saturating_sub(self.env.passed());
-            if left.is_zero() {
-                return;
-            }
-            self.env.sleep(left).await;
-        }
-    }
-
-    async fn lane(self: Rc<Self>, process: Rc<Process>, lane: usize, stop: CancellationToken) -> Result<(), LaneError> {
-        let metrics = Arc::new(Metrics::default());
-        self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
-        let number = self.next_lane();
-        let mut lane = Lane {
-            source: SimSource::new(&self.env, &self.broker, process.number),
-            sink: SimSink::new(&self.env, &self.broker, &process, (lane, number)),
-            store: self.keyspace.store(&self.env, number, &process.clock),
-            clock: process.clock.clone(),
-            task: Task::Intents,
-            decider: self.decider.clone(),
-            settings: LaneSettings {
-                batch: 40,
-                commit_interval: Duration::from_millis(200),
-                drain: DRAIN,
-                unavailable_after: self.setting.unavailable_after,
-                deferred_bytes: self.setting.deferred_bytes,
-                deferred_shards: Arc::clone(&process.deferred_shards),
-            },
-            stop: stop.clone(),
-            metrics,
-            status: Arc::default(),
-        };
-        let end = {
-            let mut running = std::pin::pin!(lane.run());
-            let end = tokio::select! {
-                biased;
-                end = &mut running => Some(end),
-                () = stop.cancelled() => None,
-            };
-            match end {
-                Some(end) => end,
-                None => tokio::select! {
-                    biased;
-                    end = &mut running => end,
-                    () = self.drained(&process) => {
-                        Err(LaneError::Fatal("it did not end within worker.drain".to_owned()))
-                    }
-                },
-            }
-        };
-        lane.source.leave();
-        end
-    }
-}
-
-/// Compares a process's clock with the nodes' clocks while it lives.
-async fn compare(clock: WorkerClock, mut nodes: NodeClocks, env: Env) {
-    loop {
-        match nodes.ask(&clock).await {
-            Ok(answers) => clock.compared.note(answers),
-            Err(error) => env.note(|| format!("clocks are not compared: {error}")),
-        }
-        clock.sleep(ASK_EVERY).await;
     }
 }

@@ -34,10 +34,14 @@ pub enum Sabotage {
     NoBound,
     /// A rebuild writes without checking its mark.
     UnmarkedWrites,
+    /// A due lane is told that deferred intents are due a minute earlier than they are.
+    ReleasedEarly,
+    /// Deferred intents are moved on in one transaction, and the offsets of those moved are committed in the next.
+    MovedTwice,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -51,6 +55,8 @@ impl Sabotage {
         Self::NumbersByLength,
         Self::NoBound,
         Self::UnmarkedWrites,
+        Self::ReleasedEarly,
+        Self::MovedTwice,
     ];
 
     /// What of a script is replaced, and by what.
@@ -75,7 +81,9 @@ impl Sabotage {
             | Self::IgnoreMembership
             | Self::ForgetOwed
             | Self::JudgeOnce
-            | Self::GatesBeforeReplays => &[],
+            | Self::GatesBeforeReplays
+            | Self::ReleasedEarly
+            | Self::MovedTwice => &[],
         }
     }
 

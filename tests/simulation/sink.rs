@@ -6,12 +6,14 @@ use tokio::{sync::oneshot, task::spawn_local};
 use weir_core::{
     ports::{CommitError, CommitTimes, Settled, Sink},
     record::{Job, Output, Progress},
+    wheel::Ring,
 };
 
 use super::{
-    broker::{Broker, End, Fetched, Refusal, Submit, TRANSACTION_TIMEOUT},
+    broker::{Broker, End, Fetched, Membership, Refusal, Submit, TRANSACTION_TIMEOUT},
     env::Env,
     process::{Process, Shared},
+    rings::Log,
     sabotage::Sabotage,
     source::Batch,
 };
@@ -139,7 +141,7 @@ impl Producer {
         self.step("produce", move |broker, id, epoch| broker.produce((id, epoch), submit, &outputs)).await
     }
 
-    async fn offsets(&mut self, offsets: Vec<Progress>, member: (u64, i32)) -> Result<(), CommitError> {
+    async fn offsets(&mut self, offsets: Vec<Progress>, member: Membership) -> Result<(), CommitError> {
         let send = move |broker: &mut Broker, id: &str, epoch| broker.send_offsets((id, epoch), member, &offsets);
         self.step("send the offsets", send).await
     }
@@ -150,19 +152,28 @@ impl Producer {
         ended
     }
 
-    async fn commit(&mut self, submit: Submit, job: Job<Batch, (u64, i32)>) -> Result<CommitTimes, CommitError> {
+    async fn commit(&mut self, submit: Submit, job: Job<Batch, Membership>) -> Result<CommitTimes, CommitError> {
         self.opened = submit.at;
         self.state = State::Open;
         let Job { records, outputs, progress, membership } = job;
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
-        if self.env.sabotage() == Sabotage::CommitBeforeProduce {
-            self.offsets(progress, membership).await?;
-            self.end().await?;
-            self.state = State::Open;
-            self.produce(submit, outputs).await?;
-        } else {
-            self.produce(submit, outputs).await?;
-            self.offsets(progress, membership).await?;
+        match self.env.sabotage() {
+            Sabotage::CommitBeforeProduce => {
+                self.offsets(progress, membership).await?;
+                self.end().await?;
+                self.state = State::Open;
+                self.produce(submit, outputs).await?;
+            }
+            Sabotage::MovedTwice if membership.0 == Log::Ring(Ring::Hours) => {
+                self.produce(submit, outputs).await?;
+                self.end().await?;
+                self.state = State::Open;
+                self.offsets(progress, membership).await?;
+            }
+            _ => {
+                self.produce(submit, outputs).await?;
+                self.offsets(progress, membership).await?;
+            }
         }
         self.end().await?;
         Ok(CommitTimes::default())
@@ -190,9 +201,12 @@ impl SimSink {
     }
 }
 
-impl Sink<Batch, (u64, i32)> for SimSink {
-    fn submit(&mut self, job: Job<Batch, (u64, i32)>) {
+impl Sink<Batch, Membership> for SimSink {
+    fn submit(&mut self, job: Job<Batch, Membership>) {
         assert!(self.in_flight.is_none(), "one batch at a time");
+        if job.membership.0 == Log::Ring(Ring::Minutes) {
+            self.process.releases();
+        }
         let (told, done) = oneshot::channel();
         let Process { number: process, instance, .. } = *self.process;
         let submit = Submit { process, instance, lane: self.lane, at: self.env.passed() };

@@ -8,15 +8,18 @@ use std::{
 };
 
 use weir_core::{
+    deferral::Deferral,
     ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
     record::{Headers, Progress, ReadBefore, RecordView, Records},
+    wheel::Ring,
 };
 
 use super::{
-    broker::{Fetched, Intent},
+    broker::{Fetched, Intent, Membership},
     env::Env,
     group::Look,
     process::Shared,
+    rings::Log,
     sabotage::Sabotage,
     time::wall,
 };
@@ -39,10 +42,19 @@ impl Records for Batch {
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {
-        let Intent { partition, offset, key, value, at } = &*self.0[index].intent;
+        let Fetched { intent, told, .. } = &self.0[index];
+        let Intent { partition, offset, key, value, at, deferral, .. } = &**intent;
         let (partition, offset, timestamp) = (*partition, *offset, Some(wall(*at)));
         let (key, value) = (Some(key.as_bytes()), Some(value.as_bytes()));
-        RecordView { key, value, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
+        RecordView {
+            key,
+            value,
+            partition,
+            offset,
+            timestamp,
+            headers: &NoHeaders,
+            deferral: told.as_ref().or(deferral.as_ref()),
+        }
     }
 }
 
@@ -55,6 +67,8 @@ enum Pending {
 pub struct SimSource {
     env: Env,
     broker: Shared,
+    /// The topic that it reads.
+    log: Log,
     process: u64,
     /// `None`: it is in no group.
     member: Option<u64>,
@@ -70,10 +84,11 @@ pub struct SimSource {
 }
 
 impl SimSource {
-    pub fn new(env: &Env, broker: &Shared, process: u64) -> Self {
+    pub fn new(env: &Env, broker: &Shared, log: Log, process: u64) -> Self {
         Self {
             env: env.clone(),
             broker: Rc::clone(broker),
+            log,
             process,
             member: None,
             held: -1,
@@ -87,14 +102,15 @@ impl SimSource {
 
     /// The news of the heartbeats.
     fn serve(&mut self) -> Option<GroupEvent> {
-        let group = &mut self.broker.borrow_mut().group;
+        let mut broker = self.broker.borrow_mut();
+        let group = broker.group(self.log);
         let look = self.member.map_or(Look::Unknown, |member| group.look(member, self.held));
         match look {
             Look::Nothing => {}
             Look::Unknown | Look::Rejoin if self.held >= 0 => self.pending = Some(Pending::Revoke),
             Look::Unknown => {
                 self.pending = None;
-                self.member = Some(group.join(self.process));
+                self.member = Some(group.join(self.process, self.log));
             }
             Look::Rejoin => {
                 self.pending = None;
@@ -118,7 +134,7 @@ impl SimSource {
             self.env.sleep(Duration::from_secs(4)).await;
             return Err(SourceError::Temporary("the committed offsets cannot be read (simulated)".to_owned()));
         }
-        let offsets = self.broker.borrow_mut().committed_offsets(partitions).map_err(|refusal| {
+        let offsets = self.broker.borrow_mut().committed_offsets(self.log, partitions).map_err(|refusal| {
             SourceError::Temporary(format!("a transaction is open on these partitions: {refusal:?}"))
         })?;
         self.env.sleep(self.env.millis(1, 20)).await;
@@ -132,26 +148,35 @@ impl SimSource {
     }
 
     fn fetch(&mut self, batch: &mut Batch, max: usize) {
-        let broker = self.broker.borrow();
+        let mut broker = self.broker.borrow_mut();
+        broker.pass_time();
         let now = self.env.passed();
         // What the client has fetched by now: no more than so many a partition and look.
         let most = 1 + self.env.index(40);
         for (partition, position) in self.positions.iter_mut().filter(|(partition, _)| !self.paused.contains(partition))
         {
-            let log = &broker.intents[usize::try_from(*partition).unwrap()];
-            let from = log.partition_point(|intent| intent.offset < *position);
-            let there = log[from..].iter().take_while(|intent| intent.at <= now);
-            for intent in there.take(most.min(max.saturating_sub(batch.0.len()))) {
+            let from = *position;
+            for intent in broker.readable(self.log, *partition, from).take(most.min(max.saturating_sub(batch.0.len())))
+            {
                 *position = intent.offset + 1;
-                batch.0.push(Fetched { intent: Arc::clone(intent), at: now });
+                let told = told(&self.env, intent);
+                batch.0.push(Fetched { intent: Arc::clone(intent), at: now, told });
             }
         }
     }
 }
 
+/// What a source says of a record's deferral, where a planted bug has it say something else than it should.
+fn told(env: &Env, intent: &Intent) -> Option<Deferral> {
+    const EARLY_MS: i64 = 60 * 1000;
+    let deferral = intent.deferral.as_ref().filter(|_| intent.log == Log::Ring(Ring::Minutes))?;
+    let early = || Deferral { due: deferral.due.plus(-EARLY_MS), ..deferral.clone() };
+    (env.sabotage() == Sabotage::ReleasedEarly).then(early)
+}
+
 impl Source for SimSource {
     type Batch = Batch;
-    type Membership = (u64, i32);
+    type Membership = Membership;
 
     fn batch(&self) -> Batch {
         Batch::default()
@@ -224,9 +249,9 @@ impl Source for SimSource {
         Ok(())
     }
 
-    fn membership(&self) -> Result<(u64, i32), SourceError> {
+    fn membership(&self) -> Result<Membership, SourceError> {
         match self.member {
-            Some(member) if self.held >= 0 => Ok((member, self.held)),
+            Some(member) if self.held >= 0 => Ok((self.log, member, self.held)),
             Some(_) | None => Err(SourceError::Temporary("the consumer is in no group yet".to_owned())),
         }
     }
@@ -248,11 +273,7 @@ impl Source for SimSource {
             return ReadBefore::All;
         }
         let broker = self.broker.borrow();
-        let end = |partition: &i32| {
-            let log = &broker.intents[usize::try_from(*partition).unwrap()];
-            let after = log.partition_point(|intent| intent.at <= over);
-            (*partition, after.checked_sub(1).map_or(0, |last| log[last].offset + 1))
-        };
+        let end = |partition: &i32| (*partition, broker.end_at(self.log, *partition, over));
         ReadBefore::Below(Arc::new(self.positions.keys().map(end).collect()))
     }
 
@@ -265,7 +286,7 @@ impl Source for SimSource {
 impl SimSource {
     pub fn leave(&mut self) {
         if let Some(member) = self.member.take() {
-            self.broker.borrow_mut().group.leave(member);
+            self.broker.borrow_mut().group(self.log).leave(member);
         }
     }
 }

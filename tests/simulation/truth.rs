@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Allows for a freeze between reading the clock and its effect.
-    fn before_freezes(&self, process: u64, mut from: Duration, upto: Duration) -> Duration {
+    pub fn before_freezes(&self, process: u64, mut from: Duration, upto: Duration) -> Duration {
         let processes = self.all_processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return from };
         for (began, ended) in process.freezes.borrow().iter().rev() {

@@ -73,18 +73,24 @@ pub struct Ask {
     /// Its `not_before`.
     pub not_before: Option<i64>,
     pub quiet: Option<Quiet>,
+    /// It carries the time at which it was made; else it is as old as its record.
+    pub says_when_made: bool,
 }
 
 impl Ask {
+    /// Whether quiet hours hold for it at this time of a clock.
+    pub fn is_quiet(&self, clock: i64) -> bool {
+        self.quiet.is_some_and(|quiet| quiet.covers(clock, east_of(&self.user)))
+    }
+
     /// Why this time of a clock suppresses it, if it does.
     pub fn shut(&self, clock: i64) -> Option<Shut> {
-        let quiet = || self.quiet.is_some_and(|quiet| quiet.covers(clock, east_of(&self.user)));
         if self.expires.is_some_and(|expires| clock >= expires) {
             Some(Shut::Expired)
         } else if self.not_before.is_some_and(|due| clock < due) {
             Some(Shut::TooEarly)
         } else {
-            quiet().then_some(Shut::Quiet)
+            self.is_quiet(clock).then_some(Shut::Quiet)
         }
     }
 }
@@ -93,7 +99,8 @@ impl Ask {
     /// The times near the run at which that suppression changes.
     pub fn edges(&self) -> Vec<i64> {
         const HOUR_MS: i64 = 3600 * 1000;
-        let hours = (-2..=2).map(|hours| wall_ms(BUSY) - wall_ms(BUSY) % HOUR_MS + hours * HOUR_MS);
+        // What is deferred comes back for days.
+        let hours = (-2..=100).map(|hours| wall_ms(BUSY) - wall_ms(BUSY) % HOUR_MS + hours * HOUR_MS);
         hours.chain(self.expires).chain(self.not_before).collect()
     }
 }
@@ -124,9 +131,15 @@ fn time_it(env: &Env, setting: &Setting, at: Duration, value: &mut Value, ask: &
         value["not_before"] = due.into();
         ask.not_before = Some(due);
     }
+    if let Some(deferring) = setting.deferring.filter(|deferring| env.chance(deferring.ahead)) {
+        let due = wall_ms(Duration::ZERO) + deferring.dues[env.index(3)] + i64::try_from(env.below(30_000)).unwrap();
+        value["not_before"] = due.into();
+        ask.not_before = Some(due);
+    }
     let mut made = came;
     if env.chance(200) {
         made -= i64::try_from(env.below(4_000)).unwrap();
+        ask.says_when_made = true;
         value["created_at"] = made.into();
     }
     if let Some(max_age_ms) = setting.max_age_ms {
@@ -171,14 +184,15 @@ pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
             value["timezone"] = zone.into();
         }
         let quiet = setting.quiet.filter(|quiet| quiet.holds_for(kind == Kind::Email));
-        let mut ask = Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet };
+        let mut ask =
+            Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet, says_when_made: false };
         time_it(env, setting, at, &mut value, &mut ask);
         let log = &mut logs[usize::try_from(partition).unwrap()];
         // Gaps, as control records and compaction leave them.
         let gap = if env.chance(50) { 3 } else { 0 };
         let offset = log.last().map_or(0, |last| last.offset + 1) + gap;
         let partition = i32::try_from(partition).unwrap();
-        log.push(Arc::new(Intent { partition, offset, key: ask.user.clone(), value: value.to_string(), at }));
+        log.push(Arc::new(Intent::new((partition, offset), ask.user.clone(), value.to_string(), at)));
         asks.insert((partition, offset), ask);
     }
     (logs, asks)

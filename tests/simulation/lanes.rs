@@ -1,0 +1,127 @@
+//! The lanes of a process: those of the intents, and those of the wheel beside them.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use weir::metrics::Metrics;
+use weir_core::{
+    ports::Clock as _,
+    wheel::{Ring, Wheel},
+};
+use weir_redis::NodeClocks;
+use weir_worker::lane::{Lane, LaneError, LaneSettings, Task};
+
+use super::{
+    env::Env,
+    process::Process,
+    rings::{Log, SHARES},
+    run::{DRAIN, World},
+    sink::SimSink,
+    source::SimSource,
+    time::WorkerClock,
+};
+
+/// The constant of this name in src/cli/clocks.rs.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// A lane among those of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    task: Task,
+    number: usize,
+}
+
+const fn reads(task: Task) -> Log {
+    match task {
+        Task::Intents => Log::Input,
+        Task::Due(_) => Log::Ring(Ring::Minutes),
+        Task::Move(_) => Log::Ring(Ring::Hours),
+    }
+}
+
+impl World {
+    /// The lanes of a process.
+    pub fn places(&self) -> Vec<Place> {
+        let wheel = Wheel { shares: SHARES };
+        let mut tasks = vec![Task::Intents; self.lanes];
+        if let Some(deferring) = self.setting.deferring {
+            tasks.extend(std::iter::repeat_n(Task::Due(wheel), deferring.due_lanes));
+            tasks.push(Task::Move(wheel));
+        }
+        tasks.into_iter().enumerate().map(|(number, task)| Place { task, number }).collect()
+    }
+
+    /// The drain time is over; a frozen process cannot end.
+    async fn drained(&self, process: &Process) {
+        let began = self.env.passed();
+        loop {
+            let left = (process.thawed_at().max(began) + DRAIN).saturating_sub(self.env.passed());
+            if left.is_zero() {
+                return;
+            }
+            self.env.sleep(left).await;
+        }
+    }
+
+    /// One lane, from its start to its end.
+    pub async fn lane(
+        self: Rc<Self>,
+        process: Rc<Process>,
+        Place { task, number: place }: Place,
+        stop: CancellationToken,
+    ) -> Result<(), LaneError> {
+        let metrics = Arc::new(Metrics::default());
+        self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
+        let number = self.next_lane();
+        let mut lane = Lane {
+            source: SimSource::new(&self.env, &self.broker, reads(task), process.number),
+            sink: SimSink::new(&self.env, &self.broker, &process, (place, number)),
+            store: self.keyspace.store(&self.env, number, &process.clock),
+            clock: process.clock.clone(),
+            task,
+            decider: self.decider.clone(),
+            settings: LaneSettings {
+                batch: 40,
+                commit_interval: Duration::from_millis(200),
+                drain: DRAIN,
+                unavailable_after: self.setting.unavailable_after,
+                deferred_bytes: self.setting.deferred_bytes,
+                deferred_shards: Arc::clone(&process.deferred_shards),
+            },
+            stop: stop.clone(),
+            metrics,
+            status: Arc::default(),
+        };
+        let end = {
+            let mut running = std::pin::pin!(lane.run());
+            let end = tokio::select! {
+                biased;
+                end = &mut running => Some(end),
+                () = stop.cancelled() => None,
+            };
+            match end {
+                Some(end) => end,
+                None => tokio::select! {
+                    biased;
+                    end = &mut running => end,
+                    () = self.drained(&process) => {
+                        Err(LaneError::Fatal("it did not end within worker.drain".to_owned()))
+                    }
+                },
+            }
+        };
+        lane.source.leave();
+        end
+    }
+}
+
+/// Compares a process's clock with the nodes' clocks while it lives.
+pub async fn compare(clock: WorkerClock, mut nodes: NodeClocks, env: Env) {
+    loop {
+        match nodes.ask(&clock).await {
+            Ok(answers) => clock.compared.note(answers),
+            Err(error) => env.note(|| format!("clocks are not compared: {error}")),
+        }
+        clock.sleep(ASK_EVERY).await;
+    }
+}
