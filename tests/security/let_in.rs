@@ -30,9 +30,9 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
 
 #[test]
 fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
-    let mut scene = scene_with("defers", EntryPoint::Mutual("defers"), "defers");
+    let mut scene = STAGE.scene("defers", EntryPoint::Mutual("defers"));
     scene.defer(1);
-    STAGE.grant("defers", &STAGE.lines("kafka deferred", &scene));
+    STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| STAGE.lines(block, &scene)).concat());
     let mut worker = scene.worker("i");
     // Due at the next full minute.
     let soon_ms = SystemClock.now().millis() + 5_000;
