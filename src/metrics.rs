@@ -217,7 +217,10 @@ impl Observer for Metrics {
         }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);
-        self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
+        // Those who move deferred intents on decide none.
+        if intents > 0 {
+            self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));
+        }
     }
 
     fn refunded(&self, tally: &RefundTally) {

@@ -127,6 +127,9 @@ fn decided(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect()
 }
 
+/// Without a key, it keeps its partition.
+const KEYLESS: &str = r#"{"id": "keyless", "user_id": "u-keyless", "not_before": "2026-11-20T21:45:00Z"}"#;
+
 #[test]
 fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     let mut lapse = Lapse::begin("deferral", 1, POLICY, "2026-11-20T21:30:00Z");
@@ -158,6 +161,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
         intent("first", "u-capped", json!({})).partition(1),
         intent("second", "u-capped", json!({})).partition(1),
         intent("first of two", "u-two", at("23:20")),
+        case("keyless", Record::keyless(KEYLESS)).partition(1),
         forged(intent("forged", "u-forged", json!({}))),
         forged(intent("forged and deferred", "u-forged-2", at("21:45"))),
         forged(case("forged replay", Record::new("u-now", r#"{"id": "now", "user_id": "u-now"}"#))).partition(1),
@@ -170,15 +174,15 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
         ("forged replay", "duplicate"),
     ]);
     assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
-    wait_until(DEADLINE, "seven are deferred", || lapse.waiting() == 7);
-    assert_eq!(lapse.waiting_in("minutes"), 2, "what is due within the hour");
+    wait_until(DEADLINE, "eight are deferred", || lapse.waiting() == 8);
+    assert_eq!(lapse.waiting_in("minutes"), 3, "what is due within the hour");
     // The same id again, and not deferred: the later of the two is the duplicate.
     lapse.scene.publish([case("second of two", Record::new("u-two", r#"{"id": "first of two", "user_id": "u-two"}"#))]);
     expected.extend(decided(&[("second of two", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
 
     lapse.move_to("2026-11-20T21:45:01Z");
-    expected.extend(decided(&[("soon", "approved"), ("forged and deferred", "approved")]));
+    expected.extend(decided(&[("soon", "approved"), ("keyless", "approved"), ("forged and deferred", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
     lapse.move_to("2026-11-20T22:32:01Z");
     expected.extend(decided(&[("second", "approved")]));
@@ -210,6 +214,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
         let approved = reason == "approved";
         assert_eq!(ours, if approved { vec!["weir-decision"] } else { vec![] }, "{name}");
         assert_eq!(record.key, inputs[&name].key, "{name}");
+        assert!(record.key.is_some() || record.partition == inputs[&name].partition, "{name} keeps its partition");
         assert!(!approved || record.value == inputs[&name].value, "{name}");
     }
     let of = |name: &str| {
@@ -235,7 +240,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     assert_eq!(of("too far")["eligible_at"], "2026-11-24T21:00:00.000Z");
     assert_eq!(metric(&worker, "weir_deferred_total", "why=\"quiet_hours\""), Some(1.0));
     let (status, text) = get(&worker, "/metrics");
-    assert!(status == 200 && text.contains("weir_deferred_late_seconds_count 8"), "{text}");
+    assert!(status == 200 && text.contains("weir_deferred_late_seconds_count 9"), "{text}");
 }
 
 #[test]

@@ -184,16 +184,17 @@ fn a_decompression_bomb_is_a_dead_letter_and_memory_stays_bounded() {
 
 #[test]
 fn behind_a_broker_that_takes_half_a_megabyte_a_second_every_batch_is_committed_once() {
-    /// 500 intents of 20 kB: 20 s of what the quota lets through. A full batch of them takes longer than a transaction may.
-    const INTENTS: usize = 500;
+    /// 800 intents of 20 kB: 32 s of what the quota lets through, of which it grants some 11 s at once. A batch of all of them takes
+    /// longer than a transaction may.
+    const INTENTS: usize = 800;
     let scene = Scene::new("slow-broker", 2, POLICY);
     scene.kafka.throttle_producers(&scene.name, 500_000).unwrap();
     scene.publish((0..INTENTS).map(|number| {
         let user = 10_000 + number;
         Record::new(user.to_string(), intent(&format!("i-{number}"), user as u64, 20_000))
     }));
-    // So that the first batch is a full one on a busy machine, too.
-    let interval = ("WEIR__WORKER__COMMIT_INTERVAL", "2s");
+    // So that the first batch has all of them on a busy machine, too.
+    let interval = ("WEIR__WORKER__COMMIT_INTERVAL", "10s");
     let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &scene.name), interval]);
     let began = std::time::Instant::now();
     scene.drain(&mut worker);

@@ -71,6 +71,7 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
 fn every_metric_of_the_documentation_is_there_and_no_other() {
     let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n"));
     scene.env.push(("WEIR__WORKER__LANES", "2".into()));
+    scene.defer(1);
     let mut worker = scene.worker("metrics");
     wait_ready(&worker);
     sends(&scene, "wave", 20, 2);
@@ -82,6 +83,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
     assert_eq!(metric(&worker, "weir_dead_letters_total", "reason=\"not_json\""), Some(1.0));
     assert_eq!(metric(&worker, "weir_lag_records", ""), Some(0.0));
     assert_eq!(metric(&worker, "weir_batch_intents_sum", ""), Some(41.0));
+    wait_until(DEADLINE, "deferred intents are counted", || metric(&worker, "weir_deferred_waiting", "") == Some(0.0));
     let documented = include_str!("../../docs/metrics.md");
     let documented: Vec<&str> = documented
         .lines()

@@ -325,9 +325,9 @@ fn where_full_coverage_is_required_one_lost_node_takes_all_shards_away() {
         assert!(later.approved() && is_later(later), "user {user}: its shard is unavailable like all: {later:?}");
     }
     // The others come back with the node, and get theirs; what it lost itself is rebuilt.
+    let before = stage.metric("weir_owed_sends", "");
     stage.cluster.restart(stage.victim).unwrap();
     let elsewhere = USERS as f64 - stage.away() as f64;
-    let before = stage.metric("weir_owed_sends", "");
     wait_until(DEADLINE, "the other nodes' deferred writes are recorded", || {
         before - stage.metric("weir_owed_sends", "") >= elsewhere
     });

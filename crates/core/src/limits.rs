@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::record::Destination;
+use super::{
+    record::Destination,
+    wheel::{Bucket, Ring},
+};
 
 /// The largest record that each output topic takes, in bytes: of the topic's `max.message.bytes` and the producer's own
 /// `message.max.bytes` the smaller one. Shared by all lanes.
@@ -11,14 +14,15 @@ pub struct OutputLimits {
     approved: AtomicU64,
     suppressed: AtomicU64,
     dead_letters: AtomicU64,
-    deferred: AtomicU64,
+    hours: AtomicU64,
+    minutes: AtomicU64,
 }
 
 /// Nothing is known yet, or nothing is written: anything goes.
 impl Default for OutputLimits {
     fn default() -> Self {
         let any = || AtomicU64::new(u64::MAX);
-        Self { approved: any(), suppressed: any(), dead_letters: any(), deferred: any() }
+        Self { approved: any(), suppressed: any(), dead_letters: any(), hours: any(), minutes: any() }
     }
 }
 
@@ -28,7 +32,8 @@ impl OutputLimits {
             Destination::Approved => Some(&self.approved),
             Destination::Suppressed => Some(&self.suppressed),
             Destination::DeadLetters => Some(&self.dead_letters),
-            Destination::Deferred(_) => Some(&self.deferred),
+            Destination::Deferred(Bucket { ring: Ring::Hours, .. }) => Some(&self.hours),
+            Destination::Deferred(Bucket { ring: Ring::Minutes, .. }) => Some(&self.minutes),
             Destination::Nowhere => None,
         }
     }
@@ -49,7 +54,7 @@ impl OutputLimits {
     /// What all topics take that an intent may go to.
     #[must_use]
     pub fn of_decisions(&self) -> u64 {
-        let deferred = self.deferred.load(Ordering::Relaxed);
+        let deferred = self.hours.load(Ordering::Relaxed).min(self.minutes.load(Ordering::Relaxed));
         self.get(Destination::Approved).min(self.get(Destination::Suppressed)).min(deferred)
     }
 

@@ -166,6 +166,8 @@ impl KafkaOptions {
         options.reads = Reads::Deferred;
         // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
         options.properties.remove("auto.offset.reset");
+        // What is due may be decided within a minute: brokers gather for longer, and answer for empty buckets less often.
+        options.commit_interval = Duration::from_secs(1);
         if ring == Ring::Hours {
             // They go on in the same wheel.
             options.deferred = Some(wheel.clone());

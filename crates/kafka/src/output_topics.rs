@@ -160,7 +160,8 @@ impl OutputTopics {
             }
             let record = records.get(index);
             let key = record.key.filter(|_| output.value != OutputValue::Dropped(Kept::Nothing));
-            let Some(partition) = output_topic.partition_of(key, record.partition) else {
+            let intents_partition = record.deferral.map_or(record.partition, |deferral| deferral.partition);
+            let Some(partition) = output_topic.partition_of(key, intents_partition) else {
                 let answer = looked.into_iter().find(|(topic, _)| *topic == output.to);
                 return Err(output_topic.without_partition(answer.and_then(|(_, answer)| answer.err())));
             };
