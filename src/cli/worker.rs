@@ -121,7 +121,11 @@ impl<D: Store + 'static> Worker<D> {
             .into_iter()
             .zip(lanes)
             .map(|(LaneEnds { task, kafka, number, commits, store }, status)| {
-                let (decider, settings) = (self.decider.clone(), self.lane.clone());
+                let (mut decider, settings) = (self.decider.clone(), self.lane.clone());
+                if task != Task::Intents {
+                    // Of what weir has not written: a deferred intent has its first record's.
+                    decider.topic = kafka.intents.as_str().into();
+                }
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
                 let clock = self.clock.clone();
                 let work: LaneWork = Box::new(move || {

@@ -326,3 +326,59 @@ action = "defer"
     expected.extend(decided(&[("utc", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
 }
+
+#[test]
+fn buckets_that_retention_has_emptied_are_read_on() {
+    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
+    let mut lapse = Lapse::begin("retention", 1, policy, "2026-11-20T09:30:00Z");
+    let mut worker = lapse.worker("only");
+    let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
+    lapse.scene.publish([due("first", "2026-11-20T09:40:00Z")]);
+    wait_until(DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    lapse.move_to("2026-11-20T09:40:01Z");
+    let mut expected = decided(&[("first", "approved")]);
+    assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    // Five days later nothing is left of any bucket: not even the ends of the transactions.
+    for ring in ["hours", "minutes"] {
+        let topic = lapse.scene.topic(&format!("deferred-{ring}"));
+        for (partition, end) in (0..).zip(lapse.scene.kafka.end_offsets(&topic).unwrap()) {
+            lapse.scene.kafka.delete_records(&topic, partition, end).unwrap();
+        }
+    }
+    lapse.move_to("2026-11-25T09:30:00Z");
+    let mut worker = lapse.worker("only");
+    // The same bucket, which is the one of every second hour.
+    lapse.scene.publish([due("second", "2026-11-25T09:40:00Z")]);
+    wait_until(DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    lapse.move_to("2026-11-25T09:40:01Z");
+    expected.extend(decided(&[("second", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, 2), expected);
+}
+
+#[test]
+fn what_the_topics_would_not_keep_is_not_deferred_whatever_a_new_policy_says() {
+    let policy = |max: &str| {
+        format!(
+            "version = {max:?}\n[default]\ncaps = [{{ name = \"day\", limit = 9, window = \"24h\" }}]\n[defer]\nmax = {max:?}\n"
+        )
+    };
+    let mut lapse = Lapse::begin("kept", 1, &policy("2h"), "2026-11-20T09:30:00Z");
+    for ring in ["hours", "minutes"] {
+        // 26 hours: enough for two, and a day.
+        let topic = lapse.scene.topic(&format!("deferred-{ring}"));
+        lapse.scene.kafka.configure_topic(&topic, &[("retention.ms", "93600000")]).unwrap();
+    }
+    let mut worker = lapse.worker("only");
+    wait_ready(&worker);
+    lapse.scene.write_policy(&policy("72h"));
+    wait_version(&worker, "policy", "72h");
+    let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
+    lapse.scene.publish([due("near", "2026-11-20T11:00:00Z"), due("far", "2026-11-20T15:00:00Z")]);
+    let mut expected = decided(&[("far", "too_early")]);
+    assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
+    lapse.move_to("2026-11-20T11:00:01Z");
+    expected.extend(decided(&[("near", "approved")]));
+    assert_eq!(lapse.wait_decided(&mut worker, 2), expected);
+}

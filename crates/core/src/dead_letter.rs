@@ -88,7 +88,7 @@ impl DeadLetter {
     pub fn not_writable(value_bytes: usize, Oversize { bytes, limit_bytes }: Oversize) -> Self {
         Self::too_large(format!(
             "the value has {value_bytes} bytes: with key, headers and the decision a record of up to {bytes} bytes, \
-             and the approved and suppressed topics take {limit_bytes}"
+             and the topics that it may go to take {limit_bytes}"
         ))
     }
 

@@ -250,7 +250,9 @@ impl BatchDecision {
         let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
             (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
                 let denial = (reason, eligible_at);
-                if !self.read_before.has(record.partition, record.offset) || !self.eval.policy().records(&facts.class) {
+                let was_asked = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
+                let may_be_recorded = was_asked || self.read_before.has(record.partition, record.offset);
+                if !may_be_recorded || !self.eval.policy().records(&facts.class) {
                     return Disposition::Suppress(denial);
                 }
                 let fallback = self.eval.policy().unavailable(&facts.class);
@@ -326,7 +328,7 @@ impl BatchDecision {
         now: Time,
     ) -> Option<(DeferReason, Time)> {
         let segment = gate_result.segment.map(|place| self.set.segments()[place].name.as_str());
-        output::to_defer(&self.eval, (segment, intent.user), verdict, now)
+        output::to_defer((&self.eval, &self.decider.limits), (segment, intent.user), verdict, now)
     }
 
     /// The segments of the batch.

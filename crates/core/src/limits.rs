@@ -1,10 +1,10 @@
 //! How large a record each output topic takes. The Kafka edge finds out, the decider keeps to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::{
     record::Destination,
-    wheel::{Bucket, Ring},
+    wheel::{Bucket, LONGEST_MS, Ring},
 };
 
 /// The largest record that each output topic takes, in bytes: of the topic's `max.message.bytes` and the producer's own
@@ -16,13 +16,22 @@ pub struct OutputLimits {
     dead_letters: AtomicU64,
     hours: AtomicU64,
     minutes: AtomicU64,
+    /// How long the topics of deferred intents keep one, in milliseconds, less the time that weir may be off.
+    deferrable_ms: AtomicI64,
 }
 
 /// Nothing is known yet, or nothing is written: anything goes.
 impl Default for OutputLimits {
     fn default() -> Self {
         let any = || AtomicU64::new(u64::MAX);
-        Self { approved: any(), suppressed: any(), dead_letters: any(), hours: any(), minutes: any() }
+        Self {
+            approved: any(),
+            suppressed: any(),
+            dead_letters: any(),
+            hours: any(),
+            minutes: any(),
+            deferrable_ms: AtomicI64::new(LONGEST_MS),
+        }
     }
 }
 
@@ -49,6 +58,17 @@ impl OutputLimits {
         if let Some(limit) = self.of(to) {
             limit.store(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// The longest that an intent may be deferred, in milliseconds, whatever the policy says.
+    #[must_use]
+    pub fn deferrable_ms(&self) -> i64 {
+        self.deferrable_ms.load(Ordering::Relaxed)
+    }
+
+    /// An intent may be deferred for so long.
+    pub fn set_deferrable_ms(&self, ms: i64) {
+        self.deferrable_ms.store(ms.min(LONGEST_MS), Ordering::Relaxed);
     }
 
     /// What all topics take that an intent may go to.

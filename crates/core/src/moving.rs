@@ -3,8 +3,10 @@
 use super::{
     dead_letter::DeadLetter,
     decider::Decider,
+    deferral::HEADER_BYTES,
     letter::dead_letter,
     record::{Destination, Output, OutputValue, RecordView, Records},
+    room::{Oversize, RECORD_BYTES},
     tally::Tally,
     time::Time,
     wheel::Wheel,
@@ -24,6 +26,16 @@ pub fn move_on(decider: &Decider, records: &impl Records, wheel: Wheel, now: Tim
             return output;
         };
         let to = Destination::Deferred(wheel.move_on(record.partition, deferral.due, now));
+        let (value_bytes, beside) = (record.value.map_or(0, <[u8]>::len), records.bytes_beside_value(index));
+        let bytes = (value_bytes + beside + HEADER_BYTES + deferral.topic.name.len() + RECORD_BYTES) as u64;
+        let limit_bytes = decider.limits.get(to);
+        if bytes > limit_bytes {
+            // The topic has come to take less than when the intent was deferred.
+            let letter = DeadLetter::not_writable(value_bytes, Oversize { bytes, limit_bytes });
+            let (output, reason) = dead_letter(&letter, &record, (&decider.topic.name, beside), &decider.limits);
+            tally.dead_letter(reason.as_str());
+            return output;
+        }
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
     };
     let outputs = (0..records.len()).map(one).collect();

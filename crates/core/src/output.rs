@@ -93,7 +93,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
-            && let Some(to_defer) = to_defer(self.eval, (decision.segment, intent.user), &decision.verdict, self.now)
+            && let Some(to_defer) =
+                to_defer((self.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
         {
             return self.deferred(wheel, record, intent, to_defer);
         }
@@ -237,7 +238,7 @@ fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer
 
 /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
 pub(super) fn to_defer(
-    eval: &PolicyEval,
+    (eval, limits): (&PolicyEval, &OutputLimits),
     (segment, user): (Option<&str>, UserHash),
     verdict: &Verdict<'_>,
     now: Time,
@@ -260,7 +261,7 @@ pub(super) fn to_defer(
         ) => return None,
     };
     let due = rounded(at);
-    (due <= now.plus(policy.defer_max_ms)).then_some((why, due))
+    (due <= now.plus(policy.defer_max_ms.min(limits.deferrable_ms()))).then_some((why, due))
 }
 
 /// What became of an intent that came at `now`, and the time it was judged by.

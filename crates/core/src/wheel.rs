@@ -166,6 +166,14 @@ impl Wheel {
         ring.slot_of(partition, self.shares, now).min(ring.slot(now))
     }
 
+    /// Whether a record is in a bucket that it does not belong to, because partitions were added to the topic since. One that is
+    /// overdue may be in any, and so may one that is nearly, by the clock of whoever moved it on.
+    #[must_use]
+    pub fn is_misplaced(self, bucket: Bucket, due: Time, now: Time) -> bool {
+        let Bucket { ring, partition } = bucket;
+        due > now.plus(2 * OPENS_BEFORE_MS) && ring.bucket(due) != i64::from(partition) / i64::from(self.shares.max(1))
+    }
+
     fn bucket(self, ring: Ring, slot: Time, share: u16) -> Bucket {
         let partition = ring.bucket(slot) * i64::from(self.shares) + i64::from(share);
         Bucket { ring, partition: i32::try_from(partition).unwrap_or(0) }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use weir_core::record::Destination;
+use weir_core::{
+    record::Destination,
+    wheel::{KEPT_BEYOND_MS, Ring},
+};
 
 use super::{
     client::KafkaOptions,
@@ -52,6 +55,9 @@ fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
             options.limits.set(to, bytes.min(options.largest_output_bytes()));
         }
     }
+    let kept = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
+    let kept = kept.filter_map(|topic| found.get(topic)?.retention_ms()).min();
+    options.limits.set_deferrable_ms(kept.map_or(i64::MAX, |kept_ms| kept_ms - KEPT_BEYOND_MS));
 }
 
 /// A topic has refused a record for its size: gives what the topic takes now. Blocks while it is asked.

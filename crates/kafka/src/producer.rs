@@ -282,8 +282,7 @@ impl LaneProducer {
             }
         }
         CommitError::Fatal(format!(
-            "{what} is larger than {} takes, though without its value: raise max.message.bytes of the approved, suppressed and \
-             dead-letter topics",
+            "{what} is larger than {} takes, though without its value: raise max.message.bytes of the output topics",
             failed.topic
         ))
     }

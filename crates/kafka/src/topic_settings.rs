@@ -42,6 +42,12 @@ impl TopicSettings {
         self.0.get(MAX_MESSAGE_BYTES)?.parse().ok()
     }
 
+    /// How long the topic keeps a record, in milliseconds; `None` where that is for ever, or not known.
+    #[must_use]
+    pub fn retention_ms(&self) -> Option<i64> {
+        self.0.get(RETENTION_MS)?.parse().ok().filter(|ms| *ms >= 0)
+    }
+
     /// The settings by which the topic may lose a record that is younger than `required_ms`; `because` says what that means.
     #[must_use]
     pub fn keeps_too_little(&self, required_ms: i64, because: &'static str) -> Vec<KeepsTooLittle> {

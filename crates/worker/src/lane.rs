@@ -275,6 +275,11 @@ where
     async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
         if let Task::Move(wheel) = self.task {
             let now = self.time_to_decide(state, batch).await?;
+            if state.ripe.as_ref().is_some_and(|ripe| ripe.is_far_from_due(batch, now)) {
+                return Err(Interruption::Rewind(
+                    "the clock was put back: deferred intents are not due yet".to_owned(),
+                ));
+            }
             let (outputs, tally) = move_on(&self.decider, batch, wheel, now);
             return Ok(Decided { outputs, tally, asked_at: self.clock.passed(), promises: Vec::new() });
         }

@@ -102,7 +102,7 @@ async fn report_topics(
         match topics::create(options, &own, new).await {
             Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
             Ok(()) => {
-                let message = format!("created {}: {} partitions each", own.join(", "), new.partitions);
+                let message = format!("created {}", own.join(", "));
                 report.add(Finding::Ok, "kafka", message);
                 there.append(&mut own);
             }
@@ -226,7 +226,7 @@ fn deferred_retention(
     max_ms: i64,
     report: &mut Report,
 ) {
-    for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
+    for topic in options.deferred.iter().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
         for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
             add_wrong(options, topic, wrong, report);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use backon::Retryable as _;
+
 use weir_core::{
     ports::CommitTable,
     wheel::{Ring, Wheel},
@@ -13,7 +15,7 @@ use weir_kafka::{
 };
 use weir_worker::lane::Task;
 
-use super::ask_kafka;
+use super::{ask_kafka, patience};
 use crate::cli::{exit::UsageError, worker::LaneEnds};
 
 /// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be.
@@ -22,16 +24,25 @@ pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Re
     if kafka.deferred.is_none() {
         return Ok(wheels);
     }
-    let partitions = ask_kafka(kafka, topics::verify).await?;
+    // Topics that have just been created are not known to every broker yet.
+    let partitions = (|| ask_kafka(kafka, topics::verify))
+        .retry(patience())
+        .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Missing { .. })))
+        .await?;
+    let usage = |error: TopicError| UsageError(error.to_string());
     for topics in kafka.wheels() {
-        let usage = |error: TopicError| UsageError(error.to_string());
-        let wheel = wheel_topics::wheel(topics, &partitions).map_err(usage)?;
-        match wheel_topics::verify(kafka, topics, max_ms).await {
+        wheels.push((topics.clone(), wheel_topics::wheel(topics, &partitions).map_err(usage)?));
+    }
+    // To the wheels before it nothing is deferred any more.
+    if let Some(topics) = &kafka.deferred {
+        let verified = (|| wheel_topics::verify(kafka, topics, max_ms))
+            .retry(patience())
+            .when(|error| matches!(error, TopicError::Unreachable { .. }));
+        match verified.await {
             Ok(()) => {}
             Err(error @ TopicError::Keeps { .. }) => return Err(usage(error).into()),
             Err(error) => return Err(error.into()),
         }
-        wheels.push((topics.clone(), wheel));
     }
     Ok(wheels)
 }

@@ -15,7 +15,7 @@ use rdkafka::{
 
 use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{
-    client::OffsetReset,
+    client::{OffsetReset, Reads},
     native::answers::Answers,
     offsets::{self, Logical},
 };
@@ -57,7 +57,10 @@ impl KafkaSource {
             starts.extend(self.reset(&topic, &missing, reset)?);
         }
         self.missed_since = None;
-        self.follow_retention(&topic, &mut starts)?;
+        match self.options.reads {
+            Reads::Published => self.follow_retention(&topic, &mut starts)?,
+            Reads::Deferred => self.pass_over_deleted(&topic, &mut starts)?,
+        }
         if let Some(table) = &self.table {
             table.note(&topic, starts.iter().map(|start| (start.partition, start.next_offset)).collect());
         }
@@ -122,6 +125,16 @@ impl KafkaSource {
             return Ok(());
         }
         let (group, name, brokers) = (&self.options.group, &topic.name, &self.options.brokers);
+        let advice = match self.options.reads {
+            Reads::Published => {
+                "--to-datetime 2026-01-31T00:00:00.000 --execute, with the time at which weir was stopped; --to-earliest if all is \
+                 to be decided again"
+            }
+            Reads::Deferred => {
+                "--to-earliest --execute, so that no deferred intent is lost: what was approved before is published a second time; \
+                 --to-latest loses what is deferred"
+            }
+        };
         if self.missed_since.get_or_insert_with(Instant::now).elapsed() < MISSING_FOR {
             return Err(SourceError::Temporary(format!(
                 "the group {group} has no committed offset of {name} any more: looking again"
@@ -132,8 +145,7 @@ impl KafkaSource {
              members loses them after offsets.retention.minutes (7 days), or somebody has deleted them. From the beginning, \
              all that was approved would be approved again, past every cap. Stop all instances and say where to read on: \
              kafka-consumer-groups.sh --bootstrap-server {brokers} --group {group} --topic {name} --reset-offsets \
-             --to-datetime 2026-01-31T00:00:00.000 --execute, with the time at which weir was stopped; --to-earliest if all \
-             is to be decided again (docs/operations.md)",
+             {advice} (docs/operations.md)",
             lost.join(", ")
         )))
     }
@@ -179,6 +191,32 @@ impl KafkaSource {
             }
             Err(reason) => Err(SourceError::Temporary(reason)),
         }
+    }
+
+    /// Brings buckets that retention has emptied to where they begin. As a rule nothing is lost: what lies behind the last record of a
+    /// bucket is the end of its transaction. There is nothing to wait for, so a bucket that has lost more is read on, too.
+    fn pass_over_deleted(&self, topic: &Topic, starts: &mut [Progress]) -> Result<(), SourceError> {
+        let partitions: Vec<i32> = starts.iter().map(|start| start.partition).collect();
+        let first = self.ends(&partitions, Logical::Earliest)?;
+        let mut behind: Vec<Progress> = Vec::new();
+        for (start, first) in starts.iter_mut().zip(first) {
+            let offsets = first - start.next_offset;
+            if offsets <= 0 {
+                continue;
+            }
+            if offsets > 1 {
+                tracing::error!(
+                    partition = start.partition,
+                    offsets,
+                    "{}: retention has deleted offsets that were not committed. Unless they are those of aborted transactions, \
+                     deferred intents are lost: no worker ran for longer than retention.ms",
+                    topic.name
+                );
+            }
+            start.next_offset = first;
+            behind.push(*start);
+        }
+        if behind.is_empty() { Ok(()) } else { self.commit(topic, &behind) }
     }
 
     /// Brings partitions that could not be read on where they were to where they can: ahead to what retention has left, if the

@@ -13,7 +13,7 @@ use weir_core::{
     ports::{Clock, Sink, Source, Store},
     record::Records,
     time::Time,
-    wheel::{Bucket, Ring, Wheel},
+    wheel::{Bucket, OPENS_BEFORE_MS, Ring, Wheel},
 };
 
 use super::{Interruption, Lane, LaneState};
@@ -66,36 +66,69 @@ impl Ripe {
         woken
     }
 
-    /// Puts buckets to sleep, by what was read of them: those that are not open, and those that are younger than the oldest.
-    /// Gives from where on each is to be put back.
-    fn put_back(&mut self, batch: &impl Records, now: Time, passed: Duration) -> Vec<(i32, i64)> {
+    /// Puts buckets to sleep, by what was read of them: those that are not open, and those that are younger than the oldest one
+    /// that is, be it read or asleep. Gives from where on each is to be put back.
+    ///
+    /// # Errors
+    /// The partition of a record that is not of its bucket.
+    fn put_back(&mut self, batch: &impl Records, now: Time, passed: Duration) -> Result<Vec<(i32, i64)>, i32> {
         if batch.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let (ring, wheel) = (self.ring, self.wheel);
         let head = |index: usize| {
             let record = batch.get(index);
             // What weir has not written becomes a dead letter, right away.
             let due = record.deferral.map_or(Time::MIN, |deferral| deferral.due);
-            let slot = wheel.slot_of(Bucket { ring, partition: record.partition }, due, now);
-            (record.partition, record.offset, Head { opens: ring.opens(due), slot })
+            let bucket = Bucket { ring, partition: record.partition };
+            if wheel.is_misplaced(bucket, due, now) {
+                return Err(record.partition);
+            }
+            let head = Head { opens: ring.opens(due), slot: wheel.slot_of(bucket, due, now) };
+            Ok((record.partition, record.offset, head))
         };
+        let heads: Vec<(i32, i64, Head)> = (0..batch.len()).map(head).collect::<Result<_, _>>()?;
         // A bucket is as old as the first record that was read of it.
         let mut firsts: BTreeMap<i32, Head> = BTreeMap::new();
-        (0..batch.len()).map(head).for_each(|(partition, _, head)| _ = firsts.entry(partition).or_insert(head));
-        let oldest = firsts.values().filter(|head| head.opens <= now).map(|head| head.slot).min();
+        heads.iter().for_each(|(partition, _, head)| _ = firsts.entry(*partition).or_insert(*head));
+        let open = firsts.values().chain(self.asleep.values()).filter(|head| head.opens <= now);
+        let oldest = open.map(|head| head.slot).min();
         let (mut from, mut asleep) = (Vec::new(), BTreeSet::new());
-        for (partition, offset, head) in (0..batch.len()).map(head) {
+        for (partition, offset, head) in heads {
             let younger = Some(firsts[&partition].slot) > oldest;
             if (head.opens > now || younger) && asleep.insert(partition) {
                 self.asleep.insert(partition, head);
                 from.push((partition, offset));
             }
         }
-        if oldest.is_some() {
+        if firsts.values().any(|first| first.opens <= now && Some(first.slot) <= oldest) {
             self.read_at = Some(passed);
         }
+        Ok(from)
+    }
+
+    /// Puts all buckets to sleep that something was read of: while the clock is wrong nothing is due.
+    fn put_all_back(&mut self, batch: &impl Records) -> Vec<(i32, i64)> {
+        let mut from = Vec::new();
+        for index in 0..batch.len() {
+            let record = batch.get(index);
+            let due = record.deferral.map_or(Time::MIN, |deferral| deferral.due);
+            let head = Head { opens: self.ring.opens(due), slot: self.ring.slot(due) };
+            if !from.iter().any(|(partition, _)| *partition == record.partition) {
+                self.asleep.insert(record.partition, head);
+                from.push((record.partition, record.offset));
+            }
+        }
         from
+    }
+
+    /// Whether a batch holds records that are far from due: the clock was put back since they were read.
+    pub(super) fn is_far_from_due(&self, batch: &impl Records, now: Time) -> bool {
+        let far = |index| {
+            let deferral = batch.get(index).deferral;
+            deferral.is_some_and(|deferral| self.ring.opens(deferral.due) > now.plus(OPENS_BEFORE_MS))
+        };
+        (0..batch.len()).any(far)
     }
 }
 
@@ -108,8 +141,13 @@ where
 {
     /// Reads on in buckets whose time has come.
     pub(super) async fn wake_buckets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        if state.ripe.is_none() {
+            return Ok(());
+        }
+        // By a wrong clock buckets would be read too early, or never.
+        let now = self.time_to_decide(state, &self.source.batch()).await?;
         let Some(ripe) = &mut state.ripe else { return Ok(()) };
-        let woken = ripe.wake(self.clock.now(), self.clock.passed());
+        let woken = ripe.wake(now, self.clock.passed());
         if !woken.is_empty() {
             self.source.resume(&woken).await?;
         }
@@ -123,7 +161,18 @@ where
         batch: &mut S::Batch,
     ) -> Result<(), Interruption> {
         let Some(ripe) = &mut state.ripe else { return Ok(()) };
-        let from = ripe.put_back(batch, self.clock.now(), self.clock.passed());
+        let from = match self.clock.time_to_decide(&[]) {
+            Ok(now) => ripe.put_back(batch, now, self.clock.passed()),
+            Err(_) => Ok(ripe.put_all_back(batch)),
+        };
+        let from = from.map_err(|partition| {
+            Interruption::Fatal(format!(
+                "partition {partition} of the {} of deferred intents holds an intent that belongs to another: partitions were added to \
+                 the topic. Set kafka.deferred to a new prefix, whose topics weir check --create creates, and list the old one in \
+                 kafka.deferred_before once its topics have the partitions of before (docs/operations.md)",
+                ripe.ring.as_str()
+            ))
+        })?;
         if !from.is_empty() {
             self.source.put_back(batch, &from).await?;
         }
@@ -191,7 +240,7 @@ mod tests {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
         // 18:30 is minute 30 of the two hours that the ring has.
         let read = batch(&[(30, 7, "18:30"), (31, 0, "18:31"), (30, 8, "18:30"), (31, 1, "18:31")]);
-        assert_eq!(ripe.put_back(&read, time("18:30"), s(1)), [(31, 0)]);
+        assert_eq!(ripe.put_back(&read, time("18:30"), s(1)), Ok([(31, 0)].to_vec()));
         assert_eq!(ripe.wake(time("18:30"), s(10)), [] as [i32; 0]);
         assert_eq!(ripe.wake(time("18:31"), s(60)), [31]);
         assert_eq!(ripe.wake(time("18:31"), s(70)), [] as [i32; 0], "it is awake");
@@ -201,7 +250,7 @@ mod tests {
     fn a_record_of_the_next_round_waits_behind_those_of_this_one() {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
         let read = batch(&[(30, 7, "18:30"), (30, 8, "20:30"), (30, 9, "20:30")]);
-        assert_eq!(ripe.put_back(&read, time("19:40"), s(1)), [(30, 8)]);
+        assert_eq!(ripe.put_back(&read, time("19:40"), s(1)), Ok([(30, 8)].to_vec()));
         assert_eq!(ripe.wake(time("20:29"), s(3_000)), [] as [i32; 0]);
         assert_eq!(ripe.wake(time("20:30"), s(3_060)), [30]);
     }
@@ -210,9 +259,9 @@ mod tests {
     fn the_oldest_bucket_is_emptied_before_the_next_one_is_read() {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
         let read = batch(&[(32, 0, "18:32"), (30, 0, "18:30"), (31, 0, "18:31"), (31, 1, "18:31")]);
-        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), [(32, 0), (31, 0)]);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok([(32, 0), (31, 0)].to_vec()));
         assert_eq!(ripe.wake(time("18:45"), s(1)), [] as [i32; 0], "bucket 30 may have more");
-        assert_eq!(ripe.put_back(&batch(&[(30, 1, "18:30")]), time("18:45"), s(2)), []);
+        assert_eq!(ripe.put_back(&batch(&[(30, 1, "18:30")]), time("18:45"), s(2)), Ok(Vec::new()));
         assert_eq!(ripe.wake(time("18:45"), s(3)), [31]);
         assert_eq!(ripe.wake(time("18:45"), s(3)), [] as [i32; 0], "what 31 has is on its way");
         assert_eq!(ripe.wake(time("18:45"), s(4)), [32]);
@@ -223,7 +272,7 @@ mod tests {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 2 });
         // Two shares of 18:45, with records that were due at several times.
         let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
-        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), []);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok(Vec::new()));
     }
 
     #[test]
@@ -231,15 +280,48 @@ mod tests {
         let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
         // Moved on at 18:45, which is minute 45 of two hours, and due when minute 45 was last: 16:45.
         let read = batch(&[(45, 0, "09:10"), (45, 1, "16:45"), (45, 2, "09:10")]);
-        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), []);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn an_older_bucket_that_sleeps_is_emptied_before_a_younger_one_that_fills() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        assert_eq!(ripe.put_back(&batch(&[(31, 0, "18:31")]), time("18:30"), s(0)), Ok([(31, 0)].to_vec()));
+        // 31 is due, and sleeps; 45 is filled, and is not read on.
+        let read = batch(&[(45, 0, "18:45")]);
+        assert_eq!(ripe.put_back(&read, time("18:45"), s(900)), Ok([(45, 0)].to_vec()));
+        assert_eq!(ripe.wake(time("18:45"), s(901)), [31]);
+        assert_eq!(ripe.wake(time("18:45"), s(902)), [45]);
+    }
+
+    #[test]
+    fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is_none() {
+        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 2 });
+        // Written when a bucket had one partition: 42 is half of bucket 21 now.
+        assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), s(1)), Err(42));
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        // Moved on by a clock that is four minutes ahead.
+        assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), s(1)), Ok([(34, 0)].to_vec()));
+    }
+
+    #[test]
+    fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
+        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 1 });
+        let read = batch(&[(42, 3, "18:00"), (42, 4, "18:10"), (44, 0, "20:00")]);
+        assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)]);
+        assert_eq!(ripe.wake(time("17:55"), s(1)), [42]);
+        assert!(
+            ripe.is_far_from_due(&read, time("17:55"))
+                && !ripe.is_far_from_due(&batch(&[(42, 3, "18:00")]), time("17:55"))
+        );
     }
 
     #[test]
     fn an_hour_is_read_from_five_minutes_before_it_begins() {
         let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 1 });
         let read = batch(&[(42, 0, "18:00"), (42, 1, "18:59")]);
-        assert_eq!(ripe.put_back(&read, time("17:54"), s(1)), [(42, 0)]);
+        assert_eq!(ripe.put_back(&read, time("17:54"), s(1)), Ok([(42, 0)].to_vec()));
         assert_eq!(ripe.wake(time("17:55"), s(61)), [42]);
-        assert_eq!(ripe.put_back(&read, time("17:55"), s(62)), []);
+        assert_eq!(ripe.put_back(&read, time("17:55"), s(62)), Ok(Vec::new()));
     }
 }
