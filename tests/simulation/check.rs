@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::Value;
 use weir_core::{
+    clocks::MAX_SKEW_MS,
     decide::AdmitVerdict,
     deferral::DeferReason,
     policy::Mode,
@@ -211,6 +212,12 @@ impl<'w> Judge<'w> {
         }
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
         let clock = self.world.clock(out.submit.instance, from, upto);
+        // A deferred intent is as old as the clock showed that first decided it, which may have been slow.
+        let slow_ms = match out.intent.deferral {
+            Some(_) if !ask.says_when_made => self.world.most_off().min(MAX_SKEW_MS),
+            Some(_) | None => 0,
+        };
+        let ask = Ask { expires: ask.expires.map(|expires| expires - slow_ms), ..ask.clone() };
         some_moment(&clock, &ask.edges(), |clock| ask.shut(clock) == Some(why))
     }
 

@@ -157,23 +157,19 @@ impl Producer {
         self.state = State::Open;
         let Job { records, outputs, progress, membership } = job;
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
-        match self.env.sabotage() {
-            Sabotage::CommitBeforeProduce => {
-                self.offsets(progress, membership).await?;
+        let moves = membership.0 == Log::Ring(Ring::Hours);
+        if self.env.sabotage() == Sabotage::CommitBeforeProduce {
+            self.offsets(progress, membership).await?;
+            self.end().await?;
+            self.state = State::Open;
+            self.produce(submit, outputs).await?;
+        } else {
+            self.produce(submit, outputs).await?;
+            if moves && self.env.sabotage() == Sabotage::MovedTwice {
                 self.end().await?;
                 self.state = State::Open;
-                self.produce(submit, outputs).await?;
             }
-            Sabotage::MovedTwice if membership.0 == Log::Ring(Ring::Hours) => {
-                self.produce(submit, outputs).await?;
-                self.end().await?;
-                self.state = State::Open;
-                self.offsets(progress, membership).await?;
-            }
-            _ => {
-                self.produce(submit, outputs).await?;
-                self.offsets(progress, membership).await?;
-            }
+            self.offsets(progress, membership).await?;
         }
         self.end().await?;
         Ok(CommitTimes::default())

@@ -202,7 +202,9 @@ impl Judge<'_> {
         if !is_decided || !stop.stops(ask.kind == Kind::Email, ask.campaign.as_deref()) {
             return;
         }
-        if reason(out).is_some_and(|(reason, _)| reason == "stopped") {
+        // What may have been approved before is looked up first, and waits where that is impossible.
+        let waits = out.deferral().is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
+        if waits || reason(out).is_some_and(|(reason, _)| reason == "stopped") {
             return;
         }
         let decided = self.world.decided(out, ask, |_| true);
