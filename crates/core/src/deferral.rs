@@ -61,7 +61,7 @@ pub struct Deferral {
     pub partition: i32,
     /// Its offset there.
     pub offset: i64,
-    /// When it was first decided.
+    /// Kafka's time of its first record, no later than its first decision: `max_age` counts from it.
     pub first_at: Time,
     /// Why it is deferred.
     pub why: DeferReason,

@@ -12,7 +12,7 @@ pub enum HeaderName {
     Due,
     /// The record that a deferred intent first came in.
     Origin,
-    /// When a deferred intent was first decided.
+    /// The time of a deferred intent's first record.
     FirstAt,
     /// Why an intent is deferred.
     Why,
@@ -77,7 +77,7 @@ impl HeaderName {
             Self::Origin => {
                 ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`")
             }
-            Self::FirstAt => ("deferred", "when the intent was first decided, in milliseconds since 1970"),
+            Self::FirstAt => ("deferred", "Kafka's time of the intent's first record, in milliseconds since 1970"),
             Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap` or `unavailable`"),
             Self::Count => ("deferred", "how often the intent has been deferred"),
             Self::Reason => ("dead_letters", "one of the reasons of a dead letter"),

@@ -164,7 +164,7 @@ pub struct Deferred {
     pub why: &'static str,
     /// How often.
     pub count: u32,
-    /// Milliseconds from the first decision to this one.
+    /// Milliseconds from the intent's first record to this decision.
     pub waited_ms: u64,
 }
 
