@@ -8,6 +8,7 @@ use weir_core::{
     dead_letter::DeadLetterReason,
     decision_header::{self, DecisionHeader},
     decode::{Header, decode},
+    deferral::DeferReason,
     document::Format,
     envelope::envelope,
     fields::{FieldMap, IntentField},
@@ -174,7 +175,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
 }
 
 fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
-    let deferred = Deferred { why: "quiet_hours", count: 1, waited_ms: 36_000_000 };
+    let deferred = Deferred { why: DeferReason::QuietHours, count: 1, waited_ms: 36_000_000 };
     let stopped = verdict.suppressed().is_some_and(|suppressed| suppressed.cause == Cause::Stopped);
     Decision {
         deferred: stopped.then_some(deferred),

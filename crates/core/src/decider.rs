@@ -273,6 +273,7 @@ impl BatchDecision {
     }
 
     /// Adds what the store is asked of an intent; gives its place.
+    #[inline]
     fn add_request<'b>(
         &self,
         intent: &'b Intent<'b>,
@@ -364,15 +365,18 @@ impl BatchDecision {
 }
 
 fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
-    let due = record.deferral.map(|deferral| deferral.due);
+    let (kafka_timestamp, not_before) = match record.deferral {
+        None => (record.timestamp, intent.not_before),
+        // Whoever reads a deferred intent too soon defers it again.
+        Some(deferral) => (Some(deferral.first_at), intent.not_before.max(Some(deferral.due))),
+    };
     IntentFacts {
         segment,
         class: intent.class(),
         created_at: intent.created_at,
-        kafka_timestamp: record.deferral.map(|deferral| deferral.first_at).or(record.timestamp),
+        kafka_timestamp,
         expires_at: intent.expires_at,
-        // Whoever reads a deferred intent too soon defers it again.
-        not_before: intent.not_before.max(due),
+        not_before,
         zone: intent.timezone.as_ref(),
     }
 }

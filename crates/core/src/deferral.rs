@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::{
     header::HeaderName,
     origin::{Origin, Topic, TopicId},
@@ -18,7 +20,8 @@ pub const HEADERS: usize = 5;
 pub const HEADER_BYTES: usize = 256;
 
 /// Why an intent is deferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum DeferReason {
     /// `not_before` is in the future.
     TooEarly,

@@ -57,7 +57,7 @@ impl EnvelopeTemplate {
     #[must_use]
     pub fn envelope(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
         let Decision { verdict, segment, decided_at, origin, deferred, .. } = *decision;
-        if origin.topic != &*self.topic {
+        if deferred.is_some() && origin.topic != &*self.topic {
             // It was deferred when intents came on another topic.
             return Self::of(decision).envelope(decision, intent);
         }
@@ -88,7 +88,7 @@ impl EnvelopeTemplate {
 /// Adds the member `deferred`.
 pub(super) fn put_deferred(json: &mut Json, deferred: &Deferred) {
     let Deferred { why, count, waited_ms } = *deferred;
-    json.raw(r#","deferred":{"why":""#).raw(why).raw(r#"","count":"#).number(count.into());
+    json.raw(r#","deferred":{"why":""#).raw(why.as_str()).raw(r#"","count":"#).number(count.into());
     json.raw(r#","waited_ms":"#).number(i64::try_from(waited_ms).unwrap_or(i64::MAX)).raw("}");
 }
 
@@ -276,7 +276,7 @@ mod tests {
                     policy_version: &versions.0,
                     segments_version: &versions.1,
                     origin: Origin { topic: &name, partition, offset },
-                    deferred: deferred.map(|(count, waited_ms)| Deferred { why: "cap", count, waited_ms }),
+                    deferred: deferred.map(|(count, waited_ms)| Deferred { why: crate::deferral::DeferReason::Cap, count, waited_ms }),
                     ..decision(verdict)
                 };
                 let written = String::from_utf8(envelope(&decision, &intent)).unwrap();
@@ -308,7 +308,11 @@ mod tests {
             policy_version: &name,
             segments_version: &name,
             origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
-            deferred: Some(Deferred { why: "quiet_hours", count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() }),
+            deferred: Some(Deferred {
+                why: crate::deferral::DeferReason::QuietHours,
+                count: u32::MAX,
+                waited_ms: i64::MAX.cast_unsigned(),
+            }),
             ..decision(verdict)
         };
         let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();

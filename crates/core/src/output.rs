@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What the headers of approved records differ by within a batch.
-type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, Option<Deferred>);
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>);
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
@@ -87,7 +87,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         if let Some(deferral) = record.deferral {
             self.tally.released(self.now.millis() - deferral.due.millis());
         }
-        if let (Some(wheel), true) = (self.wheel, waits(gate_result, answers)) {
+        if let Some(wheel) = self.wheel
+            && waits(gate_result, answers)
+        {
             let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
             return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
         }
@@ -105,11 +107,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
         match verdict {
             Verdict::Suppressed(_) => {
-                let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&placed(decision, record)));
+                let decision = if record.deferral.is_some() { placed(decision, record) } else { decision };
+                let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&decision));
                 self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
                 Output {
                     to: Destination::Suppressed,
-                    value: OutputValue::Ours(template.envelope(&placed(decision, record), intent)),
+                    value: OutputValue::Ours(template.envelope(&decision, intent)),
                     headers: Arc::clone(&self.none),
                 }
             }
@@ -117,24 +120,22 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
                 self.tally.decision(verdict.as_str(), why);
                 let class = intent.class();
-                let stamp = (
-                    gate_result.segment,
-                    class,
-                    intent.cost,
-                    counts,
-                    decided_at,
-                    verdict.suppressed().copied(),
-                    decision.deferred,
-                );
-                let headers = self.stamps.entry(stamp).or_insert_with(|| {
+                let numbers = self.numbers;
+                let write = || -> OurHeaders {
                     let numbers = match counts {
-                        Counts::Yes | Counts::Later => (self.numbers)(&class),
+                        Counts::Yes | Counts::Later => numbers(&class),
                         Counts::No => None,
                     };
                     let header = decision_header::write(&decision, counts, intent, numbers);
                     Arc::new([(HeaderName::Decision.as_str(), header)])
-                });
-                let headers = Arc::clone(headers);
+                };
+                let stamp =
+                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                // No two deferred intents have waited for the same time.
+                let headers = match decision.deferred {
+                    None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
+                    Some(_) => write(),
+                };
                 Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
             }
         }
@@ -178,7 +179,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             segments_version: self.set.version(),
             origin: Origin { topic: &self.topic.name, partition: record.partition, offset: record.offset },
             deferred: record.deferral.map(|deferral| Deferred {
-                why: deferral.why.as_str(),
+                why: deferral.why,
                 count: deferral.count,
                 waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
             }),

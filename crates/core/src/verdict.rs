@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{origin::Origin, time::Time};
+use super::{deferral::DeferReason, origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
 ///
@@ -160,8 +160,8 @@ impl<'a> Verdict<'a> {
 /// That an intent had been deferred before it was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct Deferred {
-    /// Why, the last time: `too_early`, `quiet_hours`, `cap` or `unavailable`.
-    pub why: &'static str,
+    /// Why, the last time.
+    pub why: DeferReason,
     /// How often.
     pub count: u32,
     /// Milliseconds from the intent's first record to this decision.

@@ -129,7 +129,7 @@ proptest::proptest! {
         };
         let numbers = numbers.map(|(kind, campaign)| (Kind(kind), Campaign(campaign)));
         let at = Time::default().plus(at);
-        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: "quiet_hours", count, waited_ms });
+        let deferred = deferred.map(|(count, waited_ms)| Deferred { why: crate::deferral::DeferReason::QuietHours, count, waited_ms });
         let decision = Decision { decided_at: at, policy_version: &version, deferred, ..decision(verdict, segment.as_deref()) };
         let written = write(&decision, counts, &intent, numbers);
         proptest::prop_assert_eq!(&written, &by_serde(&decision, counts, &intent, numbers));
@@ -158,7 +158,11 @@ fn a_header_takes_no_more_than_it_says() {
             segment: Some(&name),
             policy_version: &name,
             segments_version: &name,
-            deferred: Some(Deferred { why: "quiet_hours", count: u32::MAX, waited_ms: i64::MAX.cast_unsigned() }),
+            deferred: Some(Deferred {
+                why: crate::deferral::DeferReason::QuietHours,
+                count: u32::MAX,
+                waited_ms: i64::MAX.cast_unsigned(),
+            }),
             ..decision(Verdict::Approved(counts), None)
         };
         let written = write(&decision, counts, &intent(&value), Some((Kind::OVERFLOW, Campaign::OVERFLOW)));

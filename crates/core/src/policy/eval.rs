@@ -194,7 +194,7 @@ impl PolicyEval {
     /// [`PolicyEval::route`] says [`Gate::Bypass`].
     pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
         let suppress = |reason, eligible_at| Gate::Suppress { reason, eligible_at };
-        if self.policy.stops.iter().any(|stop| stop.matches(&intent.class)) {
+        if !self.policy.stops.is_empty() && self.is_stopped(intent) {
             return suppress(GateReason::Stopped, None);
         }
         if self.expired(intent) {
@@ -230,6 +230,11 @@ impl PolicyEval {
         let zone = &self.zones[key.zone].zone;
         let eligible_at = blocking.map(|entry| cap.window.freed(zone, entry));
         Some(DeniedCap { cap, eligible_at })
+    }
+
+    #[inline(never)]
+    fn is_stopped(&self, intent: &IntentFacts<'_>) -> bool {
+        self.policy.stops.iter().any(|stop| stop.matches(&intent.class))
     }
 
     fn expired(&self, intent: &IntentFacts<'_>) -> bool {
