@@ -28,6 +28,7 @@ use weir_core::{
     origin::Topic,
     ports::{Clock, StoreError},
     time::Time,
+    wheel::Ring,
 };
 use weir_kafka::{
     client::KafkaOptions,
@@ -213,11 +214,20 @@ async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Top
     assemble::ask_kafka(kafka, move |kafka| topics::identify(kafka, &topic)).await
 }
 
-/// Restores what the group has committed, where the keyspace has lost it.
+/// Restores what the groups have committed, where the keyspace has lost it: that of the intents, and that of deferred ones as far as
+/// it has read any.
 async fn restore_commits(rebuild: &mut Rebuild, kafka: &Arc<KafkaOptions>) -> anyhow::Result<()> {
     if rebuild.has_lost_commits().await? {
         let (topic, partitions) = identify(kafka, &kafka.intents).await?;
-        rebuild.restore_commits(&kafka.group, &topic, &partitions).await?;
+        let mut committed = vec![(kafka.group.clone(), topic, partitions)];
+        for ring in kafka.wheels().flat_map(|wheel| Ring::ALL.map(|ring| kafka.for_ring(wheel, ring))) {
+            let ring = Arc::new(ring);
+            if assemble::ask_kafka(&ring, topics::has_progress).await? {
+                let (topic, partitions) = identify(kafka, &ring.intents).await?;
+                committed.push((ring.group.clone(), topic, partitions));
+            }
+        }
+        rebuild.restore_commits(&committed).await?;
     }
     Ok(())
 }

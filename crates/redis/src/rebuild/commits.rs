@@ -26,22 +26,19 @@ impl Rebuild {
         Ok(epoch.as_deref() != Some(self.keyspace.epoch()))
     }
 
-    /// Makes the table, with all these partitions as committed: where histories have to be rebuilt, intents were decided, and
-    /// weir commits the start of a partition before it reads it.
+    /// Makes the table, with all these partitions of these groups' topics as committed: where histories have to be rebuilt, intents
+    /// were decided, and weir commits the start of a partition before it reads it.
     ///
     /// # Errors
     /// Redis does not answer, or another run has taken over.
-    pub async fn restore_commits(
-        &mut self,
-        group: &str,
-        topic: &Topic,
-        partitions: &[i32],
-    ) -> Result<(), RebuildError> {
+    pub async fn restore_commits(&mut self, committed: &[(String, Topic, Vec<i32>)]) -> Result<(), RebuildError> {
         let table = self.keyspace.commits_key().to_owned();
         self.write(vec![Command::delete([table.clone()])]).await?;
-        for partitions in partitions.chunks(FIELDS_A_WRITE) {
-            let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED.to_owned()));
-            self.write(vec![Command::set_fields(table.clone(), noted)]).await?;
+        for (group, topic, partitions) in committed {
+            for partitions in partitions.chunks(FIELDS_A_WRITE) {
+                let noted = partitions.iter().map(|partition| (field(group, topic, *partition), RESTORED.to_owned()));
+                self.write(vec![Command::set_fields(table.clone(), noted)]).await?;
+            }
         }
         // Last: a table that is restored by halves is a lost one.
         let epoch = [("epoch".to_owned(), self.keyspace.epoch().to_owned())];
