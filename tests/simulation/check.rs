@@ -217,8 +217,9 @@ impl<'w> Judge<'w> {
             Some(_) if !ask.says_when_made => self.world.most_off().min(MAX_SKEW_MS),
             Some(_) | None => 0,
         };
-        let ask = Ask { expires: ask.expires.map(|expires| expires - slow_ms), ..ask.clone() };
-        some_moment(&clock, &ask.edges(), |clock| ask.shut(clock) == Some(why))
+        let older = Ask { expires: ask.expires.map(|expires| expires - slow_ms), ..ask.clone() };
+        let shut = |ask: &Ask| some_moment(&clock, &ask.edges(), |clock| ask.shut(clock) == Some(why));
+        shut(ask) || shut(&older)
     }
 
     /// The `decided_at` of a record is a time that the machine's clock showed when it was decided, or later if the user's
