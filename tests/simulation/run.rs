@@ -66,7 +66,7 @@ pub struct World {
     pub broken: RefCell<Vec<String>>,
     /// Since when the policy's stop is in force.
     pub stopped_at: Cell<Option<Duration>>,
-    /// From when until when faults were injected or histories were lost.
+    /// From when until when faults were injected, histories were lost, or twins were fenced.
     pub troubles: RefCell<Vec<(Duration, Duration)>>,
     /// How often time jumped to when deferred intents are due.
     pub jumps: Cell<usize>,
@@ -249,7 +249,9 @@ impl World {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
                 // A fenced worker ends, also one that its own late request fenced.
                 let fenced = self.twins.get() || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
-                if !(fenced && message.contains("took over")) {
+                if fenced && message.contains("took over") {
+                    self.troubles.borrow_mut().push((self.env.passed(), self.env.passed()));
+                } else {
                     self.broken.borrow_mut().push(format!("a lane ended: {message}"));
                 }
             }

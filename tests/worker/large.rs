@@ -68,7 +68,7 @@ fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_an
         small("zstd", "5001"),
         Record::new("5002", intent("under", 5002, DEFAULT_BYTES - 200)).header("case", "under"),
         small("under", "5002"),
-        Record::new("5003", intent("header", 5003, 40)).header("own", "h".repeat(1_048_050)),
+        Record::new("5003", intent("header", 5003, 40)).header("own", "h".repeat(1_048_100)),
         small("header", "5003"),
     ]);
     // The keys are as large as the topic takes.
