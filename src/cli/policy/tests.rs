@@ -24,7 +24,9 @@ fn a_policy_is_said_in_words() {
 policy is valid: version 2026-11-20.1.
 Time zone Asia/Singapore where an intent names none.
 Intents older than 6h have expired.
-Intents of category marketing or promo are suppressed from 22:00 to 08:00 by the user's clock.
+Intents of category marketing or promo are deferred from 22:00 to 08:00 by the user's clock, and spread over the 30m after that.
+Stopped: campaign autumn or winter.
+Intents are deferred for at most 2d.
 Never capped: category transactional (not recorded).
 Never capped: channel push or sms and campaign alarm (recorded, and counts).
 While Redis is unavailable for longer than redis.unavailable_after: category transactional is approved, and recorded later.
@@ -34,7 +36,7 @@ While Redis is unavailable for longer than redis.unavailable_after: channel push
                    push-today  at most 2 per day, of channel push
                    promo-week  at most 3 in any 7d, of category partner or promo
                    this-week   at most 9 per week
-                   once        at most 1 in any 1h 30m, of each campaign
+                   once        at most 1 in any 1h 30m, of each campaign; others are deferred
  new               daily       at most 2 in any 24h
                    weekly      at most 5 in any 7d
  staff                         unlimited
