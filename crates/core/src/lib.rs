@@ -11,6 +11,7 @@
 
 pub mod admit;
 pub mod approved;
+pub mod budget;
 pub mod class;
 pub mod clocks;
 pub mod current;
@@ -31,6 +32,8 @@ pub mod header;
 pub mod history;
 pub mod intent;
 mod json;
+pub mod lease;
+pub mod ledger;
 pub mod letter;
 pub mod limits;
 pub mod memory;

@@ -16,6 +16,7 @@ use crate::{
     clocks::{Append, WrongClock},
     decide::Answer,
     deferred_send::DeferredSend,
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
     named_history::NamedHistory,
     origin::{Topic, TopicId},
     refund::{Refund, RefundOutcome},
@@ -160,6 +161,27 @@ pub trait TakeBack: Send {
 
     /// Whether one of the shards for which refunds wait since the last call has its history again.
     fn any_back(&mut self) -> impl Future<Output = bool> + Send;
+}
+
+/// Where the tokens of budgets are granted, to all instances.
+pub trait Ledger: Send {
+    /// Answers all requests whose place in `answers` (as long as `requests`) is still empty.
+    ///
+    /// Safe to call again after an error, and to drop half way: what was granted without an answer counts as spent.
+    ///
+    /// # Errors
+    /// Some places in `answers` are still empty; the error says why.
+    fn take(
+        &mut self,
+        requests: &[TakeRequest],
+        answers: &mut [Option<TakeAnswer>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Takes tokens back that have not been spent. Never to be repeated: what is not given back counts as spent.
+    ///
+    /// # Errors
+    /// Some may not have been taken back.
+    fn give_back(&mut self, tokens: &[GiveBack]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// How one node of the store is.

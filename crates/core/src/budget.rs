@@ -1,0 +1,138 @@
+//! Budgets of a policy: so much may be approved in a window, over all users and instances.
+//!
+//! Which approvals a budget counts, and the window that it is in at a moment. How instances share one is in [`crate::ledger`]
+//! (the tokens that were granted) and [`crate::lease`] (the tokens that one instance holds).
+
+use std::sync::Arc;
+
+use crate::{
+    class::ClassNames,
+    decide::Scope,
+    policy::{Action, Period, Selection},
+    time::Time,
+    window::Window,
+    zone::Zone,
+};
+
+/// The largest limit of a budget, in costs: what Lua's numbers count exactly is 9 times as much.
+pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
+
+/// The most budgets that a policy may have.
+pub const MAX_BUDGETS: usize = 255;
+
+/// One budget of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Its name, unlike that of any other budget of the policy.
+    pub name: Arc<str>,
+    /// The intents that it is asked for, and that count.
+    pub selection: Selection,
+    /// One budget for all of them, or one for each campaign (then intents without a campaign need none).
+    pub scope: Scope,
+    /// The most that may be approved in the window, in costs, at most [`MAX_LIMIT`]; 0: never anything.
+    pub limit: u64,
+    /// What it looks back over.
+    pub span: BudgetSpan,
+    /// Whether a refill takes what is left where that is less than one unit.
+    pub best_effort: bool,
+    /// What becomes of an intent that it denies.
+    pub when_spent: Action,
+    /// What becomes of an intent whose budget cannot be asked.
+    pub on_unavailable: WhenUnavailable,
+}
+
+/// What a budget looks back over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BudgetSpan {
+    /// The last `length_ms` milliseconds.
+    Rolling {
+        /// The window's length in milliseconds.
+        length_ms: i64,
+        /// The length as it was written (`1h`).
+        text: Arc<str>,
+    },
+    /// The calendar period in the policy's time zone.
+    Per(Period),
+    /// All time: it never frees.
+    Total,
+}
+
+/// What becomes of an intent whose budget cannot be asked, once the tokens that this instance holds are spent. It is never
+/// approved: that could exceed the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WhenUnavailable {
+    /// It waits.
+    #[default]
+    Wait,
+    /// It is suppressed as unavailable.
+    Suppress,
+}
+
+/// Which budget: the same for all instances and versions of the policy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BudgetId {
+    /// Its name in the policy.
+    pub name: Arc<str>,
+    /// The campaign, where each has a budget of its own.
+    pub campaign: Option<Arc<str>>,
+}
+
+/// The window that a budget is in at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpanNow {
+    /// The last so many milliseconds.
+    Rolling {
+        /// The window's length.
+        window_ms: i64,
+    },
+    /// A calendar period.
+    Period {
+        /// When it began.
+        start: Time,
+        /// When the next one begins.
+        end: Time,
+    },
+    /// All time.
+    Total,
+}
+
+impl Budget {
+    /// Which budget an intent of this class takes from; `None` where none of these.
+    #[must_use]
+    pub fn id_for(&self, class: &ClassNames<'_>) -> Option<BudgetId> {
+        if !self.selection.matches(class) {
+            return None;
+        }
+        let campaign = match self.scope {
+            Scope::Every => None,
+            Scope::SameCampaign => Some(class.campaign?.into()),
+        };
+        Some(BudgetId { name: Arc::clone(&self.name), campaign })
+    }
+}
+
+impl BudgetSpan {
+    /// The window at `now`, in the policy's zone.
+    #[must_use]
+    pub fn at(&self, zone: &Zone, now: Time) -> SpanNow {
+        match self {
+            Self::Rolling { length_ms, .. } => SpanNow::Rolling { window_ms: *length_ms },
+            Self::Per(period) => match period.window(zone, now) {
+                Window::Calendar { start, next, .. } => SpanNow::Period { start, end: next },
+                Window::Sliding { .. } => SpanNow::Total,
+            },
+            Self::Total => SpanNow::Total,
+        }
+    }
+}
+
+/// In words: `in any 1h`, `per day`, `in total`.
+impl std::fmt::Display for BudgetSpan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rolling { text, .. } => write!(f, "in any {text}"),
+            Self::Per(period) => write!(f, "per {}", period.name()),
+            Self::Total => write!(f, "in total"),
+        }
+    }
+}

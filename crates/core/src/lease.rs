@@ -1,0 +1,1 @@
+//! Leases: the tokens of budgets that one instance holds.

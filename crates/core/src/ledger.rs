@@ -1,0 +1,64 @@
+//! The ledger of budgets: how many tokens have been granted in each budget's window, over all instances.
+//!
+//! What is asked and answered, and [`Book`], a ledger in memory: the reference that `lua/take.lua` and `lua/give_back.lua` must
+//! equal.
+//!
+//! A token stands for one unit of cost. A grant is a number of tokens that one instance may spend until its lease ends. It counts
+//! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
+//! more than the limit. For a calendar period and in total, a grant counts in the period that it was made for.
+
+use crate::budget::{BudgetId, SpanNow};
+
+/// The buckets of a rolling window. Grants of one bucket leave the window together.
+pub const BUCKETS: i64 = 60;
+
+/// A request for tokens of one budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakeRequest {
+    /// The budget.
+    pub budget: BudgetId,
+    /// The window that the tokens are for.
+    pub span: SpanNow,
+    /// The most that may be granted in it.
+    pub limit: u64,
+    /// How many are needed now.
+    pub need: u64,
+    /// How many are asked for, ahead of need; at least `need`. More than `need` is granted only up to left / (2 x lease holders).
+    pub want: u64,
+    /// Grants are multiples of this, above 0.
+    pub unit: u64,
+    /// The least that is of use; above 0.
+    pub least: u64,
+    /// How long the lease lasts, in milliseconds, above 0.
+    pub lease_ms: i64,
+}
+
+/// The answer to a [`TakeRequest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeAnswer {
+    /// How many were granted; 0: the budget is spent.
+    pub granted: u64,
+    /// How many have been granted in the window, these included.
+    pub used: u64,
+    /// How many of them are in leases that have not ended, these included, and as if all of those were unspent.
+    pub leased: u64,
+    /// The bucket that the grant is in, to give tokens back to.
+    pub bucket: i64,
+    /// In how many milliseconds at the earliest `least` tokens are left; `None`: never, or not by the passing of time alone
+    /// in this period. 0 where they are left now.
+    pub free_in_ms: Option<i64>,
+}
+
+/// Tokens that were granted and have not been spent, and never will be. Not safe to repeat: a call whose reply is lost must not be
+/// sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveBack {
+    /// The budget.
+    pub budget: BudgetId,
+    /// Of the window that they are from.
+    pub span: SpanNow,
+    /// The bucket of the grant.
+    pub bucket: i64,
+    /// How many.
+    pub tokens: u64,
+}
