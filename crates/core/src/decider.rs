@@ -1,12 +1,13 @@
 //! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
+mod budgets;
 mod unavailable;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     limits::OutputLimits,
-    output::{self, NumbersOf, OutputWriter},
+    output::{self, Grounds, NumbersOf, OutputWriter},
     record::{Output, ReadBefore, RecordView, Records},
 };
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     decode::{Header, decode},
     deferral::DeferReason,
     fields::FieldMap,
+    lease::{Answers, Claim},
     intent::Intent,
     origin::Topic,
     policy::{Caps, Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval, Unavailable},
@@ -29,6 +31,8 @@ use crate::{
     wheel::Wheel,
 };
 
+pub(super) use budgets::BatchBudgets;
+pub use budgets::{Patience, Unspent};
 pub use unavailable::UnavailableOutcome;
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
@@ -96,6 +100,8 @@ pub struct GateResult {
     pub disposition: Disposition,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,
+    /// The set of budgets that it takes from, by its place in the batch's claim; `None` where from none.
+    pub budgets: Option<u32>,
 }
 
 /// The decision of one batch: one clock, one policy, one set of segments.
@@ -103,6 +109,8 @@ pub struct BatchDecision {
     decider: Decider,
     set: Arc<SegmentSet>,
     eval: PolicyEval,
+    /// `None` where no intent takes from a budget.
+    budgets: Option<BatchBudgets>,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
     /// The records that are looked up where the gate denies them.
@@ -128,7 +136,7 @@ impl Decider {
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
         let (decider, read_before) = (self.clone(), ReadBefore::none());
-        BatchDecision { decider, set, eval, named, read_before, looked_up: Vec::new(), now }
+        BatchDecision { decider, set, eval, budgets: None, named, read_before, looked_up: Vec::new(), now }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -181,6 +189,44 @@ impl BatchDecision {
         self.read_before = read_before;
     }
 
+    /// What the intents take from budgets, where they take from any: to be asked for before the gate. `judged_at`: the monotonic
+    /// clock when this batch's clock was read.
+    pub fn claim<'b>(
+        &mut self,
+        records: &'b impl Records,
+        decoded: &'b [Decoded<'b>],
+        judged_at: Duration,
+        patience: Patience,
+    ) -> Option<Claim> {
+        if self.eval.policy().budgets.is_empty() {
+            return None;
+        }
+        self.budgets = BatchBudgets::of(&mut self.eval, (records, decoded), (self.now, judged_at), patience);
+        self.budgets.as_ref().map(|budgets| budgets.claim().clone())
+    }
+
+    /// What became of the claim: the gate goes by it.
+    pub fn claimed(&mut self, answers: Answers) {
+        if let Some(budgets) = &mut self.budgets {
+            budgets.answer(answers);
+        }
+    }
+
+    /// The tokens of the claim that are not spent, now that the store has answered. `unclear`: the requests, ascending, that have no
+    /// answer and may have been recorded all the same; their tokens count as spent.
+    #[must_use]
+    pub fn unspent(&self, gate_results: &[GateResult], answers: &[Option<Answer>], unclear: &[usize]) -> Unspent {
+        let Some(budgets) = &self.budgets else { return Unspent::new() };
+        budgets.unspent(gate_results, answers, self.eval.policy().mode, unclear)
+    }
+
+    /// Counts the tokens that the batch took and was denied.
+    pub fn count_tokens(&self, unspent: &Unspent, tally: &mut Tally) {
+        if let Some(budgets) = &self.budgets {
+            budgets.count(unspent, tally);
+        }
+    }
+
     /// Finds each intent's segment and disposition; the batch of requests is for the store.
     pub fn gate<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>]) -> Gated<'b> {
         let now = self.now;
@@ -200,7 +246,7 @@ impl BatchDecision {
         let mut counts = SegmentCounts::default();
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else {
-                gate_results.push(GateResult { disposition: Disposition::DeadLetter, segment: None });
+                gate_results.push(GateResult { disposition: Disposition::DeadLetter, segment: None, budgets: None });
                 continue;
             };
             let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
@@ -212,8 +258,9 @@ impl BatchDecision {
                 counts.unnamed += 1;
             }
             self.eval.turn_to(at(index));
-            let disposition = self.disposition(intent, segment, &records.get(index), &mut requests);
-            gate_results.push(GateResult { disposition, segment });
+            let disposition = self.disposition((index, intent), segment, &records.get(index), &mut requests);
+            let budgets = self.budgets.as_ref().and_then(|budgets| budgets.set_of(index));
+            gate_results.push(GateResult { disposition, segment, budgets });
         }
         let cap_sets = self.cap_sets(&mut requests);
         (gate_results, AdmitBatch { now: self.now, cap_sets, requests }, counts)
@@ -241,13 +288,18 @@ impl BatchDecision {
 
     fn disposition<'b>(
         &mut self,
-        intent: &'b Intent<'b>,
+        (index, intent): (usize, &'b Intent<'b>),
         segment: Option<usize>,
         record: &RecordView<'_>,
         requests: &mut Vec<AdmitRequest<'b>>,
     ) -> Disposition {
         let facts = facts(intent, segment, record);
-        let (gate, shadowed) = match (self.eval.gate(&facts), self.eval.policy().mode) {
+        let gate = self.eval.gate(&facts);
+        let gate = match &self.budgets {
+            Some(budgets) => budgets.gate(index, gate, &self.eval),
+            None => gate,
+        };
+        let (gate, shadowed) = match (gate, self.eval.policy().mode) {
             (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
                 let denial = (reason, eligible_at);
                 let was_asked = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
@@ -302,7 +354,15 @@ impl BatchDecision {
     /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.
     #[must_use]
     pub fn decision(&self, record: &RecordView<'_>, gate: &GateResult, answers: &[Option<Answer>]) -> Decision<'_> {
-        OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, &|_| None).decision(record, gate, answers)
+        self.writer(&|_| None).decision(record, gate, answers)
+    }
+
+    fn writer<'w, 'b>(&'w self, numbers: NumbersOf<'w>) -> OutputWriter<'w, 'b> {
+        OutputWriter::new(&self.decider, &self.set, self.grounds(), self.now, numbers)
+    }
+
+    fn grounds(&self) -> Grounds<'_> {
+        Grounds { eval: &self.eval, budgets: self.budgets.as_ref() }
     }
 
     /// The policy of the batch.
@@ -315,7 +375,7 @@ impl BatchDecision {
     /// `answers` are the store's, all there.
     #[must_use]
     pub fn ruling(&self, gate_result: &GateResult, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
-        output::ruling(&self.eval, gate_result, answers, now)
+        output::ruling(self.grounds(), gate_result, answers, now)
     }
 
     /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict
@@ -354,7 +414,7 @@ impl BatchDecision {
         gate_results: &[GateResult],
         (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
     ) -> (Vec<Output>, Tally) {
-        let mut writer = OutputWriter::new(&self.decider, &self.set, &self.eval, self.now, numbers);
+        let mut writer = self.writer(numbers);
         let mut outputs = Vec::with_capacity(decoded.len());
         for (index, (decoded, gate_result)) in decoded.iter().zip(gate_results).enumerate() {
             let bytes_beside = if decoded.is_err() { records.bytes_beside_value(index) } else { 0 };

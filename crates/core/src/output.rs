@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 
 use super::{
-    decider::{Decider, Decoded, Disposition, GateDenial, GateResult},
+    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult},
     letter::dead_letter,
     limits::OutputLimits,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
@@ -34,12 +34,20 @@ type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Su
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
 
+/// What a verdict goes by.
+#[derive(Clone, Copy)]
+pub(super) struct Grounds<'e> {
+    pub(super) eval: &'e PolicyEval,
+    /// `None` where no intent takes from a budget.
+    pub(super) budgets: Option<&'e BatchBudgets>,
+}
+
 /// Writes the outputs of one batch.
 pub(super) struct OutputWriter<'w, 'b> {
     topic: &'w Topic,
     wheel: Option<Wheel>,
     set: &'w SegmentSet,
-    eval: &'w PolicyEval,
+    grounds: Grounds<'w>,
     limits: &'w OutputLimits,
     now: Time,
     numbers: NumbersOf<'w>,
@@ -57,15 +65,15 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(
         decider: &'w Decider,
         set: &'w SegmentSet,
-        eval: &'w PolicyEval,
+        grounds: Grounds<'w>,
         now: Time,
         numbers: NumbersOf<'w>,
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (template, none, tally) = (None, Arc::new([]), Tally::default());
         let (topic, limits) = (&decider.topic, &*decider.limits);
-        let wheel = decider.wheel.filter(|_| eval.policy().mode == Mode::Enforce);
-        Self { topic, wheel, set, eval, limits, now, numbers, stamps, denials, template, none, tally }
+        let wheel = decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
+        Self { topic, wheel, set, grounds, limits, now, numbers, stamps, denials, template, none, tally }
     }
 
     /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
@@ -96,7 +104,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
-                to_defer((self.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
+                to_defer((self.grounds.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
         {
             return self.deferred(wheel, record, intent, to_defer);
         }
@@ -175,9 +183,10 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             verdict,
             segment: gate_result.segment.map(|place| self.set.segments()[place].name.as_str()),
             decided_at,
-            policy_version: &self.eval.policy().version,
+            policy_version: &self.grounds.eval.policy().version,
             segments_version: self.set.version(),
             origin: Origin { topic: &self.topic.name, partition: record.partition, offset: record.offset },
+            budgets: self.grounds.budgets_of(gate_result, &verdict),
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
@@ -202,7 +211,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 | Disposition::Bypass { .. },
             ) => {}
         }
-        ruling(self.eval, gate_result, answers, self.now)
+        ruling(self.grounds, gate_result, answers, self.now)
     }
 }
 
@@ -211,9 +220,13 @@ fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
     Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
 }
 
-/// Whether an intent waits for the store's answer.
+/// Whether an intent waits for the store's answer, or for a budget that cannot be asked.
 fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> bool {
     match gate_result.disposition {
+        Disposition::LookUp { request, denial: (GateReason::BudgetWaits, _), .. } => {
+            answers[request].is_none_or(|answer| answer.verdict != AdmitVerdict::Replayed)
+        }
+        Disposition::Suppress((GateReason::BudgetWaits, _)) => true,
         Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
             fallback == Unavailable::Wait && answers[request].is_none()
         }
@@ -250,12 +263,16 @@ pub(super) fn to_defer(
         let caps = policy.caps_of(segment).list();
         caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
     };
+    let budget_defers = |name: &str| {
+        policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer)
+    };
     let (why, at) = match (cause, &policy.quiet_hours) {
         (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
         (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
             (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
         }
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
+        (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
         (
             Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
             _,
@@ -267,11 +284,13 @@ pub(super) fn to_defer(
 
 /// What became of an intent that came at `now`, and the time it was judged by.
 pub(super) fn ruling<'e>(
-    eval: &'e PolicyEval,
+    grounds: Grounds<'e>,
     gate_result: &GateResult,
     answers: &[Option<Answer>],
     now: Time,
 ) -> (Verdict<'e>, Time) {
+    let eval = grounds.eval;
+    let suppressed = |denial| grounds.suppressed(denial);
     let (cap_set, shadowed, fallback) = match gate_result.disposition {
         // A dead letter has been written before.
         Disposition::DeadLetter => return (Verdict::Approved(Counts::No), now),
@@ -293,7 +312,7 @@ pub(super) fn ruling<'e>(
         Disposition::CheckCaps { request: _, cap_set, shadowed, fallback } => (cap_set, shadowed, fallback),
     };
     let Some(answer) = answer(gate_result, answers) else {
-        return (unavailable_outcomes(shadowed, fallback, eval.policy().mode), now);
+        return (unavailable_outcomes(shadowed.map(suppressed), fallback, eval.policy().mode), now);
     };
     let refused = match answer.verdict {
         AdmitVerdict::Allowed | AdmitVerdict::Replayed => None,
@@ -309,13 +328,13 @@ pub(super) fn ruling<'e>(
 }
 
 /// What becomes of an intent whose history was waited for long enough.
-fn unavailable_outcomes<'e>(shadowed: Option<GateDenial>, fallback: Unavailable, mode: Mode) -> Verdict<'e> {
+fn unavailable_outcomes<'e>(shadowed: Option<Suppressed<'e>>, fallback: Unavailable, mode: Mode) -> Verdict<'e> {
     let unavailable = match fallback {
         Unavailable::Wait => unreachable!("the lane asks for as long as it takes, or the intent is deferred"),
         Unavailable::Approve => None,
         Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
     };
-    match (shadowed.map(suppressed).or(unavailable), mode) {
+    match (shadowed.or(unavailable), mode) {
         (None, _) => Verdict::Approved(Counts::Later),
         (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
         (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Later),
@@ -340,12 +359,35 @@ const fn how_counted(counts: Counts) -> &'static str {
     }
 }
 
-fn suppressed((reason, eligible_at): GateDenial) -> Suppressed<'static> {
-    let cause = match reason {
-        GateReason::Stopped => Cause::Stopped,
-        GateReason::Expired => Cause::Expired,
-        GateReason::TooEarly => Cause::TooEarly,
-        GateReason::QuietHours => Cause::QuietHours,
-    };
-    Suppressed { cause, eligible_at }
+impl<'e> Grounds<'e> {
+    fn suppressed(self, (reason, eligible_at): GateDenial) -> Suppressed<'e> {
+        let cause = match (reason, self.budgets) {
+            (GateReason::Stopped, _) => Cause::Stopped,
+            (GateReason::Expired, _) => Cause::Expired,
+            (GateReason::TooEarly, _) => Cause::TooEarly,
+            (GateReason::QuietHours, _) => Cause::QuietHours,
+            (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place, self.eval)),
+            (GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits, _) => Cause::Unavailable,
+        };
+        Suppressed { cause, eligible_at }
+    }
+
+    /// The names of the budgets that an intent with this verdict took from.
+    fn budgets_of(self, gate_result: &GateResult, verdict: &Verdict<'_>) -> &'e [Arc<str>] {
+        let took = match verdict.suppressed().map(|suppressed| suppressed.cause) {
+            None | Some(Cause::Cap(_) | Cause::Duplicate) => true,
+            Some(
+                Cause::Stopped
+                | Cause::Expired
+                | Cause::TooEarly
+                | Cause::QuietHours
+                | Cause::Budget(_)
+                | Cause::Unavailable,
+            ) => false,
+        };
+        match (self.budgets, gate_result.budgets) {
+            (Some(budgets), Some(set)) if took => budgets.names(set),
+            (Some(_) | None, _) => &[],
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What batches come to, counted before they are committed.
 
+use std::sync::Arc;
+
 use crate::refund::RefundOutcome;
 
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
@@ -60,6 +62,8 @@ pub struct Tally {
     pub unavailable: SmallCounter<&'static str>,
     /// Denials by cap.
     pub cap_denials: Vec<(CapOfSegment, u64)>,
+    /// Tokens of budgets: spent, returned because the intent was not approved, and denied.
+    pub budget_tokens: Vec<(Arc<str>, [u64; 3])>,
     /// Decisions that the store had made before.
     pub replayed: u64,
     /// Decisions for users with an entry far ahead of the clock.
@@ -76,6 +80,11 @@ impl Tally {
     pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
         let cap = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
         self.cap_denials.push((cap, count));
+    }
+
+    /// Tokens of a budget: spent, returned and denied.
+    pub fn budget_tokens(&mut self, budget: &Arc<str>, tokens: [u64; 3]) {
+        self.budget_tokens.push((Arc::clone(budget), tokens));
     }
 
     /// One more decision without the user's history.

@@ -17,6 +17,7 @@
 
 mod batch_limit;
 pub mod batch_timer;
+mod budgets;
 mod clock;
 mod commit;
 mod deferred_writes;
@@ -61,6 +62,7 @@ use self::{
 };
 use super::{
     backoff::backoff,
+    budgets::Claimant,
     deferred_shards::DeferredShards,
     observer::{Observer, Stage},
     status::LaneStatus,
@@ -112,6 +114,8 @@ pub struct Lane<S, K, D, C> {
     pub task: Task,
     /// What turns records into outputs.
     pub decider: Decider,
+    /// Where the tokens of budgets come from.
+    pub budgets: Claimant,
     /// How large and how often.
     pub settings: LaneSettings,
     /// The word to stop.
@@ -290,6 +294,7 @@ where
             match self.judge(state, batch, &decoded, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
                 Judged::Unanswered(shards) => self.wait_for(state, &shards, rounds.pause()).await?,
+                Judged::Unfunded => self.wait_for_budgets(state).await?,
             }
         }
     }
@@ -307,13 +312,16 @@ where
         let mut batch_decision = self.decider.begin_batch(now);
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
+            return Ok(Judged::Unfunded);
+        }
         let (gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
         self.metrics.gated(counts);
         if rounds.is_first() {
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
         }
 
-        let mut answers = vec![None; admit_batch.requests.len()];
+        let (mut answers, mut unclear) = (vec![None; admit_batch.requests.len()], Vec::new());
         let unavailable_outcomes = batch_decision.fallback(&gate_results);
         let shards = self.store.shards();
         let batch_request = BatchRequest {
@@ -323,15 +331,20 @@ where
             may_defer: batch_decision.may_defer(),
         };
         if !answers.is_empty()
-            && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers).await?
+            && let Admitted::Unanswered(shards) =
+                self.admit(state, &batch_request, &mut answers, &mut unclear).await?
         {
+            self.give_back(batch_decision.unspent(&gate_results, &answers, &unclear)).await?;
             return Ok(Judged::Unanswered(shards));
         }
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
 
-        let (outputs, tally) =
+        let (outputs, mut tally) =
             batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
+        let unspent = batch_decision.unspent(&gate_results, &answers, &unclear);
+        batch_decision.count_tokens(&unspent, &mut tally);
+        self.give_back(unspent).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &gate_results, &batch_request, &answers);
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises })))
@@ -344,6 +357,8 @@ enum Judged {
     Decided(Box<Decided>),
     /// The store has to be waited for, in these shards.
     Unanswered(BTreeSet<u16>),
+    /// A budget has to be waited for.
+    Unfunded,
 }
 
 /// A batch, decided.

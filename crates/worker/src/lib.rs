@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+pub mod budgets;
 pub mod clock;
 pub mod deferred_shards;
 pub mod lane;

@@ -57,6 +57,29 @@ pub enum Event {
     DeferredFull,
 }
 
+/// What came of a call to the ledger of budgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LedgerCall {
+    /// Tokens were asked for, and it answered.
+    Took,
+    /// Tokens were given back.
+    GaveBack,
+    /// It did not answer.
+    Failed,
+}
+
+impl LedgerCall {
+    /// The word for it in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Took => "take",
+            Self::GaveBack => "give_back",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Who is told what the worker does: the metrics.
 pub trait Observer: Send + Sync {
     /// A batch spent this long in a stage.
@@ -77,6 +100,8 @@ pub trait Observer: Send + Sync {
     fn set_lag(&self, partition: i32, records: i64);
     /// Another lane now reads a partition.
     fn forget_lag(&self, partition: i32);
+    /// The ledger of budgets was called.
+    fn ledger_called(&self, call: LedgerCall);
     /// How many refunds are not yet taken and committed.
     fn set_refunds_lag(&self, refunds: i64);
 }

@@ -38,6 +38,12 @@ pub enum GateReason {
     TooEarly,
     /// It is quiet where the user is.
     QuietHours,
+    /// A budget is spent: its place in the batch's claim.
+    Budget(u16),
+    /// A budget cannot be asked, and its intents are suppressed meanwhile.
+    BudgetUnavailable,
+    /// A budget cannot be asked, and its intents are deferred meanwhile.
+    BudgetWaits,
 }
 
 /// What the policy alone says of an intent, before its user's history is looked at.
@@ -173,7 +179,7 @@ impl PolicyEval {
 
     /// The policy.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
@@ -193,20 +199,24 @@ impl PolicyEval {
     /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
     /// [`PolicyEval::route`] says [`Gate::Bypass`].
     pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
-        let suppress = |reason, eligible_at| Gate::Suppress { reason, eligible_at };
+        match self.denial(intent) {
+            Some((reason, eligible_at)) => Gate::Suppress { reason, eligible_at },
+            None => self.route(intent),
+        }
+    }
+
+    /// Why an intent is denied before budgets and caps are asked, and until when; `None` where nothing denies it.
+    pub fn denial(&mut self, intent: &IntentFacts<'_>) -> Option<(GateReason, Option<Time>)> {
         if !self.policy.stops.is_empty() && self.is_stopped(intent) {
-            return suppress(GateReason::Stopped, None);
+            return Some((GateReason::Stopped, None));
         }
         if self.expired(intent) {
-            return suppress(GateReason::Expired, None);
+            return Some((GateReason::Expired, None));
         }
         if let Some(due) = intent.not_before.filter(|&due| due > self.now) {
-            return suppress(GateReason::TooEarly, Some(due));
+            return Some((GateReason::TooEarly, Some(due)));
         }
-        if let Some(end) = self.quiet_until(intent) {
-            return suppress(GateReason::QuietHours, Some(end));
-        }
-        self.route(intent)
+        self.quiet_until(intent).map(|end| (GateReason::QuietHours, Some(end)))
     }
 
     /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::CheckCaps`].

@@ -57,14 +57,15 @@ where
     C: Clock,
 {
     /// Asks the store once: is all answered but what the policy says not to wait for, and what is deferred until its shard is
-    /// available again? Serves the group meanwhile. An unavailable shard is not asked: the store watches it in the background.
+    /// available again? `unclear` gets the places of those that were asked for and have no answer. Serves the group meanwhile. An unavailable shard is not asked: the store watches it in the background.
     pub(super) async fn admit(
         &mut self,
         state: &mut LaneState,
         request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
+        unclear: &mut Vec<usize>,
     ) -> Result<Admitted, Interruption> {
-        let trouble = self.ask(state, request, answers).await?;
+        let trouble = self.ask(state, request, answers, unclear).await?;
         match self.unanswered_state(state, request, answers, self.clock.passed()) {
             UnansweredState::Settled => {
                 self.show_unavailable(state);
@@ -143,6 +144,7 @@ where
         state: &mut LaneState,
         request: &BatchRequest<'_, '_>,
         answers: &mut [Option<Answer>],
+        unclear: &mut Vec<usize>,
     ) -> Result<Option<StoreError>, Interruption> {
         let BatchRequest { admit_batch, shards, .. } = request;
         let deferred_shards = &self.settings.deferred_shards;
@@ -171,6 +173,7 @@ where
             places.iter().zip(of_part).for_each(|(&at, answer)| answers[at] = answer);
             outcome
         };
+        unclear.extend(places.iter().filter(|&&at| answers[at].is_none()));
         if !matches!(outcome, Err(StoreError::TooSlow(_))) {
             note_answers(state, request, answers, &Asked { places: &places, began, error: outcome.as_ref().err() });
         }

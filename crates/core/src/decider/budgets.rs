@@ -1,0 +1,271 @@
+//! The budgets of one batch: what its intents need, and what became of that.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use foldhash::fast::RandomState;
+
+use super::{Decoded, Disposition, GateResult, facts};
+use crate::{
+    budget::{Budget, BudgetId, WhenUnavailable},
+    class::ClassNames,
+    decide::{AdmitVerdict, Answer},
+    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Spent, Want},
+    policy::{Gate, GateReason, Mode, PolicyEval},
+    record::Records,
+    tally::Tally,
+    time::Time,
+    verdict::DenyingBudget,
+};
+
+/// A record takes from no budget.
+const NONE: u32 = u32::MAX;
+
+/// What a record takes.
+#[derive(Debug, Clone, Copy)]
+struct Takes {
+    /// The set of its budgets; [`NONE`] where it has none.
+    set: u32,
+    /// The place of its want; [`NONE`] where a gate denies it.
+    want: u32,
+}
+
+/// Tokens of a lease that were not spent.
+pub type Unspent = Vec<(BudgetId, LeaseNumber, u64)>;
+
+/// How long a budget may be unavailable until its intents go by `on_unavailable`; `None`: they wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Of intents that are suppressed then, or deferred.
+    pub unavailable_after: Option<Duration>,
+    /// Whether intents that wait can be deferred.
+    pub may_defer: bool,
+}
+
+/// The budgets of one batch.
+pub(crate) struct BatchBudgets {
+    claim: Claim,
+    /// The rule of each budget of the claim: its place in the policy.
+    rules: Vec<usize>,
+    /// The names of the budgets of each set of the claim.
+    names: Vec<Vec<Arc<str>>>,
+    /// Of each record.
+    takes: Vec<Takes>,
+    answers: Option<Answers>,
+    now: Time,
+}
+
+/// Adds up what intents need.
+struct Needs<'b, 'p> {
+    policy: &'p [Budget],
+    claim: Claim,
+    rules: Vec<usize>,
+    names: Vec<Vec<Arc<str>>>,
+    places: HashMap<BudgetId, u16, RandomState>,
+    /// The set of each class; `None`: it takes from no budget.
+    sets: HashMap<ClassNames<'b>, Option<u32>, RandomState>,
+}
+
+impl<'b> Needs<'b, '_> {
+    /// The set of budgets that an intent of this class takes from.
+    fn set(&mut self, eval: &PolicyEval, class: ClassNames<'b>, now: Time, patience: Patience) -> Option<u32> {
+        if let Some(set) = self.sets.get(&class) {
+            return *set;
+        }
+        let ids = self.policy.iter().enumerate().filter_map(|(rule, budget)| Some((rule, budget.id_for(&class)?)));
+        let ids: Vec<(usize, BudgetId)> = ids.collect();
+        let set = (!ids.is_empty()).then(|| {
+            self.names.push(ids.iter().map(|(_, id)| Arc::clone(&id.name)).collect());
+            let places = ids.into_iter().map(|(rule, id)| self.place(eval, (rule, id), now, patience)).collect();
+            self.claim.sets.push(places);
+            u32::try_from(self.claim.sets.len() - 1).unwrap_or(NONE)
+        });
+        self.sets.insert(class, set);
+        set
+    }
+
+    fn place(&mut self, eval: &PolicyEval, (rule, id): (usize, BudgetId), now: Time, patience: Patience) -> u16 {
+        if let Some(place) = self.places.get(&id) {
+            return *place;
+        }
+        let budget = &self.policy[rule];
+        let goes_on = match (budget.on_unavailable, eval.policy().mode) {
+            // Nothing is kept back in shadow mode.
+            (_, Mode::Shadow) => Some(Duration::ZERO),
+            (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => None,
+            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => patience.unavailable_after,
+        };
+        let place = u16::try_from(self.claim.budgets.len()).unwrap_or(u16::MAX);
+        self.claim.budgets.push(BudgetUse {
+            id: id.clone(),
+            limit: budget.limit,
+            span: budget.span.at(&eval.policy().timezone, now),
+            best_effort: budget.best_effort,
+            unavailable_after: goes_on,
+        });
+        self.rules.push(rule);
+        self.places.insert(id, place);
+        place
+    }
+}
+
+impl BatchBudgets {
+    /// What the intents need that no gate denies; `None` where they take from no budget.
+    pub(crate) fn of<'b>(
+        eval: &mut PolicyEval,
+        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+        (now, judged_at): (Time, Duration),
+        patience: Patience,
+    ) -> Option<Self> {
+        let policy = Arc::clone(eval.policy());
+        let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
+        let (places, sets) = (HashMap::default(), HashMap::default());
+        let mut needs =
+            Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
+        let mut takes = vec![Takes { set: NONE, want: NONE }; decoded.len()];
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            let class = intent.class();
+            let Some(set) = needs.set(eval, class, now, patience) else { continue };
+            takes[index].set = set;
+            if eval.denial(&facts(intent, None, &records.get(index))).is_some() {
+                continue;
+            }
+            takes[index].want = u32::try_from(needs.claim.wants.len()).unwrap_or(NONE);
+            needs.claim.wants.push(Want { set, cost: intent.cost });
+        }
+        let Needs { claim, rules, names, .. } = needs;
+        (!claim.sets.is_empty()).then_some(Self { claim, rules, names, takes, answers: None, now })
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    pub(crate) fn answer(&mut self, answers: Answers) {
+        self.answers = Some(answers);
+    }
+
+    fn outcome(&self, record: usize) -> Option<(&Want, Outcome)> {
+        let want = usize::try_from(self.takes[record].want).ok()?;
+        let outcome = self.answers.as_ref()?.outcomes.get(want)?;
+        Some((&self.claim.wants[want], *outcome))
+    }
+
+    /// What the gate makes of an intent that its budgets have been asked for.
+    pub(crate) fn gate(&self, record: usize, gate: Gate, eval: &PolicyEval) -> Gate {
+        match self.outcome(record) {
+            None | Some((_, Outcome::Granted)) => gate,
+            Some((_, Outcome::Denied(place))) => {
+                Gate::Suppress { reason: GateReason::Budget(place), eligible_at: self.free_at(place) }
+            }
+            Some((_, Outcome::Unavailable(place))) => match (self.rule(place, eval).on_unavailable, eval.policy().mode) {
+                (_, Mode::Shadow) => gate,
+                (WhenUnavailable::Wait, Mode::Enforce) => {
+                    Gate::Suppress { reason: GateReason::BudgetWaits, eligible_at: None }
+                }
+                (WhenUnavailable::Suppress, Mode::Enforce) => {
+                    Gate::Suppress { reason: GateReason::BudgetUnavailable, eligible_at: None }
+                }
+            },
+        }
+    }
+
+    fn rule<'e>(&self, place: u16, eval: &'e PolicyEval) -> &'e Budget {
+        &eval.policy().budgets[self.rules[usize::from(place)]]
+    }
+
+    fn spent(&self, place: u16) -> Option<Spent> {
+        self.answers.as_ref()?.spent.get(usize::from(place)).copied().flatten()
+    }
+
+    /// From when on a budget that denies may have tokens again.
+    fn free_at(&self, place: u16) -> Option<Time> {
+        let free_at = self.spent(place)?.free_at?;
+        let wait = free_at.saturating_sub(self.claim.judged_at);
+        Some(self.now.plus(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// A budget that denies, as it is reported.
+    pub(crate) fn denying<'e>(&self, place: u16, eval: &'e PolicyEval) -> DenyingBudget<'e> {
+        let Budget { name, limit, .. } = self.rule(place, eval);
+        DenyingBudget { name, limit: *limit, used: self.spent(place).map_or(0, |spent| spent.used) }
+    }
+
+    /// The set of the budgets that a record takes from; `None` where from none.
+    pub(crate) fn set_of(&self, record: usize) -> Option<u32> {
+        Some(self.takes[record].set).filter(|set| *set != NONE)
+    }
+
+    /// The names of the budgets of a set.
+    pub(crate) fn names(&self, set: u32) -> &[Arc<str>] {
+        usize::try_from(set).ok().and_then(|set| self.names.get(set)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tokens of the batch that are not spent.
+    pub(crate) fn unspent(
+        &self,
+        gate_results: &[GateResult],
+        answers: &[Option<Answer>],
+        mode: Mode,
+        unclear: &[usize],
+    ) -> Unspent {
+        let mut tokens = vec![0_u64; self.claim.budgets.len()];
+        for (record, gate_result) in gate_results.iter().enumerate() {
+            let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
+            if is_spent(&gate_result.disposition, answers, mode, unclear) {
+                continue;
+            }
+            for place in self.places(want) {
+                tokens[usize::from(*place)] += u64::from(want.cost);
+            }
+        }
+        let leases = self.answers.iter().flat_map(|answers| &answers.leases);
+        let budgets = self.claim.budgets.iter().zip(leases).zip(tokens);
+        budgets.filter(|(_, tokens)| *tokens > 0).filter_map(|((budget, lease), tokens)| Some((budget.id.clone(), (*lease)?, tokens))).collect()
+    }
+
+    fn places(&self, want: &Want) -> &[u16] {
+        usize::try_from(want.set).map_or(&[], |set| &self.claim.sets[set])
+    }
+
+    /// Counts what was taken and denied.
+    pub(crate) fn count(&self, unspent: &Unspent, tally: &mut Tally) {
+        let (mut taken, mut denied) = (vec![0_u64; self.claim.budgets.len()], vec![0_u64; self.claim.budgets.len()]);
+        let outcomes = self.answers.iter().flat_map(|answers| &answers.outcomes);
+        for (want, outcome) in self.claim.wants.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Granted => {
+                    for place in self.places(want) {
+                        taken[usize::from(*place)] += u64::from(want.cost);
+                    }
+                }
+                Outcome::Denied(place) => denied[usize::from(*place)] += u64::from(want.cost),
+                Outcome::Unavailable(_) => {}
+            }
+        }
+        for (place, budget) in self.claim.budgets.iter().enumerate() {
+            let back = unspent.iter().filter(|(id, ..)| *id == budget.id).map(|(.., tokens)| tokens).sum();
+            tally.budget_tokens(&budget.id.name, [taken[place] - back, back, denied[place]]);
+        }
+    }
+}
+
+/// Whether the tokens of an intent that was granted them are spent.
+fn is_spent(
+    disposition: &Disposition,
+    answers: &[Option<Answer>],
+    mode: Mode,
+    unclear: &[usize],
+) -> bool {
+    match disposition {
+        Disposition::Bypass { .. } => true,
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
+        Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
+            // A replay's were spent when it was admitted.
+            Some(Answer { verdict: AdmitVerdict::Replayed, .. }) => false,
+            Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
+            Some(Answer { verdict: AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
+            None => *fallback == crate::policy::Unavailable::Approve || unclear.binary_search(request).is_ok(),
+        },
+    }
+}

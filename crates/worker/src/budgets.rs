@@ -1,0 +1,119 @@
+//! The budgets of a process: one task holds its leases and asks the ledger; lanes and HTTP ask the task.
+//!
+//! A batch asks once, and the answer is a step of arithmetic: tokens are taken ahead of need. No lane waits for another lane's
+//! network call, and none holds a lock.
+
+mod keeper;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::{Notify, mpsc, oneshot};
+use weir_core::{
+    budget::BudgetId,
+    lease::{BudgetState, Claim, Claimed, LeaseNumber, Ticket},
+};
+
+pub use keeper::BudgetKeeper;
+
+/// Messages that wait for the task, at most; whoever has another one waits.
+const QUEUE: usize = 256;
+
+/// What the task is asked.
+enum Message {
+    /// Tokens for a batch.
+    Claim {
+        ticket: Ticket,
+        claim: Box<Claim>,
+        /// Told when a claim that was pending can be made again.
+        wake: Arc<Notify>,
+        reply: oneshot::Sender<Claimed>,
+    },
+    /// Tokens of a batch that were not spent.
+    PutBack(Vec<(BudgetId, LeaseNumber, u64)>),
+    /// How all budgets stand here.
+    States(oneshot::Sender<Vec<BudgetState>>),
+    /// Everything goes back to the ledger, and the task ends.
+    Close(oneshot::Sender<()>),
+}
+
+/// Where lanes and HTTP ask for tokens; clones ask the same task.
+#[derive(Clone)]
+pub struct Budgets {
+    inbox: mpsc::Sender<Message>,
+    tickets: Arc<AtomicU64>,
+}
+
+impl Budgets {
+    /// One who claims: a lane, or a place of HTTP.
+    #[must_use]
+    pub fn claimant(&self) -> Claimant {
+        let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
+        Claimant { inbox: self.inbox.clone(), ticket, wake: Arc::default() }
+    }
+
+    /// How all budgets stand here that were claimed lately; none once the task has ended.
+    pub async fn states(&self) -> Vec<BudgetState> {
+        let (reply, states) = oneshot::channel();
+        match self.inbox.send(Message::States(reply)).await {
+            Ok(()) => states.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Gives all unspent tokens back, and ends the task: for when nobody claims any more.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.inbox.send(Message::Close(reply)).await.is_ok() {
+            // Where the task has ended meanwhile, there is nothing to be given back.
+            let _ = closed.await;
+        }
+    }
+}
+
+/// One who claims tokens, one batch at a time.
+pub struct Claimant {
+    inbox: mpsc::Sender<Message>,
+    ticket: Ticket,
+    wake: Arc<Notify>,
+}
+
+/// The process has no task of budgets any more: it is ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the budgets of this process are closed: it is ending")]
+pub struct Closed;
+
+impl Claimant {
+    /// Takes what a batch needs, in one step. Where it is pending, its place is reserved: wait for [`Claimant::ready`], judge the
+    /// batch again, and claim again.
+    ///
+    /// # Errors
+    /// The process is ending.
+    pub async fn claim(&self, claim: Claim) -> Result<Claimed, Closed> {
+        let (reply, claimed) = oneshot::channel();
+        let (claim, wake) = (Box::new(claim), Arc::clone(&self.wake));
+        let message = Message::Claim { ticket: self.ticket, claim, wake, reply };
+        self.inbox.send(message).await.map_err(|_| Closed)?;
+        claimed.await.map_err(|_| Closed)
+    }
+
+    /// Done when a claim that was pending can be made again.
+    pub async fn ready(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Gives tokens back that were not spent.
+    ///
+    /// # Errors
+    /// The process is ending: they count as spent.
+    pub async fn put_back(&self, tokens: Vec<(BudgetId, LeaseNumber, u64)>) -> Result<(), Closed> {
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        self.inbox.send(Message::PutBack(tokens)).await.map_err(|_| Closed)
+    }
+}

@@ -1,0 +1,188 @@
+//! The task that holds a process's leases.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Notify, mpsc},
+    task::JoinSet,
+};
+use weir_core::{
+    lease::{CallNumber, Claimed, Due, Leases, Refused, Ticket},
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ports::{Clock, Ledger, StoreError},
+};
+
+use super::{Budgets, Message, QUEUE};
+use crate::observer::{LedgerCall, Observer};
+
+/// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
+const MOST_BUDGETS: usize = 10_000;
+/// Calls to the ledger under way at the same time, at most.
+const MOST_CALLS: usize = 64;
+/// How long the last tokens may take to be given back when the process ends.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What came of a call.
+enum Called {
+    Took { call: CallNumber, sent_at: Duration, answer: Result<TakeAnswer, StoreError> },
+    GaveBack(Result<(), StoreError>),
+}
+
+/// Holds the leases, answers claims from them, and asks the ledger ahead of need.
+pub struct BudgetKeeper<L, C> {
+    leases: Leases,
+    ledger: L,
+    clock: C,
+    observer: Arc<dyn Observer>,
+    inbox: mpsc::Receiver<Message>,
+    /// Whom to wake whose claims were pending.
+    pending: BTreeMap<Ticket, Arc<Notify>>,
+    calls: JoinSet<Called>,
+}
+
+impl<L, C> BudgetKeeper<L, C>
+where
+    L: Ledger + Clone + 'static,
+    C: Clock,
+{
+    /// The task, to be run, and where it is asked.
+    pub fn new(ledger: L, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
+        let (sender, inbox) = mpsc::channel(QUEUE);
+        let (leases, pending, calls) = (Leases::new(MOST_BUDGETS), BTreeMap::new(), JoinSet::new());
+        let keeper = Self { leases, ledger, clock, observer, inbox, pending, calls };
+        (keeper, Budgets { inbox: sender, tickets: Arc::default() })
+    }
+
+    /// Works until it is closed, or nobody is left to ask.
+    pub async fn run(mut self) {
+        loop {
+            let next_at = self.call_ledger();
+            self.wake_ready();
+            let wait = next_at.map_or(Duration::MAX, |at| at.saturating_sub(self.clock.passed()));
+            tokio::select! {
+                biased;
+                Some(called) = self.calls.join_next() => {
+                    if let Ok(called) = called {
+                        self.called(called);
+                    }
+                }
+                message = self.inbox.recv() => match message {
+                    Some(Message::Claim { ticket, claim, wake, reply }) => {
+                        let claimed = self.leases.claim(ticket, &claim, self.clock.passed());
+                        match &claimed {
+                            Claimed::Pending => drop(self.pending.insert(ticket, wake)),
+                            Claimed::Answered(_) => drop(self.pending.remove(&ticket)),
+                        }
+                        // One that has gone meanwhile is judged again elsewhere: its tokens count as spent.
+                        let _ = reply.send(claimed);
+                    }
+                    Some(Message::PutBack(tokens)) => self.leases.put_back(&tokens, self.clock.passed()),
+                    Some(Message::States(reply)) => {
+                        let _ = reply.send(self.leases.states(self.clock.passed()));
+                    }
+                    Some(Message::Close(closed)) => {
+                        self.close().await;
+                        let _ = closed.send(());
+                        return;
+                    }
+                    None => return self.close().await,
+                },
+                () = self.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Sends what is due; gives when to look again.
+    fn call_ledger(&mut self) -> Option<Duration> {
+        if self.calls.len() >= MOST_CALLS {
+            return None;
+        }
+        let sent_at = self.clock.passed();
+        let Due { takes, returns, next_at } = self.leases.due(sent_at);
+        for (call, request) in takes {
+            self.calls.spawn(take(self.ledger.clone(), call, request, sent_at));
+        }
+        if !returns.is_empty() {
+            self.calls.spawn(give_back(self.ledger.clone(), returns));
+        }
+        next_at
+    }
+
+    fn wake_ready(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        for ticket in self.leases.ready(self.clock.passed()) {
+            if let Some(wake) = self.pending.get(&ticket) {
+                wake.notify_one();
+            }
+        }
+    }
+
+    fn called(&mut self, called: Called) {
+        let passed = self.clock.passed();
+        match called {
+            Called::Took { call, sent_at, answer } => {
+                let answer = answer.map_err(|error| {
+                    tracing::warn!("a budget could not be asked for tokens: {error}");
+                    Refused
+                });
+                self.observer.ledger_called(match answer {
+                    Ok(_) => LedgerCall::Took,
+                    Err(Refused) => LedgerCall::Failed,
+                });
+                self.leases.answered(call, answer, sent_at, passed);
+            }
+            Called::GaveBack(outcome) => self.gave_back(&outcome),
+        }
+    }
+
+    fn gave_back(&self, outcome: &Result<(), StoreError>) {
+        if let Err(error) = outcome {
+            tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
+        }
+        self.observer.ledger_called(if outcome.is_ok() { LedgerCall::GaveBack } else { LedgerCall::Failed });
+    }
+
+    /// Gives back what is left.
+    async fn close(mut self) {
+        let (clock, calls) = (&self.clock, &mut self.calls);
+        let under_way = async {
+            let mut all = Vec::new();
+            while let Some(called) = calls.join_next().await {
+                all.extend(called);
+            }
+            all
+        };
+        let called = tokio::select! {
+            called = under_way => called,
+            () = clock.sleep(CLOSE_WITHIN) => Vec::new(),
+        };
+        called.into_iter().for_each(|called| self.called(called));
+        let returns = self.leases.close();
+        if returns.is_empty() {
+            return;
+        }
+        let outcome = tokio::select! {
+            outcome = self.ledger.give_back(&returns) => outcome,
+            () = self.clock.sleep(CLOSE_WITHIN) => return,
+        };
+        self.gave_back(&outcome);
+    }
+}
+
+async fn take(mut ledger: impl Ledger, call: CallNumber, request: TakeRequest, sent_at: Duration) -> Called {
+    let mut answers = [None];
+    let outcome = ledger.take(&[request], &mut answers).await;
+    let [answer] = answers;
+    let answer = match (answer, outcome) {
+        (Some(answer), _) => Ok(answer),
+        (None, Err(error)) => Err(error),
+        (None, Ok(())) => Err(StoreError::Temporary("the ledger gave no answer".to_owned())),
+    };
+    Called::Took { call, sent_at, answer }
+}
+
+async fn give_back(mut ledger: impl Ledger, returns: Vec<GiveBack>) -> Called {
+    Called::GaveBack(ledger.give_back(&returns).await)
+}
