@@ -13,7 +13,7 @@ use weir_core::{
     named_history::NamedHistory,
     policy::{CapWindow, Policy},
     time::Time,
-    verdict::{self, CapSpan, Cause, DenyingCap, SuppressReason, Suppressed},
+    verdict::{self, CapSpan, DenyingCap, SuppressReason, Suppressed},
 };
 
 /// What was deleted of a user. Records in Kafka stay until retention deletes them; until then weir rebuild brings the sends of
@@ -278,15 +278,7 @@ impl Decision {
     /// The same as [`weir_core::envelope::envelope`] writes, to be kept.
     pub(super) fn new(decision: &verdict::Decision<'_>, intent: &Intent<'_>, policy: &Policy) -> Self {
         let suppressed = decision.verdict.suppressed();
-        let cap = suppressed.and_then(|suppressed| match &suppressed.cause {
-            Cause::Cap(cap) => Some(DecisionCap::new(cap)),
-            Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::TooEarly
-            | Cause::QuietHours
-            | Cause::Unavailable => None,
-        });
+        let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(DecisionCap::new);
         let value = RawValue::from_string(intent.value().to_owned());
         Self {
             schema: SCHEMA.to_owned(),

@@ -18,7 +18,9 @@ use weir_core::{
     replay::{Judged, Outcome, ReplaySource, ReplayTally, Report},
     schema,
     time::Time,
-    verdict::{CapSpan, Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason, Suppressed, Verdict},
+    verdict::{
+        CapSpan, Cause, Counts, Decision, Deferred, DenyingBudget, DenyingCap, SuppressReason, Suppressed, Verdict,
+    },
 };
 
 #[path = "../fixtures/hostile.rs"]
@@ -156,6 +158,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = |cause, eligible_at| Verdict::Suppressed(Suppressed { cause, eligible_at });
     let cap = |limit, span, used| Cause::Cap(DenyingCap { name: "daily", limit, span, used });
+    let budget = |limit, used| Cause::Budget(DenyingBudget { name: "spring", limit, used });
     vec![
         ("approved", Verdict::Approved(Counts::Yes)),
         (
@@ -165,6 +168,8 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("suppressed-cap", suppressed(cap(2, CapSpan::Window("24h"), 2), eligible_at)),
         ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
         ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
+        ("suppressed-budget", suppressed(budget(1_000_000, 1_000_000), eligible_at)),
+        ("suppressed-budget-never", suppressed(budget(500_000_000, 499_999_900), None)),
         ("suppressed-duplicate", suppressed(Cause::Duplicate, None)),
         ("suppressed-stopped", suppressed(Cause::Stopped, None)),
         ("suppressed-expired", suppressed(Cause::Expired, None)),
@@ -179,6 +184,7 @@ fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
     let stopped = verdict.suppressed().is_some_and(|suppressed| suppressed.cause == Cause::Stopped);
     Decision {
         deferred: stopped.then_some(deferred),
+        budgets: &[],
         verdict,
         segment: Some("new"),
         decided_at: Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap(),
@@ -211,12 +217,15 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
     const PLAIN: &str = r#"{"id":"i-1","user_id":42,"channel":"push","category":"promo","campaign":"spring"}"#;
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let cap = Cause::Cap(DenyingCap { name: "daily", limit: 2, span: CapSpan::Window("24h"), used: 2 });
+    let budget = Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000, used: 1_000_000 });
     let shadow = |cause, eligible_at| Verdict::ShadowSuppressed(Suppressed { cause, eligible_at }, Counts::Yes);
     let receipt = r#"{"id":"i-1","user_id":42,"category":"transactional","cost":3}"#;
     vec![
         ("approved", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("not-counted", Verdict::Approved(Counts::No), Counts::No, receipt),
         ("recorded-later", Verdict::Approved(Counts::Later), Counts::Later, PLAIN),
+        ("took-from-budgets", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
+        ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
         ("shadow-duplicate", shadow(Cause::Duplicate, None), Counts::Yes, PLAIN),
     ]
@@ -227,14 +236,20 @@ fn every_kind_of_header_has_an_example_that_is_valid_and_is_read() {
     let validator = validator(schema::decision_header());
     for (name, verdict, counts, intent) in headers() {
         let numbers = (counts == Counts::Yes).then_some((Kind(12), Campaign(345)));
-        let text = decision_header::write(&decision(verdict), counts, &plain(intent), numbers);
+        let budgets: Vec<Arc<str>> =
+            if name.contains("budget") { vec!["spring".into(), "push-hour".into()] } else { Vec::new() };
+        let decided = Decision { budgets: &budgets, ..decision(verdict) };
+        let text = decision_header::write(&decided, counts, &plain(intent), numbers);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_valid(&validator, name, &value);
         same(&format!("examples/decision-headers/{name}.json"), &text);
         let header = Header { key: b"weir-decision", value: Some(text.as_bytes()) };
         let read = DecisionHeader::of([header]).unwrap().unwrap();
         assert_eq!((read.counts, read.numbers()), (counts != Counts::No, numbers.unwrap_or_default()), "{name}");
-        for (name, wrong) in [("verdict", "suppressed"), ("counts", "no"), ("numbers", "12"), ("cost", "3")] {
+        assert!(read.budgets().iter().map(String::as_str).eq(budgets.iter().map(|name| &**name)), "{name}");
+        for (name, wrong) in
+            [("verdict", "suppressed"), ("counts", "no"), ("numbers", "12"), ("cost", "3"), ("budgets", "spring")]
+        {
             let mut wrongly = value.clone();
             wrongly[name] = wrong.into();
             assert!(!validator.is_valid(&wrongly), "{text} with another {name}");
@@ -257,6 +272,7 @@ fn the_decision_schema_refuses_a_cap_without_its_reason_and_a_reason_without_its
         for (name, wrong) in [
             ("reason", Value::from("mood")),
             ("cap", Value::from(1)),
+            ("budget", Value::from(1)),
             ("user_id", Value::from(42)),
             ("schema", Value::from("weir.decision/1")),
             ("decided_at", Value::from(0)),

@@ -278,7 +278,7 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {
             Ok(ApprovedRecord::Counts(sent)) => sends.push((out.offset, sent)),
-            Ok(ApprovedRecord::DoesNotCount) => {}
+            Ok(ApprovedRecord::DoesNotCount(_)) => {}
             other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => panic!("an approved record of weir's: {other:?}"),
         }
     }

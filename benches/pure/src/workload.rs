@@ -218,6 +218,7 @@ pub fn decider() -> Decider {
         on_unavailable: Vec::new(),
         quiet_hours: None,
         stops: Vec::new(),
+        budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,

@@ -14,8 +14,8 @@ use super::{
 pub enum ApprovedRecord {
     /// A send that counts.
     Counts(Sent),
-    /// A send that is in no history.
-    DoesNotCount,
+    /// A send that is in no history. It takes from budgets all the same.
+    DoesNotCount(Spent),
     /// Not written by weir.
     Foreign,
 }
@@ -29,11 +29,26 @@ pub struct Sent {
     pub id: IdHash,
     /// When it was decided.
     pub at: Time,
-    /// What it takes from caps.
+    /// What it takes from caps and budgets.
     pub cost: u8,
     /// The numbers that stood for the class in Redis; 0 where there were none, or they were not known.
     pub numbers: ClassNumbers,
+    /// The names of the budgets that it took from.
+    pub budgets: Vec<String>,
     names: [Option<String>; 3],
+}
+
+/// What an approved record took from budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spent {
+    /// When it was decided.
+    pub at: Time,
+    /// What it took from each.
+    pub cost: u8,
+    /// The intent's campaign: each may have a budget of its own.
+    pub campaign: Option<String>,
+    /// The names of the budgets; none for most records.
+    pub budgets: Vec<String>,
 }
 
 impl Sent {
@@ -42,6 +57,13 @@ impl Sent {
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
+    }
+
+    /// What it took from budgets.
+    #[must_use]
+    pub fn spent(&self) -> Spent {
+        let campaign = self.class().campaign.map(str::to_owned);
+        Spent { at: self.at, cost: self.cost, campaign, budgets: self.budgets.clone() }
     }
 }
 
@@ -61,18 +83,15 @@ pub fn read<'a>(
 ) -> Result<ApprovedRecord, Unreadable> {
     let Some(decision) = DecisionHeader::of(headers.clone()) else { return Ok(ApprovedRecord::Foreign) };
     let decision = decision.map_err(|error| Unreadable(error.to_string()))?;
-    if !decision.counts {
-        return Ok(ApprovedRecord::DoesNotCount);
+    let (at, cost, counts, numbers) = (decision.decided_at, decision.cost(), decision.counts, decision.numbers());
+    let (names, budgets) = decision.into_class_and_budgets();
+    if !counts {
+        let [_, _, campaign] = names;
+        return Ok(ApprovedRecord::DoesNotCount(Spent { at, cost, campaign, budgets }));
     }
     let intent = decode(value, headers, fields).map_err(|letter| Unreadable(letter.message))?;
-    Ok(ApprovedRecord::Counts(Sent {
-        user: intent.user,
-        id: intent.id_hash,
-        at: decision.decided_at,
-        cost: decision.cost(),
-        numbers: decision.numbers(),
-        names: decision.into_class(),
-    }))
+    let (user, id) = (intent.user, intent.id_hash);
+    Ok(ApprovedRecord::Counts(Sent { user, id, at, cost, numbers, budgets, names }))
 }
 
 #[cfg(test)]
@@ -94,23 +113,40 @@ mod tests {
         format!(r#"{{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z",{versions}{more}}}"#)
     }
 
+    fn spent(cost: u8, campaign: Option<&str>, budgets: &[&str]) -> Spent {
+        let budgets = budgets.iter().map(|&name| name.to_owned()).collect();
+        let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
+        Spent { at, cost, campaign: campaign.map(str::to_owned), budgets }
+    }
+
     #[test]
     fn a_send_is_read_back_as_it_was_recorded() {
-        let header = decision(r#","class":["push",null,"a \"b\""],"numbers":[12,345],"cost":3"#);
+        let header =
+            decision(r#","class":["push",null,"a \"b\""],"numbers":[12,345],"cost":3,"budgets":["spring","all"]"#);
         let Ok(ApprovedRecord::Counts(sent)) = read_with(Some(&header), VALUE) else { panic!("it is a send") };
         let class = ClassNames { channel: Some("push"), category: None, campaign: Some("a \"b\"") };
         assert_eq!((sent.user, sent.id, sent.cost), (UserHash::of("42"), IdHash::of("i-1"), 3));
         assert_eq!((sent.at.millis(), sent.class()), (1_795_165_200_000, class));
         assert_eq!(sent.numbers, (Kind(12), Campaign(345)));
+        assert_eq!(sent.spent(), spent(3, Some("a \"b\""), &["spring", "all"]));
         // The cost is the one that was recorded: another mapping of fields may find another one in the value.
         let Ok(ApprovedRecord::Counts(sent)) = read_with(Some(&decision("")), VALUE) else { panic!("it is a send") };
         assert_eq!((sent.cost, sent.class(), sent.numbers), (1, ClassNames::default(), ClassNumbers::default()));
+        assert_eq!(sent.spent(), spent(1, None, &[]));
     }
 
     #[test]
     fn records_that_do_not_count_or_are_foreign_are_told_apart_from_unreadable_ones() {
         let uncounted = decision(r#","counts":false"#);
-        assert_eq!(read_with(Some(&uncounted), VALUE), Ok(ApprovedRecord::DoesNotCount), "the last one is ours");
+        let found = read_with(Some(&uncounted), VALUE);
+        assert_eq!(found, Ok(ApprovedRecord::DoesNotCount(spent(1, None, &[]))), "the last one is ours");
+        let uncounted = decision(r#","class":[null,"otp","c"],"cost":9,"budgets":["sms"],"counts":false"#);
+        let found = read_with(Some(&uncounted), VALUE);
+        assert_eq!(
+            found,
+            Ok(ApprovedRecord::DoesNotCount(spent(9, Some("c"), &["sms"]))),
+            "a bypass takes from budgets"
+        );
         assert_eq!(read_with(None, VALUE), Ok(ApprovedRecord::Foreign));
         assert!(read_with(Some("{}"), VALUE).unwrap_err().to_string().contains("weir-decision"));
         assert!(read_with(Some(&decision("")), r#"{"id":"i-1"}"#).is_err(), "no user");

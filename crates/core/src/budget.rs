@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    class::ClassNames,
+    class::{ClassNames, table_name},
     decide::Scope,
     policy::{Action, Period, Selection},
     time::Time,
@@ -73,7 +73,7 @@ pub enum WhenUnavailable {
 pub struct BudgetId {
     /// Its name in the policy.
     pub name: Arc<str>,
-    /// The campaign, where each has a budget of its own.
+    /// The campaign, where each has a budget of its own; a long name is shortened by [`table_name`].
     pub campaign: Option<Arc<str>>,
 }
 
@@ -105,7 +105,7 @@ impl Budget {
         }
         let campaign = match self.scope {
             Scope::Every => None,
-            Scope::SameCampaign => Some(class.campaign?.into()),
+            Scope::SameCampaign => Some(table_name(class.campaign?).into()),
         };
         Some(BudgetId { name: Arc::clone(&self.name), campaign })
     }

@@ -172,7 +172,15 @@ impl Decider {
         };
         let cap = policy.segments.values().chain([&policy.default]).map(|caps| longest_cap(caps)).max().unwrap_or(0);
         let segment = set.segments().iter().map(|segment| segment.name.len()).max().unwrap_or(0);
-        self.topic.name.len() + policy.version.len() + set.version().len() + segment + cap + LONGER_NAMES_BYTES
+        // One byte more for each: six bytes are enough for its quotes and comma.
+        let budgets: usize = policy.budgets.iter().map(|budget| budget.name.len() + 1).sum();
+        self.topic.name.len()
+            + policy.version.len()
+            + set.version().len()
+            + segment
+            + cap
+            + budgets
+            + LONGER_NAMES_BYTES
     }
 }
 

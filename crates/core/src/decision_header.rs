@@ -1,7 +1,7 @@
 //! The header `weir-decision` of an approved record: the decision, as compact JSON. A field is absent instead of null or its
 //! default value.
 
-use std::{borrow::Cow, num::NonZeroU8};
+use std::{borrow::Cow, num::NonZeroU8, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::{
     class::{Campaign, ClassNumbers, Kind, MAX_NAME_BYTES, table_name},
     decode::Header,
-    envelope::{put_cap, put_deferred},
+    envelope::{put_deferred, put_denying},
     header::HeaderName,
     intent::Intent,
     json::Json,
     time::Time,
-    verdict::{Cause, Counts, Decision, Deferred, DenyingCap, SuppressReason},
+    verdict::{Counts, Decision, Deferred, DenyingBudget, DenyingCap, SuppressReason},
 };
 
 /// Bytes of the header's name, of its fields' names, and of all values but names: times, numbers, fixed words.
 const FIXED_BYTES: usize = 768;
 
-/// The most bytes that the header takes, its name included, where the names of segment and cap and the versions of policy
-/// and segments have at most `names_bytes` bytes together. JSON writes a byte in at most six; the names of a class are cut
+/// The most bytes that the header takes, its name included, where the names of segment, cap and budgets and the versions of
+/// policy and segments have at most `names_bytes` bytes together. JSON writes a byte in at most six; the names of a class are cut
 /// ([`table_name`]).
 #[must_use]
 pub const fn max_bytes(names_bytes: usize) -> usize {
@@ -41,8 +41,8 @@ pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbe
     if let Some(segment) = segment {
         json.raw(r#","segment":"#).text(segment);
     }
-    if let Some(Cause::Cap(cap)) = suppressed.map(|suppressed| suppressed.cause) {
-        put_cap(&mut json, &cap);
+    if let Some(suppressed) = suppressed {
+        put_denying(&mut json, &suppressed.cause);
     }
     if let Some(eligible_at) = suppressed.and_then(|suppressed| suppressed.eligible_at) {
         json.raw(r#","eligible_at":""#).bytes(&eligible_at.rfc3339()).raw("\"");
@@ -56,6 +56,7 @@ pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbe
     if intent.cost != 1 {
         json.raw(r#","cost":"#).number(intent.cost.into());
     }
+    put_budgets(&mut json, decision.budgets);
     if let Some(deferred) = decision.deferred {
         put_deferred(&mut json, &deferred);
     }
@@ -82,6 +83,16 @@ fn put_class(json: &mut Json, intent: &Intent<'_>) {
     json.raw("]");
 }
 
+/// The names of the budgets that the intent took from, if any.
+fn put_budgets(json: &mut Json, budgets: &[Arc<str>]) {
+    let Some((first, others)) = budgets.split_first() else { return };
+    json.raw(r#","budgets":["#).text(first);
+    for name in others {
+        json.raw(",").text(name);
+    }
+    json.raw("]");
+}
+
 /// The header's format. Ignore unknown members.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "weir decision header", extend("$id" = "weir.decision-header/2"))]
@@ -101,6 +112,10 @@ pub(super) struct HeaderShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DenyingCap<'_>")]
     cap: Option<DenyingCap<'a>>,
+    /// In shadow mode: the budget that would deny the intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DenyingBudget<'_>")]
+    budget: Option<DenyingBudget<'a>>,
     /// In shadow mode: the first moment at which this reason would allow the intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Time")]
@@ -119,10 +134,14 @@ pub(super) struct HeaderShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "(u16, u32)")]
     numbers: Option<(u16, u32)>,
-    /// The amount that the intent takes from caps; 1 if absent.
+    /// The amount that the intent takes from caps and budgets; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8", range(min = 2, max = 255))]
     cost: Option<u8>,
+    /// The names of the budgets that the intent took from; absent if it took from none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schemars(length(min = 1, max = 255))]
+    budgets: &'a [&'a str],
     /// What came before, if the intent had been deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Deferred")]
@@ -155,6 +174,8 @@ pub struct DecisionHeader<'a> {
     numbers: (u16, u32),
     #[serde(default = "one")]
     cost: NonZeroU8,
+    #[serde(default)]
+    budgets: Vec<String>,
     /// Whether the intent is in the user's history, or will be.
     #[serde(default = "yes")]
     pub counts: bool,
@@ -203,7 +224,7 @@ impl<'a> DecisionHeader<'a> {
         Ok(read)
     }
 
-    /// What the intent takes from caps.
+    /// What the intent takes from caps and budgets.
     #[must_use]
     pub fn cost(&self) -> u8 {
         self.cost.get()
@@ -215,11 +236,23 @@ impl<'a> DecisionHeader<'a> {
         (Kind(self.numbers.0), Campaign(self.numbers.1))
     }
 
+    /// The names of the budgets that the intent took from.
+    #[must_use]
+    pub fn budgets(&self) -> &[String] {
+        &self.budgets
+    }
+
     /// Channel, category and campaign.
     #[must_use]
     pub fn into_class(self) -> [Option<String>; 3] {
+        self.into_class_and_budgets().0
+    }
+
+    /// Channel, category and campaign; and the names of the budgets that the intent took from.
+    #[must_use]
+    pub fn into_class_and_budgets(self) -> ([Option<String>; 3], Vec<String>) {
         let mut names = self.class.into_iter();
-        [(); 3].map(|()| names.next().flatten())
+        ([(); 3].map(|()| names.next().flatten()), self.budgets)
     }
 }
 

@@ -29,13 +29,15 @@ pub enum DeferReason {
     QuietHours,
     /// A cap denies it, whose action is `defer`.
     Cap,
+    /// A budget is spent whose `when_spent` is `defer`.
+    Budget,
     /// The user's history is unavailable.
     Unavailable,
 }
 
 impl DeferReason {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::TooEarly, Self::QuietHours, Self::Cap, Self::Unavailable];
+    pub const ALL: [Self; 5] = [Self::TooEarly, Self::QuietHours, Self::Cap, Self::Budget, Self::Unavailable];
 
     /// The word for it in headers and metrics: that of the suppression that it stands for.
     #[must_use]
@@ -44,6 +46,7 @@ impl DeferReason {
             Self::TooEarly => "too_early",
             Self::QuietHours => "quiet_hours",
             Self::Cap => "cap",
+            Self::Budget => "budget",
             Self::Unavailable => "unavailable",
         }
     }

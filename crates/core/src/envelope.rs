@@ -9,7 +9,7 @@ use super::{
     json::Json,
     origin::Origin,
     time::Time,
-    verdict::{CapSpan, Cause, Decision, Deferred, DenyingCap, SuppressReason},
+    verdict::{CapSpan, Cause, Decision, Deferred, DenyingBudget, DenyingCap, SuppressReason},
 };
 
 /// Name and version of the envelope's shape.
@@ -70,8 +70,8 @@ impl EnvelopeTemplate {
         }
         json.raw(r#"","intent_id":"#).text(&intent.id).raw(r#","user_id":"#).text(&intent.user_id);
         json.raw(r#","segment":"#).text_or_null(segment);
-        if let Some(Cause::Cap(cap)) = suppressed.map(|suppressed| suppressed.cause) {
-            put_cap(&mut json, &cap);
+        if let Some(suppressed) = suppressed {
+            put_denying(&mut json, &suppressed.cause);
         }
         json.raw(r#","eligible_at":"#).time_or_null(suppressed.and_then(|suppressed| suppressed.eligible_at));
         let shown = if decided_at == self.decided_at { self.shown } else { decided_at.rfc3339() };
@@ -92,8 +92,27 @@ pub(super) fn put_deferred(json: &mut Json, deferred: &Deferred) {
     json.raw(r#","waited_ms":"#).number(i64::try_from(waited_ms).unwrap_or(i64::MAX)).raw("}");
 }
 
-/// Adds the member `cap`.
-pub(super) fn put_cap(json: &mut Json, cap: &DenyingCap<'_>) {
+/// Adds the member `cap` or `budget`, where one of them denied.
+pub(super) fn put_denying(json: &mut Json, cause: &Cause<'_>) {
+    match cause {
+        Cause::Cap(cap) => put_cap(json, cap),
+        Cause::Budget(budget) => put_budget(json, budget),
+        Cause::Duplicate
+        | Cause::Stopped
+        | Cause::Expired
+        | Cause::TooEarly
+        | Cause::QuietHours
+        | Cause::Unavailable => {}
+    }
+}
+
+fn put_budget(json: &mut Json, budget: &DenyingBudget<'_>) {
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    json.raw(r#","budget":{"name":"#).text(budget.name).raw(r#","limit":"#).number(number(budget.limit));
+    json.raw(r#","used":"#).number(number(budget.used)).raw("}");
+}
+
+fn put_cap(json: &mut Json, cap: &DenyingCap<'_>) {
     json.raw(r#","cap":{"name":"#).text(cap.name).raw(r#","limit":"#).number(cap.limit.into());
     match cap.span {
         CapSpan::Window(window) => json.raw(r#","window":"#).text(window),
@@ -102,11 +121,12 @@ pub(super) fn put_cap(json: &mut Json, cap: &DenyingCap<'_>) {
     json.raw(r#","used":"#).number(cap.used.into()).raw("}");
 }
 
-/// That a cap is named for reason `cap` and for no other.
-fn cap_and_reason() -> serde_json::Value {
-    let reason_is_cap = serde_json::json!({"properties": {"reason": {"const": "cap"}}, "required": ["reason"]});
+/// That a cap is named for reason `cap` and for no other, and a budget for reason `budget`.
+fn denying_and_reason() -> serde_json::Value {
+    let reason_is = |word| serde_json::json!({"properties": {"reason": {"const": word}}, "required": ["reason"]});
     serde_json::json!([
-        {"if": reason_is_cap, "then": {"required": ["cap"]}, "else": {"properties": {"cap": false}}},
+        {"if": reason_is("cap"), "then": {"required": ["cap"]}, "else": {"properties": {"cap": false}}},
+        {"if": reason_is("budget"), "then": {"required": ["budget"]}, "else": {"properties": {"budget": false}}},
         {
             "if": {"properties": {"verdict": {"const": "approved"}}},
             "then": {"properties": {"reason": false}},
@@ -117,7 +137,7 @@ fn cap_and_reason() -> serde_json::Value {
 
 /// A decision on one intent. Ignore unknown members.
 #[derive(Serialize, JsonSchema)]
-#[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = cap_and_reason()))]
+#[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = denying_and_reason()))]
 pub(super) struct Envelope<'a> {
     /// Name and version of this format.
     #[schemars(extend("const" = SCHEMA))]
@@ -141,6 +161,10 @@ pub(super) struct Envelope<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DenyingCap<'_>")]
     cap: Option<DenyingCap<'a>>,
+    /// The budget that denied, for reason `budget` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DenyingBudget<'_>")]
+    budget: Option<DenyingBudget<'a>>,
     /// The first moment at which this reason would allow the same intent, if nothing else is approved; null if there
     /// is none.
     eligible_at: Option<Time>,
@@ -181,6 +205,7 @@ mod tests {
             segments_version: "\"s\"",
             origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
             deferred: None,
+            budgets: &[],
         }
     }
 
@@ -211,18 +236,20 @@ mod tests {
         assert!(text.contains(r#""cap":{"name":"daily","limit":2,"per":"day","used":2},"eligible_at":null"#), "{text}");
     }
 
+    #[test]
+    fn an_envelope_names_the_budget_that_is_spent() {
+        let budget = DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 999_999_999_999_999 };
+        let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
+        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Budget(budget), eligible_at });
+        let text = shown(verdict, r#"{"id":"i-1","user_id":42}"#);
+        let shown =
+            r#""budget":{"name":"spring","limit":1000000000000000,"used":999999999999999},"eligible_at":"2026-"#;
+        assert!(text.contains(r#""reason":"budget","#) && text.contains(shown), "{text}");
+    }
+
     /// The same by serde, from the type that the schema is made of.
     fn by_serde(decision: &Decision<'_>, intent: &Intent<'_>) -> String {
         let suppressed = decision.verdict.suppressed();
-        let cap = suppressed.and_then(|suppressed| match suppressed.cause {
-            Cause::Cap(cap) => Some(cap),
-            Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::TooEarly
-            | Cause::QuietHours
-            | Cause::Unavailable => None,
-        });
         let envelope = Envelope {
             schema: SCHEMA,
             verdict: decision.verdict.as_str(),
@@ -230,7 +257,8 @@ mod tests {
             intent_id: &intent.id,
             user_id: &intent.user_id,
             segment: decision.segment,
-            cap,
+            cap: suppressed.and_then(|suppressed| suppressed.cause.cap()).copied(),
+            budget: suppressed.and_then(|suppressed| suppressed.cause.budget()).copied(),
             eligible_at: suppressed.and_then(|suppressed| suppressed.eligible_at),
             decided_at: decision.decided_at,
             policy_version: decision.policy_version,
@@ -246,7 +274,7 @@ mod tests {
         #[test]
         fn an_envelope_is_what_serde_makes_of_its_type(
             (id, user, segment, name) in ("\\PC{1,20}|[\u{0}-\u{7f}]{1,40}", "[\u{0}-\u{7f}é😀]{1,20}", any::<Option<String>>(), any::<String>()),
-            (cause, shadow, limit, used) in (0..8, any::<bool>(), any::<u32>(), any::<u32>()),
+            (cause, shadow, limit, used) in (0..9, any::<bool>(), any::<u32>(), any::<u32>()),
             (partition, offset) in (any::<i32>(), any::<i64>()),
             times in (any::<Option<i32>>(), any::<i64>()),
             versions in (any::<String>(), any::<String>()),
@@ -259,6 +287,7 @@ mod tests {
                 2 => Cause::Duplicate,
                 3 => Cause::Expired,
                 7 => Cause::Stopped,
+                8 => Cause::Budget(DenyingBudget { name: &name, limit: limit.into(), used: u64::from(used) << 20 }),
                 4 => Cause::TooEarly,
                 5 => Cause::QuietHours,
                 _ => Cause::Unavailable,
@@ -302,22 +331,25 @@ mod tests {
         let value = format!(r#"{{"id":"{ids}","user_id":"{ids}"}}"#);
         let name = "\u{1}".repeat(100);
         let cap = DenyingCap { name: &name, limit: u32::MAX, span: CapSpan::Window("1000000000ms"), used: u32::MAX };
-        let verdict = Verdict::Suppressed(Suppressed { cause: Cause::Cap(cap), eligible_at: Some(Time::MAX) });
-        let decision = Decision {
-            segment: Some(&name),
-            policy_version: &name,
-            segments_version: &name,
-            origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
-            deferred: Some(Deferred {
-                why: crate::deferral::DeferReason::QuietHours,
-                count: u32::MAX,
-                waited_ms: i64::MAX.cast_unsigned(),
-            }),
-            ..decision(verdict)
-        };
-        let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
-        let added = envelope(&decision, &intent).len() - value.len();
-        assert!(added <= overhead_bytes(5 * name.len()), "{added} bytes");
+        let budget = DenyingBudget { name: &name, limit: u64::MAX, used: u64::MAX };
+        for cause in [Cause::Cap(cap), Cause::Budget(budget)] {
+            let verdict = Verdict::Suppressed(Suppressed { cause, eligible_at: Some(Time::MAX) });
+            let decision = Decision {
+                segment: Some(&name),
+                policy_version: &name,
+                segments_version: &name,
+                origin: Origin { topic: &name, partition: i32::MIN, offset: i64::MIN },
+                deferred: Some(Deferred {
+                    why: crate::deferral::DeferReason::QuietHours,
+                    count: u32::MAX,
+                    waited_ms: i64::MAX.cast_unsigned(),
+                }),
+                ..decision(verdict)
+            };
+            let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
+            let added = envelope(&decision, &intent).len() - value.len();
+            assert!(added <= overhead_bytes(5 * name.len()), "{added} bytes");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What the headers of approved records differ by within a batch.
-type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>);
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, &'w [Arc<str>]);
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
@@ -137,8 +137,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                     let header = decision_header::write(&decision, counts, intent, numbers);
                     Arc::new([(HeaderName::Decision.as_str(), header)])
                 };
-                let stamp =
-                    (gate_result.segment, class, intent.cost, counts, decided_at, verdict.suppressed().copied());
+                let denied = verdict.suppressed().copied();
+                let stamp = (gate_result.segment, class, intent.cost, counts, decided_at, denied, decision.budgets);
                 // No two deferred intents have waited for the same time.
                 let headers = match decision.deferred {
                     None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
@@ -192,6 +192,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 count: deferral.count,
                 waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
             }),
+            budgets: &[],
         }
     }
 
@@ -263,9 +264,8 @@ pub(super) fn to_defer(
         let caps = policy.caps_of(segment).list();
         caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
     };
-    let budget_defers = |name: &str| {
-        policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer)
-    };
+    let budget_defers =
+        |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
     let (why, at) = match (cause, &policy.quiet_hours) {
         (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
         (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
@@ -274,7 +274,13 @@ pub(super) fn to_defer(
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
         (
-            Cause::Cap(_) | Cause::QuietHours | Cause::Duplicate | Cause::Stopped | Cause::Expired | Cause::Unavailable,
+            Cause::Cap(_)
+            | Cause::Budget(_)
+            | Cause::QuietHours
+            | Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::Unavailable,
             _,
         ) => return None,
     };

@@ -42,7 +42,7 @@ pub struct Oversize {
 }
 
 impl DecisionRoom {
-    /// The room for decisions that name no more than `names_bytes` bytes of topic, segment, cap and versions, where the output
+    /// The room for decisions that name no more than `names_bytes` bytes of topic, segment, cap, budgets and versions, where the output
     /// topics take records of so many bytes.
     #[must_use]
     pub const fn new(limit_bytes: u64, names_bytes: usize) -> Self {

@@ -1,17 +1,21 @@
 //! What became of an intent, as the outside is told.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{deferral::DeferReason, origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
 ///
-/// Later versions add `budget`, `pressure` and `capacity`: ignore unknown reasons.
+/// Later versions add `pressure` and `capacity`: ignore unknown reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SuppressReason {
     /// A cap of the user's segment denies it.
     Cap,
+    /// A budget of the policy is spent.
+    Budget,
     /// This id was approved for this user before.
     Duplicate,
     /// A `[[stop]]` of the policy matches it.
@@ -28,14 +32,23 @@ pub enum SuppressReason {
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Cap, Self::Duplicate, Self::Stopped, Self::Expired, Self::TooEarly, Self::QuietHours, Self::Unavailable];
+    pub const ALL: [Self; 8] = [
+        Self::Cap,
+        Self::Budget,
+        Self::Duplicate,
+        Self::Stopped,
+        Self::Expired,
+        Self::TooEarly,
+        Self::QuietHours,
+        Self::Unavailable,
+    ];
 
     /// The word for it in envelopes, headers and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cap => "cap",
+            Self::Budget => "budget",
             Self::Duplicate => "duplicate",
             Self::Stopped => "stopped",
             Self::Expired => "expired",
@@ -70,11 +83,24 @@ pub struct DenyingCap<'a> {
     pub used: u32,
 }
 
+/// The budget that denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct DenyingBudget<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// The largest sum of costs in its window.
+    pub limit: u64,
+    /// The sum of costs in the window already, with the tokens that instances hold.
+    pub used: u64,
+}
+
 /// Why one intent is not sent, with what belongs to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause<'a> {
     /// This cap denies it.
     Cap(DenyingCap<'a>),
+    /// This budget denies it.
+    Budget(DenyingBudget<'a>),
     /// See [`SuppressReason::Duplicate`].
     Duplicate,
     /// See [`SuppressReason::Stopped`].
@@ -98,12 +124,45 @@ pub struct Suppressed<'a> {
     pub eligible_at: Option<Time>,
 }
 
+impl<'a> Cause<'a> {
+    /// The cap that denies it, if one does.
+    #[must_use]
+    pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
+        match self {
+            Self::Cap(cap) => Some(cap),
+            Self::Budget(_)
+            | Self::Duplicate
+            | Self::Stopped
+            | Self::Expired
+            | Self::TooEarly
+            | Self::QuietHours
+            | Self::Unavailable => None,
+        }
+    }
+
+    /// The budget that denies it, if one does.
+    #[must_use]
+    pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
+        match self {
+            Self::Budget(budget) => Some(budget),
+            Self::Cap(_)
+            | Self::Duplicate
+            | Self::Stopped
+            | Self::Expired
+            | Self::TooEarly
+            | Self::QuietHours
+            | Self::Unavailable => None,
+        }
+    }
+}
+
 impl Suppressed<'_> {
     /// Why, in one word.
     #[must_use]
     pub const fn reason(&self) -> SuppressReason {
         match self.cause {
             Cause::Cap(_) => SuppressReason::Cap,
+            Cause::Budget(_) => SuppressReason::Budget,
             Cause::Duplicate => SuppressReason::Duplicate,
             Cause::Stopped => SuppressReason::Stopped,
             Cause::Expired => SuppressReason::Expired,
@@ -185,6 +244,8 @@ pub struct Decision<'a> {
     pub origin: Origin<'a>,
     /// What came before, where the intent had been deferred.
     pub deferred: Option<Deferred>,
+    /// The names of the budgets that it took from; empty where it took from none.
+    pub budgets: &'a [Arc<str>],
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ impl Page<'_> {
                 format!("{used} of the {limit} that cap {name} allows {window} are used{never}")
             }
             (SuppressReason::Cap, None) => "a cap denies it".to_owned(),
+            (SuppressReason::Budget, _) => "a budget of the policy is spent".to_owned(),
             (SuppressReason::Duplicate, _) => {
                 let id = format!("{:012x}", IdHash::of(&decision.intent_id).0);
                 let sent = self.user.sends.iter().find(|send| send.id_hash == id);

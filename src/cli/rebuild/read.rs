@@ -118,7 +118,7 @@ impl Reader {
             match approved::read(record.value, headers, &self.fields) {
                 Ok(ApprovedRecord::Counts(send)) if self.restorer.wants(send.user) => sent.push(send),
                 Ok(ApprovedRecord::Counts(_)) => {}
-                Ok(ApprovedRecord::DoesNotCount) => counts.uncounted += 1,
+                Ok(ApprovedRecord::DoesNotCount(_)) => counts.uncounted += 1,
                 Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
                 Err(_) if self.skip_unreadable => counts.unreadable += 1,
                 Err(error) => {

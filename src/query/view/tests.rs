@@ -23,6 +23,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         on_unavailable: Vec::new(),
         quiet_hours: None,
         stops: Vec::new(),
+        budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -48,6 +49,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         .chain([Verdict::Approved(Counts::Yes)]);
     for (verdict, segment) in verdicts.zip([None, Some("new")].into_iter().cycle()) {
         let decision = verdict::Decision {
+            budgets: &[],
             verdict,
             segment,
             decided_at: Time::default(),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    budget::Budget,
     class::{ClassNames, Filter},
     decide::Scope,
     zone::Zone,
@@ -202,6 +203,8 @@ pub struct Policy {
     pub quiet_hours: Option<QuietHours>,
     /// What is not sent any more, deferred intents included.
     pub stops: Vec<Selection>,
+    /// What may be approved over all users; names are unique, and there are at most [`super::budget::MAX_BUDGETS`].
+    pub budgets: Vec<Budget>,
     /// The longest that an intent is deferred at a time, in milliseconds.
     pub defer_max_ms: i64,
     /// An intent older than this, in milliseconds, has expired.
@@ -236,6 +239,7 @@ impl Policy {
         let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
         self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
+            || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)
     }
 
     /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.

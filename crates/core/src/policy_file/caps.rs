@@ -16,7 +16,8 @@ use crate::{
 };
 
 const ACTIONS: [(&str, Action); 2] = [("suppress", Action::Suppress), ("defer", Action::Defer)];
-const PERIODS: [(&str, Period); 3] = [("day", Period::Day), ("week", Period::Week), ("month", Period::Month)];
+pub(super) const PERIODS: [(&str, Period); 3] =
+    [("day", Period::Day), ("week", Period::Week), ("month", Period::Month)];
 
 /// The caps of a segment or of the default; `None` where something is wrong, which is noted.
 pub(super) fn of_segment(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds) -> Option<Caps> {

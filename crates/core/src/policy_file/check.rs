@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::civil::Time as CivilTime;
 
 use super::{
-    PolicyBounds,
+    PolicyBounds, budgets,
     caps::{self, action, filter},
 };
 use crate::{
@@ -24,7 +24,8 @@ const DEFER_MAX_MS: i64 = 72 * 60 * 60 * 1000;
 const LONGEST_SPREAD_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
-const TOP_LEVEL: [&str; 7] = ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop"];
+const TOP_LEVEL: [&str; 8] =
+    ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop", "budgets"];
 
 const UNAVAILABLE: [(&str, Unavailable); 3] =
     [("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
@@ -49,6 +50,8 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
     let on_unavailable = table.node("on_unavailable").map_or_else(Vec::new, |node| on_unavailable(document, node));
     let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node, bounds.may_defer));
     let stops = table.node("stop").map_or_else(Vec::new, |node| stops(document, node));
+    let budgets =
+        table.node("budgets").map_or_else(Vec::new, |node| budgets::budgets(document, node, bounds.may_defer));
     let history_ms = bounds.history.retention_ms;
     let defer_max_ms = table.node("defer").and_then(|node| defer_max_ms(document, node, history_ms));
     let max_age_ms = table.optional("max_age", value::duration_ms);
@@ -63,6 +66,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
         on_unavailable,
         quiet_hours,
         stops,
+        budgets,
         defer_max_ms: defer_max_ms.unwrap_or(DEFER_MAX_MS.min(history_ms)),
         max_age_ms,
         mode: if shadow { Mode::Shadow } else { Mode::Enforce },

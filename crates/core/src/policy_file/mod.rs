@@ -6,6 +6,7 @@ use crate::{
     policy::Policy,
 };
 
+mod budgets;
 mod caps;
 mod check;
 mod schema;

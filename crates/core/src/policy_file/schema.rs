@@ -42,6 +42,9 @@ struct PolicyFile {
     /// Intents that are not sent any more: they are suppressed as stopped, deferred intents at the latest when they are due.
     #[schemars(default)]
     stop: Vec<StopRule>,
+    /// The most that may be approved in a window, over all users and instances.
+    #[schemars(default, length(max = 255))]
+    budgets: Vec<Budget>,
     /// Bounds of deferral.
     defer: Option<Defer>,
     /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
@@ -122,6 +125,52 @@ struct StopRule {
     category: Option<Names>,
     /// The campaigns.
     campaign: Option<Names>,
+}
+
+/// One budget: all intents that it matches take their cost from it. Without channel, category and campaign, all intents do.
+#[derive(JsonSchema)]
+#[schemars(
+    deny_unknown_fields,
+    extend("oneOf" = [{"required": ["window"]}, {"required": ["per"]}, {"required": ["total"]}])
+)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Budget {
+    /// Its name, unique in the policy; decisions name the budget that denied, and the budgets that an intent took from.
+    #[schemars(length(min = 1, max = 256))]
+    name: String,
+    /// Only intents of these channels take from it.
+    channel: Option<Names>,
+    /// Only intents of these categories take from it.
+    category: Option<Names>,
+    /// Only intents of these campaigns take from it.
+    campaign: Option<Names>,
+    /// "campaign": each campaign has a budget of its own; intents without one take nothing.
+    each: Option<Each>,
+    /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
+    #[schemars(range(max = 1_000_000_000_000_000_u64))]
+    limit: u64,
+    /// Rolling window: "1h". From "10s" to "366d".
+    window: Option<Duration>,
+    /// Calendar period in the policy's time zone; weeks begin on Monday.
+    per: Option<Period>,
+    /// true: a budget that never frees.
+    #[schemars(extend("enum" = [true, null]))]
+    total: Option<bool>,
+    /// true: tokens are granted one by one, so that the last of them are used, too. Default: false.
+    best_effort: Option<bool>,
+    /// The action for intents when the budget is spent. Default: suppress.
+    when_spent: Option<Action>,
+    /// The action while Redis is unavailable and the tokens that this instance holds are spent. wait (default): until Redis is
+    /// available. suppress: suppressed as unavailable.
+    on_unavailable: Option<BudgetUnavailable>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase", inline)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum BudgetUnavailable {
+    Wait,
+    Suppress,
 }
 
 /// Bounds of deferral.

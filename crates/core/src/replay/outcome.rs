@@ -2,7 +2,7 @@
 
 use crate::{
     time::Time,
-    verdict::{Cause, SuppressReason, Suppressed, Verdict},
+    verdict::{SuppressReason, Suppressed, Verdict},
 };
 
 /// The outcome of an intent under one policy.
@@ -35,15 +35,7 @@ impl Outcome {
     #[must_use]
     pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
         let suppressed = verdict.suppressed();
-        let cap = suppressed.and_then(|suppressed| match suppressed.cause {
-            Cause::Cap(cap) => Some(cap.name.into()),
-            Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::TooEarly
-            | Cause::QuietHours
-            | Cause::Unavailable => None,
-        });
+        let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(|cap| cap.name.into());
         let sent = match verdict {
             Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
             Verdict::Suppressed(_) => false,

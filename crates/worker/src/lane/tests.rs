@@ -393,6 +393,7 @@ fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider 
         on_unavailable,
         quiet_hours: None,
         stops: Vec::new(),
+        budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
