@@ -14,16 +14,17 @@ use prometheus_client::{
     registry::Registry,
 };
 use weir_core::{
+    budget::BudgetId,
     deferral::DeferReason,
     policy::Unavailable,
     ports::CommitTimes,
     refund::RefundOutcome,
     tally::{CapOfSegment, RefundTally, SegmentCounts, Tally},
 };
-use weir_worker::observer::{Event, Observer, Stage};
+use weir_worker::observer::{Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
-    ActionLabel, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
+    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
     RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
 };
 
@@ -76,6 +77,9 @@ metrics! {
     pub decisions: Family<DecisionLabels, Counter>, "decisions", "Intents decided and committed";
     pub dead_letters: Family<ReasonLabel, Counter>, "dead_letters", "Records written to the dead-letter topic";
     pub cap_denials: Family<CapLabels, Counter>, "cap_denials", "Intents that a cap denied, also in shadow mode";
+    pub budget_tokens: Family<BudgetTokenLabels, Counter>, "budget_tokens", "Tokens of a budget by what became of them: spent, returned (not approved after all), denied";
+    pub budget_left: Family<BudgetLabel, Gauge>, "budget_left", "Tokens that were left when the ledger last answered this instance; not of budgets per campaign";
+    pub ledger_calls: Family<OutcomeLabel, Counter>, "ledger_calls", "Calls to the ledger of budgets in Redis";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
     stages: Family<StageLabel, Histogram, MakeHistogram> = Family::new_with_constructor(times), "stage_seconds", "Time that a batch spends in each stage";
@@ -182,6 +186,17 @@ impl Observer for Metrics {
         self.deferred_recorded.inc_by(sends);
     }
 
+    fn ledger_called(&self, call: LedgerCall) {
+        self.ledger_calls.get_or_create(&OutcomeLabel { outcome: call.as_str() }).inc();
+    }
+
+    fn budget_left(&self, budget: &BudgetId, tokens: u64) {
+        if budget.campaign.is_none() {
+            let label = BudgetLabel { budget: budget.name.to_string() };
+            self.budget_left.get_or_create(&label).set(i64::try_from(tokens).unwrap_or(i64::MAX));
+        }
+    }
+
     fn set_refunds_lag(&self, refunds: i64) {
         self.refunds_lag.set(refunds);
     }
@@ -211,6 +226,12 @@ impl Observer for Metrics {
         for (CapOfSegment { segment, cap }, count) in &tally.cap_denials {
             let labels = CapLabels { segment: segment.clone(), cap: cap.clone() };
             self.cap_denials.get_or_create(&labels).inc_by(*count);
+        }
+        for (budget, tokens) in &tally.budget_tokens {
+            for (outcome, tokens) in ["spent", "returned", "denied"].into_iter().zip(tokens) {
+                let labels = BudgetTokenLabels { budget: budget.to_string(), outcome };
+                self.budget_tokens.get_or_create(&labels).inc_by(*tokens);
+            }
         }
         for (action, count) in tally.unavailable.iter() {
             self.unavailable.get_or_create(&ActionLabel { action }).inc_by(count);

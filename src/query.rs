@@ -3,16 +3,17 @@
 
 mod view;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     admit::AdmitBatch,
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, GateResult},
+    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, Unspent},
     explain::{Moment, would},
     intent::Intent,
+    lease::Claimed,
     named_history::NamedHistory,
     origin::{Topic, TopicId},
     policy::{Caps, Mode},
@@ -22,7 +23,11 @@ use weir_core::{
     time::Time,
     zone::Zone,
 };
-use weir_worker::{deferred_shards::DeferredShards, observer::Observer};
+use weir_worker::{
+    budgets::{Claimant, Closed},
+    deferred_shards::DeferredShards,
+    observer::Observer,
+};
 
 use crate::metrics::Metrics;
 pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
@@ -48,6 +53,9 @@ impl EntryPoint {
     }
 }
 
+/// Who asks is told at once that a budget cannot be asked.
+const AT_ONCE: Patience = Patience { unavailable_after: Some(Duration::ZERO), may_defer: true };
+
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -60,6 +68,9 @@ pub enum QueryError {
     /// This machine's clock is wrong, or may be.
     #[error(transparent)]
     Clock(#[from] WrongClock),
+    /// The process is ending.
+    #[error(transparent)]
+    Closed(#[from] Closed),
 }
 
 /// Answers questions, one at a time.
@@ -69,6 +80,8 @@ pub struct QueryService<S, C> {
     clock: C,
     metrics: Arc<Metrics>,
     deferred_shards: Arc<DeferredShards>,
+    /// `None`: budgets are not asked.
+    budgets: Option<Claimant>,
 }
 
 impl<S, C: Clock> QueryService<S, C> {
@@ -77,13 +90,19 @@ impl<S, C: Clock> QueryService<S, C> {
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
         let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
-        Self { decider, store, clock, metrics, deferred_shards: Arc::default() }
+        Self { decider, store, clock, metrics, deferred_shards: Arc::default(), budgets: None }
     }
 
     /// The same beside lanes: nothing is decided on a shard that one of them has deferred writes for.
     #[must_use]
     pub fn beside(self, deferred_shards: Arc<DeferredShards>) -> Self {
         Self { deferred_shards, ..self }
+    }
+
+    /// The same, and decisions take tokens of budgets.
+    #[must_use]
+    pub fn taking(self, budgets: Claimant) -> Self {
+        Self { budgets: Some(budgets), ..self }
     }
 
     /// The store.
@@ -125,6 +144,38 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         Ok(self.user_and_would(intent).await?.1)
     }
 
+    /// Starts on an intent, and takes what it needs of budgets.
+    async fn funded<'b>(
+        &self,
+        record: &'b SingleRecord<'_>,
+        decoded: &'b [Decoded<'b>],
+        now: impl Fn(&C) -> Result<Time, WrongClock>,
+    ) -> Result<BatchDecision, QueryError> {
+        loop {
+            let mut batch_decision = self.decider.begin_batch(now(&self.clock)?);
+            // The same id again is a replay here, too, whatever the gate says of it now.
+            batch_decision.look_up(ReadBefore::All);
+            let Some(budgets) = &self.budgets else { return Ok(batch_decision) };
+            let Some(claim) = batch_decision.claim(record, decoded, self.clock.passed(), AT_ONCE) else {
+                return Ok(batch_decision);
+            };
+            match budgets.claim(claim).await? {
+                Claimed::Answered(answers) => {
+                    batch_decision.claimed(answers);
+                    return Ok(batch_decision);
+                }
+                Claimed::Pending => budgets.ready().await,
+            }
+        }
+    }
+
+    async fn give_back(&self, unspent: Unspent) -> Result<(), QueryError> {
+        match &self.budgets {
+            Some(budgets) => Ok(budgets.put_back(unspent).await?),
+            None => Ok(()),
+        }
+    }
+
     /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
     /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
     ///
@@ -135,11 +186,10 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         intent: impl Into<SingleRecord<'_>>,
     ) -> Result<(UserView, Decision), QueryError> {
         let record: SingleRecord<'_> = intent.into();
-        let mut batch_decision = self.decider.begin_batch(self.clock.now());
-        let decoded = batch_decision.decode(&record);
+        let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        // The same id again is a replay here, too, whatever the gate says of it now.
-        batch_decision.look_up(ReadBefore::All);
+        let mut batch_decision = self.funded(&record, &decoded, |clock| Ok(clock.now())).await?;
+        self.give_back(batch_decision.granted()).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
@@ -162,13 +212,17 @@ impl<S: Store, C: Clock> QueryService<S, C> {
     /// [`QueryError`]
     pub async fn decide(&mut self, intent: impl Into<SingleRecord<'_>>) -> Result<Decision, QueryError> {
         let record: SingleRecord<'_> = intent.into();
-        let mut batch_decision = self.decider.begin_batch(self.clock.time_to_decide(&[])?);
-        let decoded = batch_decision.decode(&record);
+        let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        batch_decision.look_up(ReadBefore::All);
+        let mut batch_decision = self.funded(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
+        self.give_back(batch_decision.unspent(&gate_results, &answers, &[])).await?;
+        if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
+            let why = "a budget of the intent cannot be asked, and its policy says to wait";
+            return Err(StoreError::Temporary(why.to_owned()).into());
+        }
         Ok(decision(&batch_decision, &record, intent, &gate_results, &answers))
     }
 

@@ -103,6 +103,7 @@ fn failed(error: QueryError, args: &ExplainArgs) -> anyhow::Error {
     match error {
         QueryError::NotAnIntent(_) => UsageError(format!("--intent: not a valid intent: {error}")).into(),
         QueryError::Clock(error) => error.into(),
+        QueryError::Closed(error) => error.into(),
         QueryError::Store(error) => {
             anyhow::Error::new(error).context(format!("the history of user {} cannot be read", args.user))
         }

@@ -31,10 +31,11 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
+    Absent, KeyspaceSeed, Opened, PooledLedger, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
     RedisStore, WhenMissing,
 };
 use weir_worker::{
+    budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
     lane::{LaneError, LaneSettings},
@@ -161,10 +162,17 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &stop,
     );
     let deferred_shards = Arc::default();
+    let ledger = PooledLedger::new(&pool, &settings.kafka.instance);
+    let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), Arc::<Metrics>::clone(&metrics));
+    tokio::spawn(keeper.run());
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: settings.http.clone(),
-        queries: Arc::new(queries(&pool, settings.http.concurrency, (&decider, &clock, &metrics, &deferred_shards))),
+        queries: Arc::new(queries(
+            &pool,
+            (settings.http.concurrency, &budgets),
+            (&decider, &clock, &metrics, &deferred_shards),
+        )),
     };
     let noting =
         |group: &str| -> Arc<dyn CommitTable> { Arc::new(RedisCommits::start(&redis_options, &stats, &opened, group)) };
@@ -176,6 +184,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         decider,
         segments,
         policy,
+        budgets,
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -237,7 +246,7 @@ fn query_pool(options: &RedisOptions, stats: &Arc<RedisStats>, opened: &Opened, 
 /// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
 fn queries(
     pool: &Arc<RedisPool>,
-    concurrency: usize,
+    (concurrency, budgets): (usize, &Budgets),
     (decider, clock, metrics, deferred_shards): (
         &Decider,
         &ComparedClock<SystemClock>,
@@ -251,6 +260,7 @@ fn queries(
         let decider = Decider { wheel: None, ..decider.clone() };
         QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
             .beside(Arc::clone(deferred_shards))
+            .taking(budgets.claimant())
     };
     QueryPool::new((0..concurrency).map(|_| one()).collect())
 }

@@ -16,6 +16,7 @@ use weir_core::{
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
 use weir_redis::RedisStats;
 use weir_worker::{
+    budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
     refresh::Refreshed,
@@ -42,6 +43,8 @@ pub struct Worker<D> {
     pub segments: Arc<Refreshed<SegmentSet>>,
     /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
+    /// Where the tokens of budgets come from.
+    pub budgets: Budgets,
     /// Batch size and pace.
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
@@ -127,12 +130,24 @@ impl<D: Store + 'static> Worker<D> {
                     decider.topic = kafka.intents.as_str().into();
                 }
                 let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
-                let clock = self.clock.clone();
+                let (clock, budgets) = (self.clock.clone(), self.budgets.claimant());
                 let work: LaneWork = Box::new(move || {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let source = source.noting_in(commits);
                     let sink = KafkaSink::new(kafka, number);
-                    let mut lane = Lane { source, sink, store, clock, task, decider, settings, stop, metrics, status };
+                    let mut lane = Lane {
+                        source,
+                        sink,
+                        store,
+                        clock,
+                        task,
+                        decider,
+                        budgets,
+                        settings,
+                        stop,
+                        metrics,
+                        status,
+                    };
                     // On this thread; what the store spawns runs on the runtime's own.
                     runtime.block_on(Box::pin(lane.run()))
                 });
@@ -141,6 +156,7 @@ impl<D: Store + 'static> Worker<D> {
             .collect();
         work.extend(self.refunds.map(|(refunds, _)| refunds));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
+        self.budgets.close().await;
         if let Some(server) = server {
             server.ended().await;
         }

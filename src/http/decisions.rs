@@ -11,7 +11,10 @@ use axum::{
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
-use weir_core::dead_letter::{DeadLetter, DeadLetterReason};
+use weir_core::{
+    dead_letter::{DeadLetter, DeadLetterReason},
+    ports::StoreError,
+};
 
 use super::{
     Api,
@@ -80,6 +83,7 @@ fn refused(error: QueryError) -> Problem {
         QueryError::NotAnIntent(letter) => not_an_intent(&letter),
         QueryError::Store(error) => Problem::of_store(&error),
         QueryError::Clock(wrong) => Problem::of_clock(&wrong),
+        QueryError::Closed(closed) => Problem::of_store(&StoreError::Temporary(closed.to_string())),
     }
 }
 

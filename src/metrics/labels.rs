@@ -35,6 +35,10 @@ labels! {
     OutcomeLabel { outcome: &'static str }
     /// A cap of a segment; the segment is empty for users in none.
     CapLabels { segment: String, cap: String }
+    /// A budget, and what became of its tokens.
+    BudgetTokenLabels { budget: String, outcome: &'static str }
+    /// A budget.
+    BudgetLabel { budget: String }
     /// The policy's action, `approve` or `suppress`.
     ActionLabel { action: &'static str }
     /// A refreshed source, `segments` or `policy`.

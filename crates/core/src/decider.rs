@@ -104,6 +104,18 @@ pub struct GateResult {
     pub budgets: Option<u32>,
 }
 
+impl GateResult {
+    /// Whether a budget cannot be asked that the policy says to wait for.
+    #[must_use]
+    pub fn waits_for_budget(&self) -> bool {
+        matches!(
+            self.disposition,
+            Disposition::Suppress((GateReason::BudgetWaits, _))
+                | Disposition::LookUp { denial: (GateReason::BudgetWaits, _), .. }
+        )
+    }
+}
+
 /// The decision of one batch: one clock, one policy, one set of segments.
 pub struct BatchDecision {
     decider: Decider,
@@ -205,12 +217,12 @@ impl BatchDecision {
         decoded: &'b [Decoded<'b>],
         judged_at: Duration,
         patience: Patience,
-    ) -> Option<Claim> {
+    ) -> Option<Arc<Claim>> {
         if self.eval.policy().budgets.is_empty() {
             return None;
         }
         self.budgets = BatchBudgets::of(&mut self.eval, (records, decoded), (self.now, judged_at), patience);
-        self.budgets.as_ref().map(|budgets| budgets.claim().clone())
+        self.budgets.as_ref().map(BatchBudgets::claim)
     }
 
     /// What became of the claim: the gate goes by it.
@@ -226,6 +238,12 @@ impl BatchDecision {
     pub fn unspent(&self, gate_results: &[GateResult], answers: &[Option<Answer>], unclear: &[usize]) -> Unspent {
         let Some(budgets) = &self.budgets else { return Unspent::new() };
         budgets.unspent(gate_results, answers, self.eval.policy().mode, unclear)
+    }
+
+    /// All tokens of the claim, for a decision that is not carried out.
+    #[must_use]
+    pub fn granted(&self) -> Unspent {
+        self.budgets.as_ref().map(BatchBudgets::granted).unwrap_or_default()
     }
 
     /// Counts the tokens that the batch took and was denied.

@@ -192,7 +192,6 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                 count: deferral.count,
                 waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
             }),
-            budgets: &[],
         }
     }
 

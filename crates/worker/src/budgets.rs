@@ -28,7 +28,7 @@ enum Message {
     /// Tokens for a batch.
     Claim {
         ticket: Ticket,
-        claim: Box<Claim>,
+        claim: Arc<Claim>,
         /// Told when a claim that was pending can be made again.
         wake: Arc<Notify>,
         reply: oneshot::Sender<Claimed>,
@@ -93,9 +93,9 @@ impl Claimant {
     ///
     /// # Errors
     /// The process is ending.
-    pub async fn claim(&self, claim: Claim) -> Result<Claimed, Closed> {
+    pub async fn claim(&self, claim: Arc<Claim>) -> Result<Claimed, Closed> {
         let (reply, claimed) = oneshot::channel();
-        let (claim, wake) = (Box::new(claim), Arc::clone(&self.wake));
+        let wake = Arc::clone(&self.wake);
         let message = Message::Claim { ticket: self.ticket, claim, wake, reply };
         self.inbox.send(message).await.map_err(|_| Closed)?;
         claimed.await.map_err(|_| Closed)

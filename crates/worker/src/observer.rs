@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weir_core::{
+    budget::BudgetId,
     ports::CommitTimes,
     tally::{RefundTally, SegmentCounts, Tally},
 };
@@ -102,6 +103,8 @@ pub trait Observer: Send + Sync {
     fn forget_lag(&self, partition: i32);
     /// The ledger of budgets was called.
     fn ledger_called(&self, call: LedgerCall);
+    /// So many tokens of a budget were left when the ledger last answered.
+    fn budget_left(&self, budget: &BudgetId, tokens: u64);
     /// How many refunds are not yet taken and committed.
     fn set_refunds_lag(&self, refunds: i64);
 }

@@ -181,7 +181,11 @@ async fn worker(
         deferred_shards: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
-    let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics));
+    let ledger = EmbeddedLedger::new("demo", SystemClock);
+    let (keeper, budgets) = BudgetKeeper::new(ledger, SystemClock, Arc::<Metrics>::clone(&metrics));
+    tokio::spawn(keeper.run());
+    let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
+        .taking(budgets.claimant());
     let queries = Arc::new(QueryPool::new(vec![query]));
     let worker = Worker {
         refunds: None,
@@ -189,6 +193,7 @@ async fn worker(
         decider,
         segments,
         policy,
+        budgets,
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,

@@ -43,7 +43,7 @@ pub struct Patience {
 
 /// The budgets of one batch.
 pub(crate) struct BatchBudgets {
-    claim: Claim,
+    claim: Arc<Claim>,
     /// The rule of each budget of the claim: its place in the policy.
     rules: Vec<usize>,
     /// The names of the budgets of each set of the claim.
@@ -134,11 +134,11 @@ impl BatchBudgets {
             needs.claim.wants.push(Want { set, cost: intent.cost });
         }
         let Needs { claim, rules, names, .. } = needs;
-        (!claim.sets.is_empty()).then_some(Self { claim, rules, names, takes, answers: None, now })
+        (!claim.sets.is_empty()).then_some(Self { claim: Arc::new(claim), rules, names, takes, answers: None, now })
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
-        &self.claim
+    pub(crate) fn claim(&self) -> Arc<Claim> {
+        Arc::clone(&self.claim)
     }
 
     pub(crate) fn answer(&mut self, answers: Answers) {
@@ -209,14 +209,23 @@ impl BatchBudgets {
         mode: Mode,
         unclear: &[usize],
     ) -> Unspent {
+        self.tokens(|record| !is_spent(&gate_results[record].disposition, answers, mode, unclear))
+    }
+
+    /// All tokens of the batch.
+    pub(crate) fn granted(&self) -> Unspent {
+        self.tokens(|_| true)
+    }
+
+    /// The tokens of these records.
+    fn tokens(&self, of: impl Fn(usize) -> bool) -> Unspent {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
-        for (record, gate_result) in gate_results.iter().enumerate() {
+        for record in 0..self.takes.len() {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
-            if is_spent(&gate_result.disposition, answers, mode, unclear) {
-                continue;
-            }
-            for place in self.places(want) {
-                tokens[usize::from(*place)] += u64::from(want.cost);
+            if of(record) {
+                for place in self.places(want) {
+                    tokens[usize::from(*place)] += u64::from(want.cost);
+                }
             }
         }
         let leases = self.answers.iter().flat_map(|answers| &answers.leases);

@@ -7,6 +7,7 @@ use tokio::{
     task::JoinSet,
 };
 use weir_core::{
+    budget::BudgetId,
     lease::{CallNumber, Claimed, Due, Leases, Refused, Ticket},
     ledger::{GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
@@ -24,7 +25,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What came of a call.
 enum Called {
-    Took { call: CallNumber, sent_at: Duration, answer: Result<TakeAnswer, StoreError> },
+    Took { call: CallNumber, budget: BudgetId, limit: u64, sent_at: Duration, answer: Result<TakeAnswer, StoreError> },
     GaveBack(Result<(), StoreError>),
 }
 
@@ -122,9 +123,12 @@ where
     fn called(&mut self, called: Called) {
         let passed = self.clock.passed();
         match called {
-            Called::Took { call, sent_at, answer } => {
+            Called::Took { call, budget, limit, sent_at, answer } => {
+                if let Ok(answer) = &answer {
+                    self.observer.budget_left(&budget, limit.saturating_sub(answer.used));
+                }
                 let answer = answer.map_err(|error| {
-                    tracing::warn!("a budget could not be asked for tokens: {error}");
+                    tracing::warn!(budget = &*budget.name, "the budget's tokens could not be asked for: {error}");
                     Refused
                 });
                 self.observer.ledger_called(match answer {
@@ -172,7 +176,7 @@ where
 }
 
 async fn take(mut ledger: impl Ledger, call: CallNumber, request: TakeRequest, sent_at: Duration) -> Called {
-    let mut answers = [None];
+    let (mut answers, budget, limit) = ([None], request.budget.clone(), request.limit);
     let outcome = ledger.take(&[request], &mut answers).await;
     let [answer] = answers;
     let answer = match (answer, outcome) {
@@ -180,7 +184,7 @@ async fn take(mut ledger: impl Ledger, call: CallNumber, request: TakeRequest, s
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(StoreError::Temporary("the ledger gave no answer".to_owned())),
     };
-    Called::Took { call, sent_at, answer }
+    Called::Took { call, budget, limit, sent_at, answer }
 }
 
 async fn give_back(mut ledger: impl Ledger, returns: Vec<GiveBack>) -> Called {

@@ -43,6 +43,8 @@ impl Observer for Unobserved {
     fn stage(&self, _: Stage, _: Duration) {}
     fn gated(&self, _: SegmentCounts) {}
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
+    fn ledger_called(&self, _: LedgerCall) {}
+    fn budget_left(&self, _: &BudgetId, _: u64) {}
     fn refunded(&self, _: &RefundTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
