@@ -31,7 +31,7 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledLedger, PooledStore, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
+    Absent, KeyspaceSeed, Opened, PooledStore, RedisLedger, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
     RedisStore, WhenMissing,
 };
 use weir_worker::{
@@ -162,7 +162,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &stop,
     );
     let deferred_shards = Arc::default();
-    let ledger = PooledLedger::new(&pool, &settings.kafka.instance);
+    let ledger = ledgers(&redis_options, &stats, &opened, &settings.kafka.instance);
     let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), Arc::<Metrics>::clone(&metrics));
     tokio::spawn(keeper.run());
     let http = HttpSetup {

@@ -182,7 +182,7 @@ async fn worker(
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
     let ledger = EmbeddedLedger::new("demo", SystemClock);
-    let (keeper, budgets) = BudgetKeeper::new(ledger, SystemClock, Arc::<Metrics>::clone(&metrics));
+    let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::<Metrics>::clone(&metrics));
     tokio::spawn(keeper.run());
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
         .taking(budgets.claimant());

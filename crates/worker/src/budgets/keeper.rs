@@ -32,25 +32,33 @@ enum Called {
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
 pub struct BudgetKeeper<L, C> {
     leases: Leases,
-    ledger: L,
+    /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
+    connect: Box<dyn Fn() -> L + Send>,
+    /// Those that are not in use.
+    free: Vec<L>,
     clock: C,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Message>,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
-    calls: JoinSet<Called>,
+    calls: JoinSet<(L, Called)>,
 }
 
 impl<L, C> BudgetKeeper<L, C>
 where
-    L: Ledger + Clone + 'static,
+    L: Ledger + 'static,
     C: Clock,
 {
-    /// The task, to be run, and where it is asked.
-    pub fn new(ledger: L, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
+    /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
+    pub fn new(
+        connect: impl Fn() -> L + Send + 'static,
+        clock: C,
+        observer: Arc<dyn Observer>,
+    ) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
-        let (leases, pending, calls) = (Leases::new(MOST_BUDGETS), BTreeMap::new(), JoinSet::new());
-        let keeper = Self { leases, ledger, clock, observer, inbox, pending, calls };
+        let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
+        let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
+        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -63,7 +71,8 @@ where
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => {
-                    if let Ok(called) = called {
+                    if let Ok((ledger, called)) = called {
+                        self.free.push(ledger);
                         self.called(called);
                     }
                 }
@@ -101,12 +110,18 @@ where
         let sent_at = self.clock.passed();
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         for (call, request) in takes {
-            self.calls.spawn(take(self.ledger.clone(), call, request, sent_at));
+            let ledger = self.ledger();
+            self.calls.spawn(take(ledger, call, request, sent_at));
         }
         if !returns.is_empty() {
-            self.calls.spawn(give_back(self.ledger.clone(), returns));
+            let ledger = self.ledger();
+            self.calls.spawn(give_back(ledger, returns));
         }
         next_at
+    }
+
+    fn ledger(&mut self) -> L {
+        self.free.pop().unwrap_or_else(|| (self.connect)())
     }
 
     fn wake_ready(&mut self) {
@@ -162,20 +177,26 @@ where
             called = under_way => called,
             () = clock.sleep(CLOSE_WITHIN) => Vec::new(),
         };
-        called.into_iter().for_each(|called| self.called(called));
+        called.into_iter().for_each(|(_, called)| self.called(called));
         let returns = self.leases.close();
         if returns.is_empty() {
             return;
         }
+        let mut ledger = self.ledger();
         let outcome = tokio::select! {
-            outcome = self.ledger.give_back(&returns) => outcome,
+            outcome = ledger.give_back(&returns) => outcome,
             () = self.clock.sleep(CLOSE_WITHIN) => return,
         };
         self.gave_back(&outcome);
     }
 }
 
-async fn take(mut ledger: impl Ledger, call: CallNumber, request: TakeRequest, sent_at: Duration) -> Called {
+async fn take<L: Ledger>(
+    mut ledger: L,
+    call: CallNumber,
+    request: TakeRequest,
+    sent_at: Duration,
+) -> (L, Called) {
     let (mut answers, budget, limit) = ([None], request.budget.clone(), request.limit);
     let outcome = ledger.take(&[request], &mut answers).await;
     let [answer] = answers;
@@ -184,9 +205,10 @@ async fn take(mut ledger: impl Ledger, call: CallNumber, request: TakeRequest, s
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(StoreError::Temporary("the ledger gave no answer".to_owned())),
     };
-    Called::Took { call, budget, limit, sent_at, answer }
+    (ledger, Called::Took { call, budget, limit, sent_at, answer })
 }
 
-async fn give_back(mut ledger: impl Ledger, returns: Vec<GiveBack>) -> Called {
-    Called::GaveBack(ledger.give_back(&returns).await)
+async fn give_back<L: Ledger>(mut ledger: L, returns: Vec<GiveBack>) -> (L, Called) {
+    let outcome = ledger.give_back(&returns).await;
+    (ledger, Called::GaveBack(outcome))
 }
