@@ -1,5 +1,7 @@
 //! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
+#[cfg(test)]
+mod tests;
 mod unavailable;
 
 use std::sync::Arc;

@@ -78,7 +78,7 @@ fn an_invalid_policy_is_an_error_that_names_every_place() {
     let (printed, error) = run("policy-many-mistakes.invalid.json", &["--output", "json"]);
     let printed: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(printed["valid"], false);
-    assert_eq!(printed["problems"].as_array().map(Vec::len), Some(5));
+    assert_eq!(printed["problems"].as_array().map(Vec::len), Some(8));
     assert!(error.is_some());
 }
 
