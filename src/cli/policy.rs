@@ -10,8 +10,10 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use indicatif::HumanCount;
 use serde_json::{Value, json};
 use weir_core::{
+    budget::{Budget, BudgetSpan, WhenUnavailable},
     class::Filter,
     decide::Scope,
     document::{Format, Problems, value::in_words},
@@ -134,6 +136,7 @@ fn in_text(name: &str, policy: &Policy) -> String {
     sentences.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
     sentences.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
     sentences.extend(policy.stops.iter().map(stop_in_words));
+    sentences.extend(policy.budgets.iter().map(budget_in_words));
     if policy.defers() {
         sentences.push(format!("Intents are deferred for at most {}.", in_words(policy.defer_max_ms)));
     }
@@ -206,6 +209,32 @@ fn stop_in_words(selection: &Selection) -> String {
     format!("Stopped: {}.", selection_in_words(selection))
 }
 
+fn budget_in_words(budget: &Budget) -> String {
+    let Budget { name, selection, scope, limit, span, best_effort, when_spent, on_unavailable } = budget;
+    let (amount, then) = match limit {
+        0 => ("never any".to_owned(), ""),
+        limit => (format!("at most {} {span}", HumanCount(*limit)), "then "),
+    };
+    let scope = match scope {
+        Scope::Every => "",
+        Scope::SameCampaign => " of each campaign",
+    };
+    let intents = match selection_in_words(selection) {
+        everything if everything.is_empty() => "all intents".to_owned(),
+        what => what,
+    };
+    let action = match when_spent {
+        Action::Suppress => "suppressed",
+        Action::Defer => "deferred",
+    };
+    let last = if *best_effort { " Tokens are granted one by one." } else { "" };
+    let unavailable = match on_unavailable {
+        WhenUnavailable::Wait => "",
+        WhenUnavailable::Suppress => " While Redis is unavailable, intents without a token are suppressed.",
+    };
+    format!("Budget {name}: {amount}{scope}, for {intents}; {then}intents are {action}.{last}{unavailable}")
+}
+
 fn bypass_in_words(rule: &Bypass) -> String {
     let counts = match rule.counts {
         Counts::Yes => "recorded, and counts",
@@ -244,6 +273,7 @@ fn in_json(policy: &Policy) -> Value {
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
         "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
         "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
+        "budgets": policy.budgets.iter().map(budget_in_json).collect::<Vec<_>>(),
         "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })
@@ -262,6 +292,15 @@ fn cap_in_json(cap: &Cap) -> Value {
         CapWindow::Per(period) => ("per", period.name().to_owned()),
     };
     json!({"name": &*cap.name, "limit": cap.limit, kind: window, "in_words": cap_in_words(cap)})
+}
+
+fn budget_in_json(budget: &Budget) -> Value {
+    let (kind, span) = match &budget.span {
+        BudgetSpan::Rolling { text, .. } => ("window", json!(&**text)),
+        BudgetSpan::Per(period) => ("per", json!(period.name())),
+        BudgetSpan::Total => ("total", json!(true)),
+    };
+    json!({"name": &*budget.name, "limit": budget.limit, kind: span, "in_words": budget_in_words(budget)})
 }
 
 #[cfg(test)]

@@ -98,13 +98,29 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :22:10: quiet_hours.action must be one of "suppress", "defer", not "postpone"
 :24:1: quiet_hours.shadow is not a known key; `shadow` belongs to the policy itself: in TOML, write it above the first line that begins with `[`"#;
     assert_eq!(errors(toml).replace(toml, ""), expected.trim());
+    let toml = "policy-budget-mistakes.invalid.toml";
+    let expected = r#"
+:9:9: budgets[0].limit must be a whole number from 0 to 1000000000000000, not 1000000000000001
+:10:10: budgets[0].window must be from 10s to 366d, not 5s
+:12:1: budgets[1] has `window` and `per`: keep one
+:12:1: budgets[1] needs `limit`
+:14:1: budgets[1].limits is not a known key; did you mean `limit`?
+:17:8: budgets[1].each must be one of "campaign", not "user"
+:18:14: budgets[1].when_spent must be one of "suppress", "defer", not "wait"
+:19:18: budgets[1].on_unavailable must be one of "wait", "suppress", not "approve"
+:25:14: budgets[2].when_spent = "defer" needs `window` or `per`: what is spent in total never frees
+:32:1: budgets has two budgets named "autumn": decisions name the budget that denied"#;
+    assert_eq!(errors(toml).replace(toml, ""), expected.trim());
     let json = "policy-many-mistakes.invalid.json";
     let expected = r#"
 :3:3: timezon is not a known key; did you mean `timezone`?
 :4:35: default.caps[0].name must not be empty
 :4:48: default.caps[0].limit must be a whole number from 0 to 4294967295, not "2"
 :4:63: default.caps[0].window must be longer than 0
-:4:80: default.caps[0].channel must not be an empty list: leave the key out for all, or name at least one"#;
+:4:80: default.caps[0].channel must not be an empty list: leave the key out for all, or name at least one
+:5:41: budgets[0].limit must be a whole number from 0 to 1000000000000000, not "9"
+:5:55: budgets[0].total must be true, or left out
+:5:64: budgets[1] needs `window` (such as "1h"), `per` ("day", "week" or "month") or `total = true`"#;
     assert_eq!(errors(json).replace(json, ""), expected.trim());
 }
 
@@ -126,6 +142,17 @@ fn each_rule_of_a_policy_is_kept() {
     let many = |caps: usize| {
         let caps: Vec<_> = (0..caps).map(|n| format!("{{ name = \"{n}\", limit = 1, window = \"1h\" }}")).collect();
         format!("version = \"1\"\n[default]\ncaps = [{}]", caps.join(", "))
+    };
+    let budget = |rest: &str| {
+        format!(
+            "version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\nbudgets = [\n  {{ name = \"a\", limit = 1, {rest} }}]"
+        )
+    };
+    let names: Vec<String> = (0..256).map(|number| format!("budget-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let budgets = |names: &[&str]| {
+        let one = |name: &&str| format!("[[budgets]]\nname = \"{name}\"\nlimit = 1\ntotal = true\n");
+        with(&names.iter().map(one).collect::<String>())
     };
     let cases = [
         (cap("window = \"8d\""), Sees, "valid"),
@@ -204,6 +231,54 @@ fn each_rule_of_a_policy_is_kept() {
         (with("[[stop]]"), Sees, "stop[0] needs at least one of"),
         (with("[stop]\ncampaign = \"spring\""), Sees, "two brackets"),
         (with("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\""), Sees, "quiet_hours needs `action`"),
+        (budget("window = \"10s\""), Sees, "valid"),
+        (budget("window = \"366d\""), Sees, "valid"),
+        (budget("window = \"9999ms\""), IsBlind, "budgets[0].window must be from 10s to 366d, not 9s 999ms"),
+        (budget("window = \"366d 1ms\""), IsBlind, "from 10s to 366d, not 366d 1ms"),
+        (budget("window = 60"), Sees, "4:37: budgets[0].window must be a length of time"),
+        (budget("per = \"month\""), Sees, "valid"),
+        (budget("per = \"hour\""), Sees, "budgets[0].per must be one of \"day\", \"week\", \"month\""),
+        (budget("total = true"), Sees, "valid"),
+        (budget("total = false"), Sees, "budgets[0].total must be true, or left out"),
+        (budget("total = 1"), Sees, "budgets[0].total must be true or false, not 1"),
+        (budget("best_effort = true"), Sees, "needs `window` (such as \"1h\"), `per`"),
+        (budget("window = \"1h\", total = true"), Sees, "4:3: budgets[0] has `window` and `total`: keep one"),
+        (budget("window = \"1h\", per = \"day\", total = true"), Sees, "has `window` and `per` and `total`: keep one"),
+        (budget("total = true, best_effort = 1"), Sees, "budgets[0].best_effort must be true or false"),
+        (budget("per = \"day\", when_spent = \"defer\""), Sees, "valid"),
+        (budget("total = true, when_spent = \"defer\""), IsBlind, "when_spent = \"defer\" needs `window` or `per`"),
+        (budget("per = \"day\", when_spent = \"approve\""), Sees, "when_spent must be one of \"suppress\", \"defer\""),
+        (budget("per = \"day\", on_unavailable = \"suppress\""), Sees, "valid"),
+        (budget("per = \"day\", on_unavailable = \"approve\""), Sees, "must be one of \"wait\", \"suppress\""),
+        (budget("per = \"day\", each = \"campaign\", campaign = [\"a\", \"b\"]"), Sees, "valid"),
+        (budget("per = \"day\", each = \"user\""), Sees, "budgets[0].each must be one of \"campaign\""),
+        (budget("per = \"day\", channel = []"), Sees, "budgets[0].channel must not be an empty list"),
+        (budget("per = \"day\", campaign = 1"), Sees, "budgets[0].campaign must be a string or a list of strings"),
+        (budget("per = \"day\", category = \"\""), Sees, "budgets[0].category must not be empty"),
+        (budget("per = \"day\", action = \"defer\""), Sees, "budgets[0].action is not a known key"),
+        (budget("per = \"day\"").replace("limit = 1", "limit = 0"), Sees, "valid"),
+        (budget("per = \"day\"").replace("limit = 1", "limit = 1_000_000_000_000_000"), Sees, "valid"),
+        (
+            budget("per = \"day\"").replace("limit = 1", "limit = 1_000_000_000_000_001"),
+            Sees,
+            "budgets[0].limit must be",
+        ),
+        (budget("per = \"day\"").replace("limit = 1", "limit = -1"), Sees, "not -1"),
+        (budget("per = \"day\"").replace("limit = 1", "limit = 1.5"), Sees, "not 1.5"),
+        (budget("per = \"day\"").replace("limit = 1, ", ""), Sees, "budgets[0] needs `limit`"),
+        (budget("per = \"day\"").replace("name = \"a\", ", ""), Sees, "budgets[0] needs `name`"),
+        (budget("per = \"day\"").replace("\"a\"", "\"\""), Sees, "budgets[0].name must not be empty"),
+        (budget("per = \"day\"").replace("\"a\"", &format!("\"{}\"", "n".repeat(256))), Sees, "valid"),
+        (budget("per = \"day\"").replace("\"a\"", &format!("\"{}\"", "n".repeat(257))), Sees, "longer than 256 bytes"),
+        (budgets(&["a", "b"]), Sees, "valid"),
+        (
+            budgets(&["a", "b", "a"]),
+            IsBlind,
+            "budgets has two budgets named \"a\": decisions name the budget that denied",
+        ),
+        (budgets(&names[..255]), Sees, "valid"),
+        (budgets(&names), Sees, "budgets must not have more than 255 budgets; it has 256"),
+        (with("[budgets]\nname = \"a\""), Sees, "in TOML, write [[budgets]] with two brackets"),
     ];
     let schema = schema();
     for (text, sees, expected) in cases {
@@ -244,6 +319,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         quiet_hours = { zz = 1 }
         stop = [{ zz = 1 }]
         defer = { zz = 1 }
+        budgets = [{ name = "a", limit = 1, total = true, zz = 1 }]
     "#;
     let found = errors("p.toml", text);
     let known = |path: &str| -> BTreeSet<String> {
@@ -260,6 +336,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         ("quiet_hours.", "/$defs/QuietHours/properties"),
         ("stop[0].", "/$defs/StopRule/properties"),
         ("defer.", "/$defs/Defer/properties"),
+        ("budgets[0].", "/$defs/Budget/properties"),
     ];
     for (path, pointer) in tables {
         let properties = schema.pointer(pointer).and_then(Value::as_object).unwrap();
@@ -282,13 +359,15 @@ fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() 
         default = { caps = [{ name = "a", limit = 1, window = "1h", action = "defer" }] }
         quiet_hours = { from = "22:00", to = "08:00", action = "defer" }
         defer = { max = "49h" }
+        budgets = [{ name = "a", limit = 1, per = "day", when_spent = "defer" }]
     "#;
     let history = HistoryBounds { retention_ms: 48 * 3_600_000, max_entries: 200 };
     let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false }).unwrap_err();
     let expected = r#"
 p.toml:3:78: default.caps[0].action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:4:64: quiet_hours.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
-p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)"#;
+p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)
+p.toml:6:71: budgets[0].when_spent = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress""#;
     assert_eq!(found.to_string(), expected.trim());
     // Where the policy does not say, it is 72 h, or the history.
     let longest = |history_ms: i64| {

@@ -187,6 +187,8 @@ impl Judge<'_> {
                     && at_some_moment(&|clock| ask.is_quiet(clock))
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
+            // Its policies have no budgets.
+            DeferReason::Budget => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 waits && setting.unavailable_after.is_some()

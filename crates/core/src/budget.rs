@@ -136,3 +136,59 @@ impl std::fmt::Display for BudgetSpan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::{Filter, MAX_NAME_BYTES};
+
+    fn budget(selection: Selection, scope: Scope) -> Budget {
+        Budget {
+            name: "b".into(),
+            selection,
+            scope,
+            limit: 1,
+            span: BudgetSpan::Total,
+            best_effort: false,
+            when_spent: Action::Suppress,
+            on_unavailable: WhenUnavailable::Wait,
+        }
+    }
+
+    #[test]
+    fn an_intent_takes_from_the_budgets_that_match_it() {
+        let class = |channel, campaign| ClassNames { channel, category: None, campaign };
+        let id = |campaign: Option<&str>| Some(BudgetId { name: "b".into(), campaign: campaign.map(Into::into) });
+        let all = Selection::default();
+        let push = Selection {
+            filter: Filter { channels: Some(["push".to_owned()].into()), categories: None },
+            campaigns: None,
+        };
+        let spring = Selection { filter: Filter::default(), campaigns: Some(["spring".to_owned()].into()) };
+        let cases = [
+            (&all, Scope::Every, class(None, None), id(None)),
+            (&all, Scope::SameCampaign, class(None, None), None),
+            (&all, Scope::SameCampaign, class(None, Some("spring")), id(Some("spring"))),
+            (&push, Scope::Every, class(Some("push"), Some("spring")), id(None)),
+            (&push, Scope::Every, class(Some("sms"), None), None),
+            (&spring, Scope::Every, class(None, Some("spring")), id(None)),
+            (&spring, Scope::Every, class(None, Some("summer")), None),
+        ];
+        for (selection, scope, class, expected) in cases {
+            assert_eq!(
+                budget(selection.clone(), scope).id_for(&class),
+                expected,
+                "{class:?} of {selection:?}, {scope:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_campaign_has_the_name_that_approved_records_have() {
+        let long = "é".repeat(MAX_NAME_BYTES);
+        let class = ClassNames { channel: None, category: None, campaign: Some(&long) };
+        let id = budget(Selection::default(), Scope::SameCampaign).id_for(&class).unwrap();
+        assert_eq!(id.campaign.as_deref(), Some(&*table_name(&long)));
+        assert_ne!(id.campaign.as_deref(), Some(&*long));
+    }
+}

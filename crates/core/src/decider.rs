@@ -1,6 +1,8 @@
 //! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
 mod budgets;
+#[cfg(test)]
+mod tests;
 mod unavailable;
 
 use std::{sync::Arc, time::Duration};

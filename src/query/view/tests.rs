@@ -6,7 +6,7 @@ use weir_core::{
     fields::FieldMap,
     origin::Origin,
     policy::{Caps, Mode},
-    verdict::{Counts, Verdict},
+    verdict::{Cause, Counts, Verdict},
     zone::Zone,
 };
 
