@@ -9,6 +9,7 @@ use crate::{
     class::{ClassNames, table_name},
     decide::Scope,
     policy::{Action, Period, Selection},
+    shard::shard_of_name,
     time::Time,
     window::Window,
     zone::Zone,
@@ -108,6 +109,34 @@ impl Budget {
             Scope::SameCampaign => Some(table_name(class.campaign?).into()),
         };
         Some(BudgetId { name: Arc::clone(&self.name), campaign })
+    }
+}
+
+impl BudgetId {
+    /// As the ledger's keys name it, unlike any other budget: `<bytes of the name>:<name>`, and `:<campaign>` where there is one.
+    #[must_use]
+    pub fn key_name(&self) -> String {
+        let Self { name, campaign } = self;
+        match campaign {
+            None => format!("{}:{name}", name.len()),
+            Some(campaign) => format!("{}:{name}:{campaign}", name.len()),
+        }
+    }
+
+    /// The shard that it is in, of so many.
+    #[must_use]
+    pub fn shard(&self, shards: u16) -> u16 {
+        shard_of_name(&self.key_name(), shards)
+    }
+}
+
+/// In words: `spring`, or `spring of campaign may`.
+impl std::fmt::Display for BudgetId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.campaign {
+            None => write!(f, "{}", self.name),
+            Some(campaign) => write!(f, "{} of campaign {campaign}", self.name),
+        }
     }
 }
 

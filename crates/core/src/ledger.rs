@@ -7,7 +7,12 @@
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
 //! more than the limit. For a calendar period and in total, a grant counts in the period that it was made for.
 
+mod book;
+mod embedded;
+
 use crate::budget::{BudgetId, SpanNow};
+pub use book::Book;
+pub use embedded::EmbeddedLedger;
 
 /// The buckets of a rolling window. Grants of one bucket leave the window together.
 pub const BUCKETS: i64 = 60;
@@ -42,7 +47,8 @@ pub struct TakeAnswer {
     pub used: u64,
     /// How many of them are in leases that have not ended, these included, and as if all of those were unspent.
     pub leased: u64,
-    /// The bucket that the grant is in, to give tokens back to.
+    /// The bucket that the grant is in, to give tokens back to: of a rolling window the end of the lease, rounded up, of a
+    /// calendar period its start, both in milliseconds since 1970; 0 in total.
     pub bucket: i64,
     /// In how many milliseconds at the earliest `least` tokens are left; `None`: never, or not by the passing of time alone
     /// in this period. 0 where they are left now.

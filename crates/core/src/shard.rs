@@ -136,6 +136,13 @@ fn scaled(fraction: u64, parts: u32) -> (u32, u64) {
     (u32::try_from(product >> 64).unwrap_or(0), rest)
 }
 
+/// The shard of something that is not a user's, by its name.
+#[must_use]
+pub fn shard_of_name(name: &str, shards: u16) -> u16 {
+    let (shard, _) = scaled(xxh3_64_with_seed(name.as_bytes(), 0), u32::from(shards.max(1)));
+    u16::try_from(shard).unwrap_or(0)
+}
+
 /// The hash slot of a shard: shards fall evenly over the slots, in order.
 #[must_use]
 pub fn slot_of_shard(shard: u16, shards: u16) -> u16 {

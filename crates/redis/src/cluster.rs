@@ -96,11 +96,18 @@ impl Cluster {
     /// in order. Nothing is sent twice.
     pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
         let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
+        self.round_each(requests, |place, reply| replies[place] = Some(reply)).await;
+        let lost = || Err(RequestError::torn(&self.options.nodes[0], "a request got none"));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+    }
+
+    /// As [`Cluster::round`]; hands over each reply, with the place of its request, as soon as its node has answered.
+    pub(super) async fn round_each(&mut self, requests: Vec<Routed>, mut each: impl FnMut(usize, Reply)) {
         let mut by_node = ByNode::new();
         if (self.map.is_none() || self.doubt)
             && let Err(error) = self.refresh().await
         {
-            return requests.iter().map(|_| Err(error.clone())).collect();
+            return (0..requests.len()).for_each(|place| each(place, Err(error.clone())));
         }
         for (place, Routed { slot, detour, request }) in requests.into_iter().enumerate() {
             let owner = self.map.as_ref().and_then(|map| map.owner(slot)).cloned();
@@ -109,18 +116,17 @@ impl Cluster {
                 (None, Some(to)) => by_node.entry(to).or_default().push((place, (Asking::No, request))),
                 (None, None) => {
                     self.doubt = true;
-                    replies[place] = Some(Err(self.nobody(slot)));
+                    each(place, Err(self.nobody(slot)));
                 }
             }
         }
-        for (place, reply) in self.send(by_node).await {
-            if let Err(error) = &reply {
-                self.learn(error);
-            }
-            replies[place] = Some(reply);
-        }
-        let lost = || Err(RequestError::torn(&self.options.nodes[0], "a request got none"));
-        replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
+        let mut errors = Vec::new();
+        let note = |place, reply: Reply| {
+            errors.extend(reply.as_ref().err().cloned());
+            each(place, reply);
+        };
+        self.send(by_node, note).await;
+        errors.iter().for_each(|error| self.learn(error));
     }
 
     /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
@@ -140,24 +146,25 @@ impl Cluster {
             let one = |place| vec![(place, (Asking::No, Request::Plain(command.clone())))];
             let by_node = asked.iter().enumerate().map(|(place, node)| (node.clone(), one(place))).collect();
             let mut again = Vec::new();
-            for (place, reply) in self.send(by_node).await {
-                let node = &asked[place];
+            let note = |place: usize, reply: Reply| {
+                let node: &NodeAddr = &asked[place];
                 let Err(error) = reply else {
                     silent.remove(node);
-                    continue;
+                    return;
                 };
                 if error.cause() == RetryCause::ConnectionLost {
                     again.push(node.clone());
                 }
                 silent.insert(node.clone(), error);
-            }
+            };
+            self.send(by_node, note).await;
             asked = again;
         }
         silent.values().for_each(|error| self.learn(error));
         Ok(silent)
     }
 
-    async fn send(&mut self, by_node: ByNode) -> Vec<(usize, Reply)> {
+    async fn send(&mut self, by_node: ByNode, mut each: impl FnMut(usize, Reply)) {
         let mut under_way = JoinSet::new();
         for (addr, requests) in by_node {
             let mut node = self.nodes.remove(&addr).unwrap_or_else(|| self.node(addr));
@@ -167,14 +174,12 @@ impl Cluster {
                 (node, places, replies)
             });
         }
-        let mut all = Vec::new();
         while let Some(done) = under_way.join_next().await {
-            // A task that panicked leaves its places empty: they are reported as not answered.
+            // A task that panicked answers nothing: its places are reported as not answered.
             let Ok((node, places, replies)) = done else { continue };
             self.nodes.insert(node.addr().clone(), node);
-            all.extend(places.into_iter().zip(replies));
+            places.into_iter().zip(replies).for_each(|(place, reply)| each(place, reply));
         }
-        all
     }
 
     fn node(&self, addr: NodeAddr) -> Node {

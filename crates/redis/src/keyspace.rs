@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use weir_core::{
+    budget::BudgetId,
     shard::{Layout, SLOTS, shard_tags, slot_of_shard},
     time::Time,
 };
@@ -143,6 +144,18 @@ impl Keyspace {
     #[must_use]
     pub fn marks_key(&self, shard: u16) -> String {
         format!("{}r", self.stem(shard))
+    }
+
+    /// The shard of a budget.
+    #[must_use]
+    pub fn budget_shard(&self, budget: &BudgetId) -> u16 {
+        budget.shard(self.meta.layout.shards)
+    }
+
+    /// The key of a budget, a hash (`lua/take.lua`).
+    #[must_use]
+    pub fn budget_key(&self, budget: &BudgetId) -> String {
+        format!("{}b{}", self.stem(self.budget_shard(budget)), budget.key_name())
     }
 
     /// The key of a shard's last rebuild: the run that marked it last.

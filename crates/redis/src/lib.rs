@@ -17,6 +17,7 @@ mod commits;
 mod health;
 mod history;
 mod keyspace;
+mod ledger;
 mod names;
 mod network;
 mod node;
@@ -41,6 +42,7 @@ pub use address::NodeAddr;
 pub use clocks::NodeClocks;
 pub use commits::RedisCommits;
 pub use keyspace::{FORMAT, Keyspace, Meta};
+pub use ledger::RedisLedger;
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{

@@ -98,6 +98,7 @@ impl RequestError {
             "TRYAGAIN" => Self::Apart { node },
             "NOSCRIPT" => Self::NoScript { node },
             "LOSTHISTORY" => Self::LostHistory { message: details.to_owned() },
+            "BUDGETCLOSED" => Self::LostHistory { message: format!("it is closed ({details})") },
             "LATE" => unavailable(RetryCause::Timeout),
             "CLUSTERDOWN" => unavailable(RetryCause::ClusterDown),
             "LOADING" => unavailable(RetryCause::Loading),
@@ -149,6 +150,37 @@ impl RequestError {
             Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => RetryTiming::AtOnce,
             Self::Apart { .. } | Self::Unavailable { .. } => RetryTiming::AfterWait,
             Self::LostHistory { .. } | Self::Refused { .. } => RetryTiming::Never,
+        }
+    }
+
+    /// Whether the request may have been carried out all the same.
+    pub(super) fn may_have_run(&self) -> bool {
+        match self {
+            Self::Unavailable { cause, .. } => match cause {
+                RetryCause::ConnectionLost | RetryCause::Timeout | RetryCause::TooFewReplicas => true,
+                RetryCause::Moved
+                | RetryCause::Ask
+                | RetryCause::TryAgain
+                | RetryCause::NoScript
+                | RetryCause::LostHistory
+                | RetryCause::ClusterDown
+                | RetryCause::Loading
+                | RetryCause::MasterDown
+                | RetryCause::Busy
+                | RetryCause::ReadOnly
+                | RetryCause::OutOfMemory
+                | RetryCause::NoReplicas
+                | RetryCause::Misconf
+                | RetryCause::Refused
+                | RetryCause::StaleKinds
+                | RetryCause::PutOff => false,
+            },
+            Self::Refused { .. } => true,
+            Self::Moved { .. }
+            | Self::Ask { .. }
+            | Self::Apart { .. }
+            | Self::NoScript { .. }
+            | Self::LostHistory { .. } => false,
         }
     }
 
@@ -213,6 +245,7 @@ mod tests {
             ("MISCONF Redis is configured to save RDB snapshots", RetryTiming::AfterWait, RetryCause::Misconf),
             ("LATE the caller has given this call up", RetryTiming::AfterWait, RetryCause::Timeout),
             ("LOSTHISTORY the epoch is gone", RetryTiming::Never, RetryCause::LostHistory),
+            ("BUDGETCLOSED a rebuild has to count", RetryTiming::Never, RetryCause::LostHistory),
             ("NOPERM this user has no permissions", RetryTiming::Never, RetryCause::Refused),
             ("WRONGTYPE Operation against a key", RetryTiming::Never, RetryCause::Refused),
             ("ERR anything else", RetryTiming::Never, RetryCause::Refused),

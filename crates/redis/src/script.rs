@@ -30,10 +30,14 @@ pub(super) enum Script {
     Guarded,
     /// `lua/forget.lua`
     Forget,
+    /// `lua/take.lua`
+    Take,
+    /// `lua/give_back.lua`
+    GiveBack,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 8;
+pub(super) const SCRIPTS: usize = 10;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -48,6 +52,8 @@ impl Script {
             Self::Rebuild => script!("", "rebuild"),
             Self::Forget => script!("", "forget"),
             Self::Guarded => script!("", "guarded"),
+            Self::Take => script!("", "ledger/leases", "take"),
+            Self::GiveBack => script!("", "ledger/leases", "give_back"),
         }
     }
 
@@ -57,6 +63,7 @@ impl Script {
             Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
                 true
             }
+            Self::Take | Self::GiveBack => true,
             Self::History => false,
         }
     }
@@ -67,7 +74,7 @@ impl Script {
         match self {
             Self::Admit => true,
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
-            Self::Rebuild | Self::Guarded | Self::Forget => false,
+            Self::Rebuild | Self::Guarded | Self::Forget | Self::Take | Self::GiveBack => false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The one loop that sends requests again: calls of one queue one after the other, queues side by side.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use redis::Value;
 
@@ -8,18 +8,39 @@ use super::{
     cluster::{Cluster, Routed},
     keyspace::Keyspace,
     node::{Reply, Request},
-    request_error::RequestError,
+    request_error::{RequestError, RetryTiming},
 };
 
 /// Calls that are made in their order, and what belongs to each.
 type Queue<T> = VecDeque<(Routed, T)>;
 
+/// Which calls may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// All that have no answer: they are safe to repeat.
+    Unanswered,
+    /// Those that were certainly not carried out: they would count twice. One whose keys are on two nodes is left to the caller.
+    NotRun,
+}
+
+impl Repeat {
+    /// When to send a call again that has failed.
+    fn timing(self, error: &RequestError) -> RetryTiming {
+        match (self, error) {
+            (Self::NotRun, RequestError::Apart { .. }) => RetryTiming::Never,
+            (Self::NotRun, error) if error.may_have_run() => RetryTiming::Never,
+            (Self::NotRun | Self::Unanswered, error) => error.retry_timing(),
+        }
+    }
+}
+
 /// Makes all calls: in each round the first of every queue, one pipeline a node. A call is made again until it is answered; the
-/// next of its queue waits for that. `take` gets each answer with what belongs to its call, and may refuse it. Gives for each queue
-/// the error that stopped it, if any: the rest of that queue is not sent.
+/// next of its queue waits for that. `take` gets each answer with what belongs to its call, as soon as it is there, and may refuse
+/// it. Gives for each queue the error that stopped it, if any: the rest of that queue is not sent.
 async fn run<T>(
     cluster: &mut Cluster,
     queues: &mut [Queue<T>],
+    repeat: Repeat,
     mut take: impl FnMut(&T, Value) -> Result<(), RequestError>,
 ) -> Vec<Option<RequestError>> {
     let mut errors: Vec<Option<RequestError>> = queues.iter().map(|_| None).collect();
@@ -32,21 +53,30 @@ async fn run<T>(
         }
         let active: Vec<usize> = open.iter().filter(|queue| !tries.rests(queue)).copied().collect();
         let requests = active.iter().filter_map(|queue| queues[*queue].front()).map(|(call, _)| call.clone()).collect();
-        for (at, reply) in active.into_iter().zip(cluster.round(requests).await) {
-            let Some((call, what)) = queues[at].front_mut() else { continue };
+        let mut land = |at: usize, reply: Reply| {
+            let Some((call, what)) = queues[at].front_mut() else { return };
             errors[at] = reply.and_then(|value| take(what, value)).err();
             call.detour = None;
             let Some(error) = &errors[at] else {
                 queues[at].pop_front();
                 tries.answered();
-                continue;
+                return;
             };
             if let RequestError::Ask { to, .. } = error {
                 call.detour = Some(to.clone());
             }
-            if !tries.failed(at, error.retry_timing()) {
+            if !tries.failed(at, repeat.timing(error)) {
                 queues[at].clear();
             }
+        };
+        let mut silent: BTreeSet<usize> = active.iter().copied().collect();
+        let each = |place: usize, reply| {
+            silent.remove(&active[place]);
+            land(active[place], reply);
+        };
+        cluster.round_each(requests, each).await;
+        for at in silent {
+            land(at, Err(RequestError::torn(&cluster.options().nodes[0], "a request got none")));
         }
         open.retain(|queue| !queues[*queue].is_empty());
         if !open.is_empty() && !tries.again(open.iter()).await {
@@ -82,7 +112,8 @@ pub(super) async fn run_shards<T>(
     };
     let mut queues: Vec<Queue<T>> = calls.into_iter().map(queue).collect();
     let torn = || RequestError::torn(&node, "another length or code");
-    let errors = run(cluster, &mut queues, |what, value| take(what, &value).then_some(()).ok_or_else(torn)).await;
+    let check = |what: &T, value: Value| take(what, &value).then_some(()).ok_or_else(torn);
+    let errors = run(cluster, &mut queues, Repeat::Unanswered, check).await;
     let mut ended = Ended::default();
     for (shard, error) in shards.into_iter().zip(errors) {
         match error {
@@ -98,17 +129,28 @@ impl Cluster {
     /// Sends requests until each has an answer or the tries are used up. Each request must be safe to repeat.
     pub(super) async fn ask_all(&mut self, requests: Vec<(u16, Request)>) -> Vec<Reply> {
         let mut replies: Vec<Option<Value>> = requests.iter().map(|_| None).collect();
-        let routed = |(slot, request)| Routed { slot, detour: None, request };
-        let queue = |(place, request)| VecDeque::from([(routed(request), place)]);
-        let mut queues: Vec<Queue<usize>> = requests.into_iter().enumerate().map(queue).collect();
-        let take = |place: &usize, value| {
-            replies[*place] = Some(value);
+        let take = |place: usize, value| {
+            replies[place] = Some(value);
             Ok(())
         };
-        let errors = run(self, &mut queues, take).await;
+        let errors = self.ask_each(requests, Repeat::Unanswered, take).await;
         let lost = || RequestError::torn(&self.options().nodes[0], "a request got none");
         let both = replies.into_iter().zip(errors);
         both.map(|(reply, error)| reply.ok_or_else(|| error.unwrap_or_else(lost))).collect()
+    }
+
+    /// Sends requests, again as `repeat` allows. `take` gets each answer with the place of its request, as soon as it is there, and
+    /// may refuse it. Gives the errors of those that have no answer.
+    pub(super) async fn ask_each(
+        &mut self,
+        requests: Vec<(u16, Request)>,
+        repeat: Repeat,
+        mut take: impl FnMut(usize, Value) -> Result<(), RequestError>,
+    ) -> Vec<Option<RequestError>> {
+        let routed = |(slot, request)| Routed { slot, detour: None, request };
+        let queue = |(place, request)| VecDeque::from([(routed(request), place)]);
+        let mut queues: Vec<Queue<usize>> = requests.into_iter().enumerate().map(queue).collect();
+        run(self, &mut queues, repeat, |place, value| take(*place, value)).await
     }
 
     /// [`Cluster::ask_all`] for one.

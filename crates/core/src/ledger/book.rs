@@ -1,0 +1,182 @@
+//! A ledger in memory: the reference that `lua/take.lua` and `lua/give_back.lua` must equal.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use super::{BUCKETS, GiveBack, TakeAnswer, TakeRequest};
+use crate::{
+    budget::{BudgetId, SpanNow},
+    time::Time,
+};
+
+/// How long the tokens of a calendar period are kept after its end, for holders whose clock is behind.
+const KEPT_AFTER_PERIOD_MS: i64 = 3_600_000;
+/// The parts of a lease that its end is rounded up to, so that a holder has few leases to be remembered.
+const LEASE_PARTS: i64 = 4;
+
+/// The tokens granted of all budgets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    accounts: BTreeMap<BudgetId, Account>,
+}
+
+/// The tokens granted of one budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Account {
+    /// Of rolling windows: when leases end, rounded up to a bucket -> tokens.
+    buckets: BTreeMap<i64, u64>,
+    /// Of calendar periods: start -> tokens.
+    periods: BTreeMap<i64, u64>,
+    /// Of all time.
+    total: u64,
+    /// Each holder's leases.
+    holders: BTreeMap<String, Leases>,
+}
+
+/// One holder's leases: when they end -> tokens.
+type Leases = BTreeMap<i64, u64>;
+
+impl Book {
+    /// Grants tokens to a holder at a moment.
+    pub fn take(&mut self, now: Time, holder: &str, request: &TakeRequest) -> TakeAnswer {
+        let now = now.millis();
+        if request.want == 0 {
+            // A look changes nothing.
+            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_default();
+            return account.take(now, holder, request);
+        }
+        self.accounts.entry(request.budget.clone()).or_default().take(now, holder, request)
+    }
+
+    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count.
+    pub fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
+        let Some(account) = self.accounts.get_mut(&given.budget) else { return 0 };
+        let back = match given.span {
+            SpanNow::Rolling { .. } => less(account.buckets.entry(given.bucket), given.tokens),
+            SpanNow::Period { start, .. } => less(account.periods.entry(start.millis()), given.tokens),
+            SpanNow::Total => {
+                let back = account.total.min(given.tokens);
+                account.total -= back;
+                back
+            }
+        };
+        if back > 0 {
+            account.release(now.millis(), holder, back);
+        }
+        back
+    }
+}
+
+/// Takes up to so many tokens out of a place; gives how many. An empty place goes.
+fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
+    let Entry::Occupied(mut place) = place else { return 0 };
+    let back = tokens.min(*place.get());
+    *place.get_mut() -= back;
+    if *place.get() == 0 {
+        place.remove();
+    }
+    back
+}
+
+impl Account {
+    fn take(&mut self, now: i64, holder: &str, request: &TakeRequest) -> TakeAnswer {
+        let TakeRequest { span, limit, need, want, unit, least, lease_ms, .. } = *request;
+        self.drop_ended(now, span);
+        let used = self.used(span);
+        let left = limit.saturating_sub(used);
+        let others = self.holders.keys().filter(|other| other.as_str() != holder).count() as u64;
+        let granted = match want.min(left / (2 * (others + 1))) {
+            share if share < need => need.min(left),
+            share => share,
+        };
+        let granted = granted - granted % unit;
+        let granted = if granted < least || want == 0 { 0 } else { granted };
+        let bucket = match span {
+            SpanNow::Rolling { window_ms } => rounded_up(now + lease_ms, window_ms / BUCKETS),
+            SpanNow::Period { start, .. } => start.millis(),
+            SpanNow::Total => 0,
+        };
+        if granted > 0 {
+            match span {
+                SpanNow::Rolling { .. } => *self.buckets.entry(bucket).or_default() += granted,
+                SpanNow::Period { .. } => *self.periods.entry(bucket).or_default() += granted,
+                SpanNow::Total => self.total += granted,
+            }
+        }
+        let ends = rounded_up(now + lease_ms, lease_ms / LEASE_PARTS);
+        *self.holders.entry(holder.to_owned()).or_default().entry(ends).or_default() += granted;
+        let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
+        let used = used + granted;
+        let free_in_ms = self.free_in_ms(now, request, used);
+        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms }
+    }
+
+    /// Drops what no longer counts.
+    fn drop_ended(&mut self, now: i64, span: SpanNow) {
+        match span {
+            SpanNow::Rolling { window_ms } => self.buckets.retain(|bucket, _| bucket + window_ms > now),
+            SpanNow::Period { start, .. } => {
+                let start = start.millis();
+                self.periods.retain(|period, _| *period >= start || now < start + KEPT_AFTER_PERIOD_MS);
+            }
+            SpanNow::Total => {}
+        }
+        self.holders.retain(|_, leases| {
+            leases.retain(|ends, _| *ends > now);
+            !leases.is_empty()
+        });
+    }
+
+    /// The tokens that count, where those that no longer do are dropped.
+    fn used(&self, span: SpanNow) -> u64 {
+        match span {
+            SpanNow::Rolling { .. } => self.buckets.values().sum(),
+            SpanNow::Period { start, .. } => self.periods.get(&start.millis()).copied().unwrap_or(0),
+            SpanNow::Total => self.total,
+        }
+    }
+
+    /// In how many milliseconds the least is left.
+    fn free_in_ms(&self, now: i64, request: &TakeRequest, used: u64) -> Option<i64> {
+        let TakeRequest { span, limit, least, .. } = *request;
+        if limit.saturating_sub(used) >= least {
+            return Some(0);
+        }
+        if least > limit {
+            return None;
+        }
+        match span {
+            SpanNow::Rolling { window_ms } => {
+                let mut over = used + least - limit;
+                let enough = self.buckets.iter().find(|(_, tokens)| {
+                    over = over.saturating_sub(**tokens);
+                    over == 0
+                });
+                enough.map(|(bucket, _)| bucket + window_ms - now)
+            }
+            SpanNow::Period { end, .. } => Some((end.millis() - now).max(1)),
+            SpanNow::Total => None,
+        }
+    }
+
+    /// Takes tokens out of a holder's leases, those that end first. A holder that has none left is none.
+    fn release(&mut self, now: i64, holder: &str, tokens: u64) {
+        let Some(leases) = self.holders.get_mut(holder) else { return };
+        leases.retain(|ends, _| *ends > now);
+        if leases.values().sum::<u64>() <= tokens {
+            self.holders.remove(holder);
+            return;
+        }
+        let mut rest = tokens;
+        for held in leases.values_mut() {
+            let part = rest.min(*held);
+            *held -= part;
+            rest -= part;
+        }
+    }
+}
+
+/// A time rounded up to a multiple of so many milliseconds (1 where that is less).
+fn rounded_up(millis: i64, width: i64) -> i64 {
+    let width = width.max(1);
+    -(-millis).div_euclid(width) * width
+}

@@ -1,0 +1,61 @@
+//! The embedded ledger: budgets in this process. For `weir demo` and tests.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::{Book, GiveBack, TakeAnswer, TakeRequest};
+use crate::{
+    ports::{Ledger, StoreError},
+    time::Time,
+};
+
+/// The time now.
+type Now = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// A [`Book`] with a clock, shared by the ledgers of all holders.
+#[derive(Clone)]
+pub struct EmbeddedLedger {
+    book: Arc<RwLock<Book>>,
+    holder: Arc<str>,
+    now: Now,
+}
+
+impl EmbeddedLedger {
+    /// An empty ledger, asked by this holder at the times of this clock.
+    #[must_use]
+    pub fn new(holder: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        Self { book: Arc::default(), holder: holder.into(), now: Arc::new(now) }
+    }
+
+    /// The same ledger, asked by another holder.
+    #[must_use]
+    pub fn for_holder(&self, holder: &str) -> Self {
+        Self { holder: holder.into(), ..self.clone() }
+    }
+}
+
+impl fmt::Debug for EmbeddedLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedLedger").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+impl Ledger for EmbeddedLedger {
+    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        for (request, answer) in requests.iter().zip(answers) {
+            answer.get_or_insert_with(|| book.take((self.now)(), &self.holder, request));
+        }
+        Ok(())
+    }
+
+    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        for given in tokens {
+            book.give_back((self.now)(), &self.holder, given);
+        }
+        Ok(())
+    }
+}

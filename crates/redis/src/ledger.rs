@@ -1,0 +1,269 @@
+//! The ledger of budgets in Redis: a call of `lua/take.lua` or `lua/give_back.lua` for each budget, one pipeline a node.
+//!
+//! A call whose reply is lost is not sent again: it may have been carried out, and would count twice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use redis::Value;
+use weir_core::{
+    budget::{BudgetId, SpanNow},
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ports::{Ledger, StoreError},
+    time::Time,
+};
+
+use super::{
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::ask_epochs, options::RedisOptions, renewal::renewed,
+    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats, store::lost_history,
+};
+
+/// What a Lua number counts exactly. Limits are below it, so no answer depends on how much a request is above it.
+const MOST: u64 = 1 << 53;
+
+/// The ledger as one lease holder asks it, over connections of its own.
+pub struct RedisLedger {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    holder: String,
+}
+
+impl RedisLedger {
+    /// The ledger of a keyspace that [`super::open`] has verified, for a holder: the name of this instance, which no other has.
+    /// Connects when first asked.
+    #[must_use]
+    pub fn new(
+        options: &Arc<RedisOptions>,
+        stats: &Arc<RedisStats>,
+        opened: &super::Opened,
+        holder: impl Into<String>,
+    ) -> Self {
+        Self {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            holder: holder.into(),
+        }
+    }
+
+    /// Asks for the requests at these places, one after the other where they are of one budget. `each` gets a place, its answer
+    /// and the server's clock, as soon as they are there.
+    ///
+    /// # Errors
+    /// Some places have no answer; the error says why.
+    pub async fn take_each(
+        &mut self,
+        requests: &[TakeRequest],
+        open: &[usize],
+        mut each: impl FnMut(usize, TakeAnswer, Time) + Send,
+    ) -> Result<(), StoreError> {
+        let asked = open.iter().filter_map(|at| requests.get(*at));
+        let calls = asked.map(|request| Call::take(&self.holder, request)).collect();
+        self.make(calls, |place, numbers| {
+            let (answer, now) = take_answer(numbers)?;
+            each(open[place], answer, now);
+            Some(())
+        })
+        .await
+    }
+
+    /// Gives tokens back. `each` gets a place, how many tokens were taken back, and the server's clock, as soon as they are there.
+    ///
+    /// # Errors
+    /// Some places have no answer; the error says why.
+    pub async fn give_back_each(
+        &mut self,
+        tokens: &[GiveBack],
+        mut each: impl FnMut(usize, u64, Time) + Send,
+    ) -> Result<(), StoreError> {
+        let calls = tokens.iter().map(|given| Call::give_back(&self.holder, given)).collect();
+        self.make(calls, |place, numbers| {
+            let [back, now] = numbers else { return None };
+            each(place, u64::try_from(*back).ok()?, Time::from_millis(*now)?);
+            Some(())
+        })
+        .await
+    }
+
+    /// Makes all calls. `read` gets the place of a call and the numbers of its reply, and says whether it is one.
+    async fn make(
+        &mut self,
+        calls: Vec<Call<'_>>,
+        mut read: impl FnMut(usize, &[i64]) -> Option<()>,
+    ) -> Result<(), StoreError> {
+        let Self { cluster, keyspace, .. } = self;
+        let node = cluster.options().nodes[0].clone();
+        let mut check = |place: usize, value: Value| {
+            let numbers: Option<Vec<i64>> = redis::from_redis_value(value).ok();
+            let done = numbers.and_then(|numbers| read(place, &numbers));
+            done.ok_or_else(|| RequestError::torn(&node, "the numbers of a budget"))
+        };
+        let requests = calls.iter().map(|call| call.request(keyspace, Keys::Both)).collect();
+        let errors = cluster.ask_each(requests, Repeat::NotRun, &mut check).await;
+        let mut failed: BTreeMap<usize, RequestError> =
+            errors.into_iter().enumerate().filter_map(|(place, error)| Some((place, error?))).collect();
+        ask_apart(cluster, keyspace, &calls, &mut failed, check).await;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        if failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
+            && let Some(made_anew) = renewed(cluster, keyspace).await
+        {
+            *keyspace = made_anew;
+            return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
+        }
+        Err(why(keyspace, &calls, &failed))
+    }
+}
+
+impl Ledger for RedisLedger {
+    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+        let open: Vec<usize> = (0..requests.len()).filter(|at| answers.get(*at).is_some_and(Option::is_none)).collect();
+        self.take_each(requests, &open, |at, answer, _| answers[at] = Some(answer)).await
+    }
+
+    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+        self.give_back_each(tokens, |_, _, _| ()).await
+    }
+}
+
+/// The keys of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// The shard's epoch, and the budget.
+    Both,
+    /// The budget alone.
+    Budget,
+}
+
+/// A call of one of the scripts.
+struct Call<'c> {
+    script: Script,
+    budget: &'c BudgetId,
+    /// All arguments after the epoch.
+    args: Vec<String>,
+}
+
+impl<'c> Call<'c> {
+    fn take(holder: &str, request: &'c TakeRequest) -> Self {
+        let TakeRequest { budget, span, limit, need, want, unit, least, lease_ms } = request;
+        let (kind, from, to) = match span {
+            SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
+            SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
+            SpanNow::Total => ("t", 0, 0),
+        };
+        let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
+        args.extend([*limit, *need, *want, *unit, *least].map(|number| number.min(MOST).to_string()));
+        args.push(lease_ms.to_string());
+        Self { script: Script::Take, budget, args }
+    }
+
+    fn give_back(holder: &str, given: &'c GiveBack) -> Self {
+        let GiveBack { budget, span, bucket, tokens } = given;
+        let field = match span {
+            SpanNow::Rolling { .. } => bucket.to_string(),
+            SpanNow::Period { start, .. } => format!("p{}", start.millis()),
+            SpanNow::Total => "t".to_owned(),
+        };
+        let args = vec![holder.to_owned(), field, (*tokens).min(MOST).to_string()];
+        Self { script: Script::GiveBack, budget, args }
+    }
+
+    /// The slot, and what to ask there.
+    fn request(&self, keyspace: &Keyspace, which: Keys) -> (u16, Request) {
+        let shard = keyspace.budget_shard(self.budget);
+        let budget_key = keyspace.budget_key(self.budget);
+        let keys = match which {
+            Keys::Both => vec![keyspace.epoch_key(shard), budget_key],
+            Keys::Budget => vec![budget_key],
+        };
+        let texts = std::iter::once(keyspace.epoch()).chain(self.args.iter().map(String::as_str));
+        let args = texts.map(|text| text.as_bytes().to_vec()).collect();
+        (keyspace.slot(shard), Request::Call { script: self.script, keys, args, latest: None })
+    }
+}
+
+/// Makes the calls again whose keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a
+/// budget that has no key yet would wait until all of its slot has moved.
+async fn ask_apart(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    calls: &[Call<'_>],
+    failed: &mut BTreeMap<usize, RequestError>,
+    mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+) {
+    let apart = failed.iter().filter(|(_, error)| matches!(error, RequestError::Apart { .. }));
+    let apart: Vec<usize> = apart.map(|(place, _)| *place).collect();
+    if apart.is_empty() {
+        return;
+    }
+    let shards: BTreeSet<u16> = apart.iter().map(|place| keyspace.budget_shard(calls[*place].budget)).collect();
+    let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
+    let epochs: BTreeMap<u16, _> = shards.into_iter().zip(epochs).collect();
+    let mut sound = Vec::new();
+    for place in apart {
+        match epochs.get(&keyspace.budget_shard(calls[place].budget)) {
+            Some(Ok(Some(epoch))) if epoch == keyspace.epoch() => sound.push(place),
+            Some(Ok(found)) => {
+                let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
+                failed.insert(place, RequestError::LostHistory { message });
+            }
+            Some(Err(error)) => drop(failed.insert(place, error.clone())),
+            None => {}
+        }
+    }
+    let requests = sound.iter().map(|place| calls[*place].request(keyspace, Keys::Budget)).collect();
+    let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(sound[at], value)).await;
+    for (place, error) in sound.into_iter().zip(errors) {
+        match error {
+            None => drop(failed.remove(&place)),
+            Some(error) => drop(failed.insert(place, error)),
+        }
+    }
+}
+
+/// Why some calls have no answer: lost history where that is so of all of them.
+fn why(keyspace: &Keyspace, calls: &[Call<'_>], failed: &BTreeMap<usize, RequestError>) -> StoreError {
+    let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
+    for (place, error) in failed {
+        let budget = calls[*place].budget;
+        match error {
+            RequestError::LostHistory { message } => {
+                lost.insert(keyspace.budget_shard(budget));
+                first_lost.get_or_insert_with(|| format!("budget {budget}: {message}"));
+            }
+            RequestError::Moved { .. }
+            | RequestError::Ask { .. }
+            | RequestError::Apart { .. }
+            | RequestError::NoScript { .. }
+            | RequestError::Unavailable { .. }
+            | RequestError::Refused { .. } => {
+                other.get_or_insert_with(|| format!("budget {budget}: {error}"));
+            }
+        }
+    }
+    match (other, first_lost) {
+        (None, Some(found)) => lost_history(lost.into_iter().collect(), &found),
+        (other, _) => StoreError::Temporary(format!(
+            "{} of {} budget calls have no answer: {}",
+            failed.len(),
+            calls.len(),
+            other.unwrap_or_else(|| "no reply".to_owned())
+        )),
+    }
+}
+
+/// The answer in the numbers of a reply, and the server's clock.
+fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
+    let [granted, used, leased, bucket, free_in_ms, now] = *numbers else { return None };
+    let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
+    let answer = TakeAnswer {
+        granted: granted?,
+        used: used?,
+        leased: leased?,
+        bucket,
+        free_in_ms: (free_in_ms >= 0).then_some(free_in_ms),
+    };
+    Some((answer, Time::from_millis(now)?))
+}

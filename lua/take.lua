@@ -1,0 +1,179 @@
+-- take: grants tokens of one budget to one lease holder.
+--
+-- The rule: a holder gets what it wants up to left / (2 x holders), or else what it needs up to left, rounded down to a multiple
+-- of the unit. A grant in a rolling window counts until the end of its lease + the window, so no window of approvals ever holds
+-- more than the limit; one for a period or in total counts there. It equals `Book::take` (crates/core/src/ledger/book.rs).
+--
+-- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
+--       [#KEYS] the budget, a hash:
+--                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a
+--                            multiple of max(1, floor(window / 60)), in ms since 1970, so that it is right for any window
+--                 p<start>   tokens of the calendar period that begins then, in ms since 1970
+--                 t          tokens of all time
+--                 h<holder>  a holder's leases, `<end>:<tokens>` ascending, a space between two: the end of the lease, rounded
+--                            up to a multiple of a fourth of its length, in ms since 1970, and the tokens granted in it
+--                 x          closed until a rebuild has counted again; why
+-- ARGV  [1]     what the epoch has to be
+--       [2]     the holder
+--       [3]     what the budget looks back over: `r` a rolling window, `p` a calendar period, `t` all time
+--       [4]     r: the window in ms; p: the period's start in ms since 1970; t: 0
+--       [5]     p: its end in ms since 1970; else 0
+--       [6]     the limit
+--       [7]     tokens needed
+--       [8]     tokens wanted, 0: only read, nothing is written
+--       [9]     the unit, above 0
+--       [10]    the least that is of use, above 0
+--       [11]    how long the lease lasts, in ms, above 0
+-- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
+--        the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0: now, -1: never by waiting,
+--        [6] the server's clock in ms since 1970.
+-- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed; nothing was written.
+--
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000
+--            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123
+--
+-- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
+
+local HOUR_MS, BUCKETS = 3600000, 60
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+
+if #ARGV ~= 11 then
+  return redis.error_reply('ERR take takes 11 arguments, not ' .. #ARGV)
+end
+local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+if wrong then
+  return wrong
+end
+local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
+local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local now = server_clock()
+
+-- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
+local used, tokens_in, buckets, dropped = 0, {}, {}, {}
+local holders, leased, own_leases, closed = 1, 0, {}, nil
+
+local function read_tokens(field, tokens)
+  used, tokens_in[field] = used + tokens, tokens
+end
+
+local function read_bucket(field, tokens)
+  if kind ~= 'r' then
+    return
+  elseif tonumber(field) + from > now then
+    read_tokens(field, tokens)
+    buckets[#buckets + 1] = tonumber(field)
+  else
+    dropped[#dropped + 1] = field
+  end
+end
+
+local function read_period(field, tokens)
+  if kind ~= 'p' then
+    return
+  elseif field == 'p' .. ARGV[4] then
+    read_tokens(field, tokens)
+  elseif tonumber(sub(field, 2)) < from and now >= from + HOUR_MS then
+    -- It ended when this one began, at the latest; somebody whose clock is behind might still ask for it within the hour.
+    dropped[#dropped + 1] = field
+  end
+end
+
+local function read_holder(field, value)
+  local leases, tokens = leases_at(value, now)
+  if field == own_field then
+    own_leases = leases
+  elseif leases[1] then
+    holders = holders + 1
+  else
+    dropped[#dropped + 1] = field
+  end
+  leased = leased + tokens
+end
+
+local hash = redis.call('HGETALL', key)
+for at = 1, #hash, 2 do
+  local field, value = hash[at], hash[at + 1]
+  local first = sub(field, 1, 1)
+  if first == 'h' then
+    read_holder(field, value)
+  elseif first == 'p' then
+    read_period(field, tonumber(value))
+  elseif first == 'x' then
+    closed = value
+  elseif first ~= 't' then
+    read_bucket(field, tonumber(value))
+  elseif kind == 't' then
+    read_tokens(field, tonumber(value))
+  end
+end
+if closed then
+  return redis.error_reply('BUDGETCLOSED ' .. closed)
+end
+
+local left = max(0, limit - used)
+local granted = min(want, floor(left / (2 * holders)))
+if granted < need then
+  granted = min(need, left)
+end
+granted = granted - granted % unit
+if granted < least or want == 0 then
+  granted = 0
+end
+used, leased = used + granted, leased + granted
+
+-- Where the grant is counted.
+local width = max(1, floor(from / BUCKETS))
+local bucket = kind == 'r' and ceil((now + lease_ms) / width) * width or from
+local field = kind == 'r' and whole(bucket) or kind == 'p' and 'p' .. ARGV[4] or 't'
+if granted > 0 then
+  if kind == 'r' and not tokens_in[field] then
+    buckets[#buckets + 1] = bucket
+  end
+  tokens_in[field] = (tokens_in[field] or 0) + granted
+end
+
+local function free_in()
+  if limit - used >= least then
+    return 0
+  elseif kind == 't' or least > limit then
+    return -1
+  elseif kind == 'p' then
+    return max(1, to - now)
+  end
+  table.sort(buckets)
+  local over = used + least - limit
+  for _, leaving in ipairs(buckets) do
+    over = over - tokens_in[whole(leaving)]
+    if over <= 0 then
+      return leaving + from - now
+    end
+  end
+end
+
+local reply = { granted, used, min(leased, used), bucket, free_in(), now }
+if want == 0 then
+  return reply
+end
+for _, gone in ipairs(dropped) do
+  redis.call('HDEL', key, gone)
+end
+local quantum = max(1, floor(lease_ms / 4))
+add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)
+redis.call('HSET', key, own_field, leases_text(own_leases))
+if granted > 0 then
+  redis.call('HSET', key, field, whole(tokens_in[field]))
+end
+-- The key outlives all that counts. It is never made to end earlier: another version of the policy may look back further.
+local ends_in = redis.call('PTTL', key)
+if kind == 't' then
+  if ends_in >= 0 then
+    redis.call('PERSIST', key)
+  end
+else
+  local wanted = kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS
+  if ends_in < wanted then
+    redis.call('PEXPIRE', key, whole(wanted))
+  end
+end
+return reply
