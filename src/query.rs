@@ -110,6 +110,34 @@ impl<S, C: Clock> QueryService<S, C> {
         &mut self.store
     }
 
+    /// Starts on an intent, and takes what it needs of budgets.
+    fn fund<'q, 'b>(
+        &'q self,
+        record: &'b SingleRecord<'_>,
+        decoded: &'b [Decoded<'b>],
+        now: fn(&C) -> Result<Time, WrongClock>,
+    ) -> impl Future<Output = Result<BatchDecision, QueryError>> + use<'q, 'b, S, C> {
+        let Self { decider, clock, budgets, .. } = self;
+        async move {
+            loop {
+                let mut batch_decision = decider.begin_batch(now(clock)?);
+                // The same id again is a replay here, too, whatever the gate says of it now.
+                batch_decision.look_up(ReadBefore::All);
+                let Some(budgets) = budgets else { return Ok(batch_decision) };
+                let Some(claim) = batch_decision.claim(record, decoded, clock.passed(), AT_ONCE) else {
+                    return Ok(batch_decision);
+                };
+                match budgets.claim(claim).await? {
+                    Claimed::Answered(answers) => {
+                        batch_decision.claimed(answers);
+                        return Ok(batch_decision);
+                    }
+                    Claimed::Pending => budgets.ready().await,
+                }
+            }
+        }
+    }
+
     fn with_clock(&self, user: UserView) -> UserView {
         let clock_trouble = self.clock.time_to_decide(&[]).err().map(|wrong| wrong.to_string());
         UserView { clock_trouble, ..user }
@@ -144,38 +172,6 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         Ok(self.user_and_would(intent).await?.1)
     }
 
-    /// Starts on an intent, and takes what it needs of budgets.
-    async fn funded<'b>(
-        &self,
-        record: &'b SingleRecord<'_>,
-        decoded: &'b [Decoded<'b>],
-        now: impl Fn(&C) -> Result<Time, WrongClock>,
-    ) -> Result<BatchDecision, QueryError> {
-        loop {
-            let mut batch_decision = self.decider.begin_batch(now(&self.clock)?);
-            // The same id again is a replay here, too, whatever the gate says of it now.
-            batch_decision.look_up(ReadBefore::All);
-            let Some(budgets) = &self.budgets else { return Ok(batch_decision) };
-            let Some(claim) = batch_decision.claim(record, decoded, self.clock.passed(), AT_ONCE) else {
-                return Ok(batch_decision);
-            };
-            match budgets.claim(claim).await? {
-                Claimed::Answered(answers) => {
-                    batch_decision.claimed(answers);
-                    return Ok(batch_decision);
-                }
-                Claimed::Pending => budgets.ready().await,
-            }
-        }
-    }
-
-    async fn give_back(&self, unspent: Unspent) -> Result<(), QueryError> {
-        match &self.budgets {
-            Some(budgets) => Ok(budgets.put_back(unspent).await?),
-            None => Ok(()),
-        }
-    }
-
     /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
     /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
     ///
@@ -188,8 +184,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let mut batch_decision = self.funded(&record, &decoded, |clock| Ok(clock.now())).await?;
-        self.give_back(batch_decision.granted()).await?;
+        let mut batch_decision = self.fund(&record, &decoded, |clock| Ok(clock.now())).await?;
+        give_back(self.budgets.as_ref(), batch_decision.granted()).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
@@ -214,11 +210,11 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let mut batch_decision = self.funded(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
+        let mut batch_decision = self.fund(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
-        self.give_back(batch_decision.unspent(&gate_results, &answers, &[])).await?;
+        give_back(self.budgets.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
         if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
@@ -237,6 +233,13 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             self.store.admit(batch, &mut answers).await?;
         }
         Ok(answers)
+    }
+}
+
+async fn give_back(budgets: Option<&Claimant>, unspent: Unspent) -> Result<(), QueryError> {
+    match budgets {
+        Some(budgets) => Ok(budgets.put_back(unspent).await?),
+        None => Ok(()),
     }
 }
 

@@ -162,7 +162,11 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &stop,
     );
     let deferred_shards = Arc::default();
-    let ledger = ledgers(&redis_options, &stats, &opened, &settings.kafka.instance);
+    let ledger = {
+        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
+        let instance = settings.kafka.instance.clone();
+        move || RedisLedger::new(&options, &stats, &opened, instance.clone())
+    };
     let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), Arc::<Metrics>::clone(&metrics));
     tokio::spawn(keeper.run());
     let http = HttpSetup {

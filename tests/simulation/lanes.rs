@@ -5,11 +5,16 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
+    ledger::EmbeddedLedger,
     ports::Clock as _,
+    time::Time,
     wheel::{Ring, Wheel},
 };
 use weir_redis::NodeClocks;
-use weir_worker::lane::{Lane, LaneError, LaneSettings, Task};
+use weir_worker::{
+    budgets::BudgetKeeper,
+    lane::{Lane, LaneError, LaneSettings, Task},
+};
 
 use super::{
     env::Env,
@@ -73,6 +78,8 @@ impl World {
         let metrics = Arc::new(Metrics::default());
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let number = self.next_lane();
+        let clock = process.clock.clone();
+        let (_, budgets) = BudgetKeeper::new(|| EmbeddedLedger::new("none", Time::default), clock, metrics.clone());
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, reads(task), process.number),
             sink: SimSink::new(&self.env, &self.broker, &process, (place, number)),
@@ -80,6 +87,7 @@ impl World {
             clock: process.clock.clone(),
             task,
             decider: self.decider.clone(),
+            budgets: budgets.claimant(),
             settings: LaneSettings {
                 batch: 40,
                 commit_interval: Duration::from_millis(200),

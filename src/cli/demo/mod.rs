@@ -22,6 +22,7 @@ use weir_core::{
     decider::Decider,
     embedded::EmbeddedStore,
     fields::FieldMap,
+    ledger::EmbeddedLedger,
     memory::LaneMemory,
     policy::Policy,
     policy_file::parse_policy,
@@ -30,6 +31,7 @@ use weir_core::{
 };
 use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics};
 use weir_worker::{
+    budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
     refresh::Refreshed,
@@ -181,7 +183,7 @@ async fn worker(
         deferred_shards: Arc::default(),
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
-    let ledger = EmbeddedLedger::new("demo", SystemClock);
+    let ledger = EmbeddedLedger::new("demo", || SystemClock.now());
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::<Metrics>::clone(&metrics));
     tokio::spawn(keeper.run());
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))

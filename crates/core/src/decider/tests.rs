@@ -59,7 +59,7 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     assert!(decider.policy.get().defers());
     let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
     let batch = decider.begin_batch(now);
-    let gate_result = GateResult { disposition: Disposition::Bypass { shadowed: None }, segment: None };
+    let gate_result = GateResult { disposition: Disposition::Bypass { shadowed: None }, segment: None, budgets: None };
     let to_defer = |name, frees_in_ms: Option<i64>| {
         let cause = Cause::Budget(DenyingBudget { name, limit: 5, used: 5 });
         let suppressed = Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) };

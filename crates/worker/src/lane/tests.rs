@@ -16,6 +16,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    budget::BudgetId,
     admit::AdmitBatch,
     class::Filter,
     clocks::{Append, WrongClock},
@@ -23,6 +24,7 @@ use weir_core::{
     decide::{AdmitVerdict, Answer, Scope},
     deferred_send::DeferredSend,
     fields::FieldMap,
+    ledger::EmbeddedLedger,
     policy::{Action, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, RecordView},
@@ -34,7 +36,11 @@ use weir_core::{
 };
 
 use super::*;
-use crate::{clock::SystemClock, observer::Event};
+use crate::{
+    budgets::BudgetKeeper,
+    clock::SystemClock,
+    observer::{Event, LedgerCall},
+};
 
 /// Nobody.
 struct Unobserved;
@@ -429,6 +435,9 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
+    let (keeper, budgets) =
+        BudgetKeeper::new(|| EmbeddedLedger::new("only", || SystemClock.now()), SystemClock, Arc::new(Unobserved));
+    let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
         sink: FakeSink(Rc::clone(&world), None, false),
@@ -436,6 +445,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         clock,
         task: Task::Intents,
         decider,
+        budgets: budgets.claimant(),
         settings: LaneSettings {
             batch: BATCH,
             commit_interval,
