@@ -385,6 +385,16 @@ fn the_policy_in_the_documentation_is_valid() {
     for block in blocks {
         assert_eq!(errors("docs.toml", block), "valid");
     }
+    // The page on budgets leaves the rest of a policy out.
+    let text = std::fs::read_to_string(schemas().with_file_name("docs").join("budgets.md")).unwrap();
+    let blocks: Vec<&str> = text.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        assert_eq!(
+            errors("docs.toml", &format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{block}")),
+            "valid"
+        );
+    }
 }
 
 #[test]
