@@ -1,0 +1,191 @@
+//! The scripts and the reference grant and take back alike: random steps, each repeated on the reference at the time that the
+//! server's clock showed.
+
+use fastrand::Rng;
+use testkit::stack::Stack;
+use weir_core::{
+    budget::{BudgetId, MAX_LIMIT, SpanNow},
+    ledger::{Book, GiveBack, TakeAnswer, TakeRequest},
+    time::Time,
+};
+use weir_redis::RedisLedger;
+
+use super::{budget, ledger, look, rolling};
+use crate::redis_support::{opened, options};
+
+/// Steps on each of the two.
+const STEPS: usize = 100_000;
+/// Steps that are sent at once.
+const STEPS_A_ROUND: usize = 400;
+/// Every so manieth round gives tokens back.
+const GIVE_BACK_EVERY: usize = 4;
+/// The grants that tokens are given back of: the latest ones, old enough that some have left the window.
+const REMEMBERED: usize = 4_000;
+const HOLDERS: [&str; 4] = ["weir-0", "weir-1", "", "a:b c"];
+const HOUR_MS: i64 = 3_600_000;
+
+/// What the steps are drawn from.
+struct Draw {
+    rng: Rng,
+    budgets: Vec<BudgetId>,
+    /// The server's clock at the beginning.
+    began: Time,
+}
+
+impl Draw {
+    fn new(began: Time) -> Self {
+        let mut budgets: Vec<BudgetId> = (0..9).map(|number| budget(&format!("b{number}"))).collect();
+        // Names that a key must keep apart.
+        for (name, campaign) in [("a", "b:c"), ("a:b", "c"), ("b0", "may"), ("", "")] {
+            budgets.push(BudgetId { name: name.into(), campaign: Some(campaign.into()) });
+        }
+        let seed = fastrand::u64(..);
+        eprintln!("seed {seed}");
+        Self { rng: Rng::with_seed(seed), budgets, began }
+    }
+
+    /// Mostly the budget's own kind of window.
+    fn span(&mut self, number: usize) -> SpanNow {
+        let kind = if self.rng.u8(..20) == 0 { self.rng.usize(..) } else { number };
+        let period = |minutes: i64| {
+            let start = self.began.plus(minutes * HOUR_MS / 60);
+            SpanNow::Period { start, end: start.plus(HOUR_MS) }
+        };
+        match kind % 4 {
+            0 => rolling(*self.rng.choice(&[40, 600, 1_700, 5_000]).unwrap()),
+            1 => rolling(1_700),
+            // From long over to not begun; what began 59 to 61 minutes ago decides what of the others is dropped.
+            2 => period(*self.rng.choice(&[-600, -122, -60, -59, -1, -1, -1, 0, 30]).unwrap()),
+            _ => SpanNow::Total,
+        }
+    }
+
+    fn take(&mut self) -> TakeRequest {
+        let number = self.rng.usize(..self.budgets.len());
+        let limit = *self.rng.choice(&[0, 1, 7, 1_000, 100_000, MAX_LIMIT - 1, MAX_LIMIT]).unwrap();
+        // Budgets are mostly of one limit: large enough that they fill, and become free again.
+        let limit = if self.rng.u8(..10) == 0 { limit } else { [20_000, 500, MAX_LIMIT - 1][number % 3] };
+        let unit = if self.rng.bool() { 1 } else { (limit / 1_000).max(1) };
+        let most = *self.rng.choice(&[limit / 2_000, limit / 100, limit]).unwrap();
+        let want = self.rng.u64(..=most);
+        TakeRequest {
+            budget: self.budgets[number].clone(),
+            span: self.span(number),
+            limit,
+            need: if self.rng.bool() { 0 } else { self.rng.u64(..=want) },
+            want,
+            unit,
+            least: self.rng.u64(1..=unit + 1),
+            lease_ms: self.rng.i64(1..=300),
+        }
+    }
+
+    /// Of some grant; sometimes more than were granted.
+    fn give_back(&mut self, granted: &[GiveBack]) -> GiveBack {
+        let mut given = granted[self.rng.usize(..granted.len())].clone();
+        given.tokens = match self.rng.u8(..8) {
+            0 => 0,
+            1 => given.tokens.saturating_mul(3),
+            2 => u64::MAX,
+            3..6 => given.tokens,
+            _ => self.rng.u64(..=given.tokens),
+        };
+        given
+    }
+}
+
+/// What was seen of the ledger, to know that the steps reach everything.
+#[derive(Debug, Default)]
+struct Seen {
+    granted: u32,
+    denied: u32,
+    /// Rolling windows from which tokens had left.
+    freed: u32,
+    waits: u32,
+    never: u32,
+    shared: u32,
+    given_back: u32,
+    too_late: u32,
+}
+
+impl Seen {
+    fn note(&mut self, request: &TakeRequest, answer: &TakeAnswer) {
+        self.granted += u32::from(answer.granted > 0);
+        self.denied += u32::from(answer.granted == 0 && request.want > 0);
+        self.shared += u32::from(answer.granted > 0 && answer.granted < request.want);
+        self.waits += u32::from(answer.free_in_ms.is_some_and(|wait| wait > 0));
+        self.never += u32::from(answer.free_in_ms.is_none());
+    }
+}
+
+async fn run(urls: &[String]) -> Seen {
+    let options = options(urls);
+    let opened = opened(&options).await.unwrap();
+    let mut ledgers = HOLDERS.map(|holder| ledger(&options, &opened, holder));
+    let (_, began) = look(&mut ledgers[0], &budget("b0"), 1).await;
+    let (mut draw, mut book, mut seen) = (Draw::new(began), Book::default(), Seen::default());
+    let mut granted: [Vec<GiveBack>; HOLDERS.len()] = Default::default();
+    for round in 0..STEPS / STEPS_A_ROUND {
+        let holder = draw.rng.usize(..HOLDERS.len());
+        if round % GIVE_BACK_EVERY == 3 && !granted[holder].is_empty() {
+            let tokens: Vec<GiveBack> = (0..STEPS_A_ROUND).map(|_| draw.give_back(&granted[holder])).collect();
+            give_back(&mut ledgers[holder], &mut book, HOLDERS[holder], &tokens, &mut seen).await;
+        } else {
+            let requests: Vec<TakeRequest> = (0..STEPS_A_ROUND).map(|_| draw.take()).collect();
+            let grants = take(&mut ledgers[holder], &mut book, HOLDERS[holder], &requests, &mut seen).await;
+            granted[holder].extend(grants);
+            let too_many = granted[holder].len().saturating_sub(REMEMBERED);
+            granted[holder].drain(..too_many);
+        }
+    }
+    seen
+}
+
+async fn take(
+    ledger: &mut RedisLedger,
+    book: &mut Book,
+    holder: &str,
+    requests: &[TakeRequest],
+    seen: &mut Seen,
+) -> Vec<GiveBack> {
+    let mut answers = vec![None; requests.len()];
+    let open: Vec<usize> = (0..requests.len()).collect();
+    ledger.take_each(requests, &open, |at, answer, now| answers[at] = Some((answer, now))).await.unwrap();
+    let mut grants = Vec::new();
+    for (request, answer) in requests.iter().zip(answers) {
+        let (answer, now) = answer.unwrap();
+        let expected = book.take(now, holder, request);
+        assert_eq!(answer, expected, "{holder:?} at {now}: {request:?}");
+        seen.note(request, &answer);
+        if answer.granted > 0 {
+            let (budget, span) = (request.budget.clone(), request.span);
+            grants.push(GiveBack { budget, span, bucket: answer.bucket, tokens: answer.granted });
+        }
+    }
+    grants
+}
+
+async fn give_back(ledger: &mut RedisLedger, book: &mut Book, holder: &str, tokens: &[GiveBack], seen: &mut Seen) {
+    let mut answers = vec![None; tokens.len()];
+    ledger.give_back_each(tokens, |at, back, now| answers[at] = Some((back, now))).await.unwrap();
+    for (given, answer) in tokens.iter().zip(answers) {
+        let (back, now) = answer.unwrap();
+        assert_eq!(back, book.give_back(now, holder, given), "{holder:?} at {now}: {given:?}");
+        seen.given_back += u32::from(back > 0);
+        let rolls = matches!(given.span, SpanNow::Rolling { .. });
+        seen.too_late += u32::from(back == 0 && given.tokens > 0);
+        seen.freed += u32::from(back == 0 && rolls);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_random_steps_are_those_of_the_reference() {
+    let (server, cluster) = (vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec());
+    let (one, many) = tokio::join!(run(&server), run(&cluster));
+    for seen in [one, many] {
+        eprintln!("{seen:?}");
+        let Seen { granted, denied, freed, waits, never, shared, given_back, too_late } = seen;
+        let fewest = [granted, denied, freed, waits, never, shared, given_back, too_late].into_iter().min();
+        assert!(fewest >= Some(1_000), "the steps reach too little: {seen:?}");
+    }
+}
