@@ -24,8 +24,8 @@ use weir_core::{
 use weir_worker::observer::{Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
-    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel, ReasonLabel, RequestLabels,
-    RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
+    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel,
+    ReasonLabel, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
 };
 
 /// A gauge of seconds.

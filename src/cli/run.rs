@@ -31,8 +31,8 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledStore, RedisLedger, RedisCommits, RedisOptions, RedisPool, RedisRefunds, RedisStats,
-    RedisStore, WhenMissing,
+    Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisLedger, RedisOptions, RedisPool, RedisRefunds,
+    RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},

@@ -135,19 +135,8 @@ impl<D: Store + 'static> Worker<D> {
                     let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
                     let source = source.noting_in(commits);
                     let sink = KafkaSink::new(kafka, number);
-                    let mut lane = Lane {
-                        source,
-                        sink,
-                        store,
-                        clock,
-                        task,
-                        decider,
-                        budgets,
-                        settings,
-                        stop,
-                        metrics,
-                        status,
-                    };
+                    let mut lane =
+                        Lane { source, sink, store, clock, task, decider, budgets, settings, stop, metrics, status };
                     // On this thread; what the store spawns runs on the runtime's own.
                     runtime.block_on(Box::pin(lane.run()))
                 });

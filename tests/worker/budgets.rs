@@ -194,7 +194,8 @@ fn in_shadow_mode_a_spent_budget_is_reported_and_everything_approved() {
     let mut verdicts: BTreeMap<String, usize> = BTreeMap::new();
     for record in scene.output("approved") {
         let decision = approval(&record);
-        let verdict = format!("{} {}", decision["verdict"].as_str().unwrap(), decision["reason"].as_str().unwrap_or(""));
+        let verdict =
+            format!("{} {}", decision["verdict"].as_str().unwrap(), decision["reason"].as_str().unwrap_or(""));
         *verdicts.entry(verdict).or_default() += 1;
     }
     assert_eq!(verdicts, [("approved ".to_owned(), 10), ("shadow-suppressed budget".to_owned(), 40)].into());

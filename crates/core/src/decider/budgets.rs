@@ -119,8 +119,7 @@ impl BatchBudgets {
         let policy = Arc::clone(eval.policy());
         let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
         let (places, sets) = (HashMap::default(), HashMap::default());
-        let mut needs =
-            Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
+        let mut needs = Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
         let mut takes = vec![Takes { set: NONE, want: NONE }; decoded.len()];
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
@@ -158,7 +157,8 @@ impl BatchBudgets {
             Some((_, Outcome::Denied(place))) => {
                 Gate::Suppress { reason: GateReason::Budget(place), eligible_at: self.free_at(place) }
             }
-            Some((_, Outcome::Unavailable(place))) => match (self.rule(place, eval).on_unavailable, eval.policy().mode) {
+            Some((_, Outcome::Unavailable(place))) => match (self.rule(place, eval).on_unavailable, eval.policy().mode)
+            {
                 (_, Mode::Shadow) => gate,
                 (WhenUnavailable::Wait, Mode::Enforce) => {
                     Gate::Suppress { reason: GateReason::BudgetWaits, eligible_at: None }
@@ -230,7 +230,10 @@ impl BatchBudgets {
         }
         let leases = self.answers.iter().flat_map(|answers| &answers.leases);
         let budgets = self.claim.budgets.iter().zip(leases).zip(tokens);
-        budgets.filter(|(_, tokens)| *tokens > 0).filter_map(|((budget, lease), tokens)| Some((budget.id.clone(), (*lease)?, tokens))).collect()
+        budgets
+            .filter(|(_, tokens)| *tokens > 0)
+            .filter_map(|((budget, lease), tokens)| Some((budget.id.clone(), (*lease)?, tokens)))
+            .collect()
     }
 
     fn places(&self, want: &Want) -> &[u16] {
@@ -260,12 +263,7 @@ impl BatchBudgets {
 }
 
 /// Whether the tokens of an intent that was granted them are spent.
-fn is_spent(
-    disposition: &Disposition,
-    answers: &[Option<Answer>],
-    mode: Mode,
-    unclear: &[usize],
-) -> bool {
+fn is_spent(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode, unclear: &[usize]) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
