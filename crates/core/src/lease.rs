@@ -1,90 +1,362 @@
-//! stub
-#![allow(missing_docs, clippy::all)]
+//! Leases: the tokens of budgets that one instance holds.
+//!
+//! One task per process owns [`Leases`]. Batches [claim](Leases::claim) what they need in one step, without I/O. Where the tokens
+//! that are held do not suffice, the batch is pending: its place is reserved, and it claims again, judged anew, when it is
+//! [ready](Leases::ready). What to ask the [ledger](crate::ledger) is what is [due](Leases::due).
+//!
+//! Invariant: a token is spent once, by a claim that was judged after the token had arrived and before its lease ended.
+//!
+//! Invariant: the tokens that a pending ticket has reserved are not taken by one that came later.
+//!
+//! Invariant: of one budget, one call is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
+//! for is covered by the answer, or is answered with what the ledger had. So a ticket waits for two calls at most, while the
+//! ledger answers and its own wants stay the same.
+
+mod claim;
+mod held;
+mod judge;
+mod moment;
+mod slot;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+pub use claim::{
+    Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket, Want,
+};
+use held::Grant;
+use judge::Line;
+use moment::{Moment, milliseconds};
+use slot::{Key, LEASE};
+use table::Table;
+
 use crate::{
-    budget::{BudgetId, SpanNow},
+    budget::BudgetId,
     ledger::{GiveBack, TakeAnswer, TakeRequest},
 };
-use std::time::Duration;
-#[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Debug)]
-pub struct Ticket(pub u64);
-#[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Debug)]
-pub struct LeaseNumber(u64);
-#[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Debug)]
-pub struct CallNumber(u64);
-#[derive(Clone, Debug)]
-pub struct BudgetUse {
-    pub id: BudgetId,
-    pub limit: u64,
-    pub span: SpanNow,
-    pub best_effort: bool,
-    pub unavailable_after: Option<Duration>,
+
+/// The tokens that one process holds of all budgets.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub struct Leases {
+    most_budgets: usize,
+    table: Table,
+    tickets: BTreeMap<Ticket, Pending>,
+    calls: HashMap<CallNumber, Call>,
+    returns: Vec<GiveBack>,
+    claims: u64,
+    places: u64,
+    last_call: u64,
+    is_closed: bool,
 }
-#[derive(Copy, Clone, Debug)]
-pub struct Want {
-    pub set: u32,
-    pub cost: u8,
+
+/// A ticket whose claim is pending.
+#[derive(Debug, Clone)]
+struct Pending {
+    /// Its place in the order of arrival.
+    place: u64,
+    /// The budgets that it has reserved tokens of, or waits for.
+    slots: Vec<u32>,
+    unavailable_after: Option<Duration>,
+    /// Since when it could claim; it stays so when tokens end.
+    ready_since: Option<Moment>,
 }
-#[derive(Clone, Debug)]
-pub struct Claim {
-    pub judged_at: Duration,
-    pub budgets: Vec<BudgetUse>,
-    pub sets: Vec<Vec<u16>>,
-    pub wants: Vec<Want>,
+
+/// A call in flight.
+#[derive(Debug, Clone)]
+struct Call {
+    request: TakeRequest,
+    /// The budget; `None`: it has been forgotten.
+    slot: Option<u32>,
 }
-#[derive(Copy, Clone, Debug)]
-pub enum Outcome {
-    Granted,
-    Denied(u16),
-    Unavailable(u16),
-}
-#[derive(Copy, Clone, Debug)]
-pub struct Spent {
-    pub used: u64,
-    pub free_at: Option<Duration>,
-}
-#[derive(Clone, Debug)]
-pub struct Answers {
-    pub outcomes: Vec<Outcome>,
-    pub spent: Vec<Option<Spent>>,
-    pub leases: Vec<Option<LeaseNumber>>,
-}
-#[derive(Clone, Debug)]
-pub enum Claimed {
-    Answered(Answers),
-    Pending,
-}
-#[derive(Copy, Clone, Debug)]
-pub struct Refused;
-pub struct Due {
-    pub takes: Vec<(CallNumber, TakeRequest)>,
-    pub returns: Vec<GiveBack>,
-    pub next_at: Option<Duration>,
-}
-#[derive(Clone, Debug)]
-pub struct BudgetState {
-    pub id: BudgetId,
-}
-pub struct Leases;
+
 impl Leases {
-    pub fn new(_: usize) -> Self {
-        Self
+    /// No leases. At most this many budgets are known at a time, and those that tickets wait for.
+    #[must_use]
+    pub fn new(most_budgets: usize) -> Self {
+        Self {
+            most_budgets,
+            table: Table::default(),
+            tickets: BTreeMap::new(),
+            calls: HashMap::new(),
+            returns: Vec::new(),
+            claims: 0,
+            places: 0,
+            last_call: 0,
+            is_closed: false,
+        }
     }
-    pub fn claim(&mut self, _: Ticket, _: &Claim, _: Duration) -> Claimed {
-        Claimed::Pending
+
+    /// Takes what a batch needs in one step, or reserves its place. A claim of a ticket that was pending uses its reservation; what
+    /// it wants may be something else than before.
+    ///
+    /// # Panics
+    /// Where a place in the claim does not exist, or a budget is in it twice.
+    pub fn claim(&mut self, ticket: Ticket, claim: &Claim, passed: Duration) -> Claimed {
+        if self.is_closed {
+            return Claimed::Pending;
+        }
+        let (now, judged_at) = (Moment::of(passed), Moment::of(claim.judged_at));
+        self.claims += 1;
+        let place = self.tickets.get(&ticket).map(|pending| pending.place);
+        let mut lines: Vec<Line> = Vec::with_capacity(claim.budgets.len());
+        for used in &claim.budgets {
+            lines.push(self.line(used, claim, place, now));
+        }
+        let outcomes = judge::judge(claim, &mut lines);
+        let claimed = if lines.iter().all(Line::is_covered) {
+            self.cancel(ticket);
+            let leases = lines.iter().map(|line| self.spend(line, judged_at)).collect();
+            Claimed::Answered(Answers { outcomes, spent: lines.iter().map(Line::spent).collect(), leases })
+        } else {
+            self.reserve(ticket, claim, &lines, now);
+            Claimed::Pending
+        };
+        while self.table.len() > self.most_budgets
+            && let Some(least_recent) = self.table.least_recent()
+        {
+            self.forget(least_recent);
+        }
+        claimed
     }
-    pub fn cancel(&mut self, _: Ticket) {}
-    pub fn put_back(&mut self, _: &[(BudgetId, LeaseNumber, u64)], _: Duration) {}
-    pub fn due(&mut self, _: Duration) -> Due {
-        Due { takes: vec![], returns: vec![], next_at: None }
+
+    fn line(&mut self, used: &BudgetUse, claim: &Claim, place: Option<u64>, now: Moment) -> Line {
+        let key = Key { id: used.id.clone(), span: used.span, limit: used.limit };
+        let number = self.table.find_or_add(key, used.best_effort);
+        self.end_leases(number, now);
+        self.table.claimed(number, self.claims);
+        let slot = self.table.change(number);
+        slot.claimed(used.best_effort, self.claims, now);
+        let (available, settled) = slot.available(place, Moment::of(claim.judged_at), now);
+        Line {
+            slot: number,
+            mode: slot.mode(settled, claim.unavailable_after, now),
+            limit: used.limit,
+            used: slot.used.unwrap_or(0),
+            available,
+            taken: 0,
+            smallest: u8::MAX,
+            has_denied: false,
+        }
     }
-    pub fn answered(&mut self, _: CallNumber, _: Result<TakeAnswer, Refused>, _: Duration, _: Duration) {}
-    pub fn ready(&mut self, _: Duration) -> Vec<Ticket> {
-        vec![]
+
+    fn spend(&mut self, line: &Line, judged_at: Moment) -> Option<LeaseNumber> {
+        let slot = self.table.change(line.slot);
+        let terms = slot.spend(line.taken, judged_at)?;
+        Some(LeaseNumber { span: slot.key.span, limit: slot.key.limit, terms })
     }
+
+    fn reserve(&mut self, ticket: Ticket, claim: &Claim, lines: &[Line], now: Moment) {
+        let slots: Vec<u32> = lines.iter().map(|line| line.slot).collect();
+        let before = self.tickets.remove(&ticket);
+        let place = before.as_ref().map_or(self.places + 1, |pending| pending.place);
+        self.places = self.places.max(place);
+        let now_used: BTreeSet<u32> = slots.iter().copied().collect();
+        for number in before.into_iter().flat_map(|pending| pending.slots).filter(|number| !now_used.contains(number)) {
+            self.table.change(number).release(place);
+        }
+        for line in lines {
+            self.table.change(line.slot).reserve(place, line, now);
+        }
+        let unavailable_after = claim.unavailable_after;
+        self.tickets.insert(ticket, Pending { place, slots, unavailable_after, ready_since: None });
+    }
+
+    /// The ticket claims no longer: its reservation is for others.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        if let Some(pending) = self.tickets.remove(&ticket) {
+            for number in pending.slots {
+                self.table.change(number).release(pending.place);
+            }
+        }
+    }
+
+    /// Puts back tokens of a claim that were not spent (budget, lease, how many), at most as many as the claim took. Where their
+    /// lease has ended or its budget is forgotten, they are given back to the ledger.
+    pub fn put_back(&mut self, tokens: &[(BudgetId, LeaseNumber, u64)], passed: Duration) {
+        let now = Moment::of(passed);
+        for (id, lease, tokens) in tokens {
+            let key = Key { id: id.clone(), span: lease.span, limit: lease.limit };
+            let grant = Grant { terms: lease.terms, tokens: *tokens, granted: 0 };
+            match self.table.find(&key) {
+                Some(number) if now < lease.terms.ends && !self.is_closed => self.table.change(number).held.add(grant),
+                Some(_) | None => self.give_back(&key, &grant),
+            }
+        }
+    }
+
+    /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest.
+    pub fn due(&mut self, passed: Duration) -> Due {
+        let now = Moment::of(passed);
+        let next_ticket = self.drop_lost_tickets(now);
+        let mut takes = Vec::new();
+        for number in self.table.take_due(now) {
+            self.end_leases(number, now);
+            if self.table.get(number).is_over(now) || self.is_closed {
+                self.forget(number);
+                continue;
+            }
+            if let Some(request) = self.table.change(number).refill(now) {
+                self.last_call += 1;
+                let call = CallNumber(self.last_call);
+                self.table.change(number).call = Some(call);
+                self.calls.insert(call, Call { request: request.clone(), slot: Some(number) });
+                takes.push((call, request));
+            }
+            let next = self.table.get(number).next_look(now);
+            self.table.looked_at(number, next);
+        }
+        let next_at = self.table.next_look().min(next_ticket).passed();
+        Due { takes, returns: std::mem::take(&mut self.returns), next_at }
+    }
+
+    /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
+    /// its length after the call was sent. An answer that comes later than that is none.
+    ///
+    /// # Errors
+    /// None: an error is the answer that the ledger could not be asked.
+    pub fn answered(
+        &mut self,
+        call: CallNumber,
+        answer: Result<TakeAnswer, Refused>,
+        sent_at: Duration,
+        passed: Duration,
+    ) {
+        let Some(Call { request, slot }) = self.calls.remove(&call) else { return };
+        let now = Moment::of(passed);
+        let ends = Moment::of(sent_at).plus(milliseconds(request.lease_ms));
+        match (answer, slot) {
+            (Ok(answer), Some(number)) if now < ends && !self.is_closed => {
+                self.end_leases(number, now);
+                self.table.change(number).answered(&request, &answer, ends, now);
+            }
+            (answer, slot) => {
+                if let Ok(TakeAnswer { granted: tokens, bucket, .. }) = answer
+                    && tokens > 0
+                {
+                    self.returns.push(GiveBack { budget: request.budget, span: request.span, bucket, tokens });
+                }
+                if let Some(number) = slot {
+                    self.table.change(number).refused(now);
+                }
+            }
+        }
+    }
+
+    /// Pending tickets that would be answered if they claimed now (judged now), in the order of arrival.
+    pub fn ready(&mut self, passed: Duration) -> Vec<Ticket> {
+        let now = Moment::of(passed);
+        self.note_ready(now);
+        let blocked = self.blocked(now);
+        let ready = self.tickets.iter().filter(|(_, pending)| !blocked.contains(&pending.place));
+        let by_place: BTreeMap<u64, Ticket> = ready.map(|(ticket, pending)| (pending.place, *ticket)).collect();
+        by_place.into_values().collect()
+    }
+
+    fn note_ready(&mut self, now: Moment) {
+        let blocked = self.blocked(now);
+        for pending in self.tickets.values_mut().filter(|pending| !blocked.contains(&pending.place)) {
+            pending.ready_since.get_or_insert(now);
+        }
+    }
+
+    /// The places of the tickets that would still wait.
+    fn blocked(&self, now: Moment) -> BTreeSet<u64> {
+        let patience: BTreeMap<u64, Option<Duration>> =
+            self.tickets.values().map(|pending| (pending.place, pending.unavailable_after)).collect();
+        let slots: BTreeSet<u32> = self.tickets.values().flat_map(|pending| pending.slots.iter().copied()).collect();
+        let mut blocked = BTreeSet::new();
+        for number in slots {
+            let slot = self.table.get(number);
+            let is_available = |place: &u64| match patience.get(place).copied().flatten() {
+                Some(after) => now < slot.unavailable_at(after),
+                None => true,
+            };
+            blocked.extend(slot.blocked(now).filter(is_available));
+        }
+        blocked
+    }
+
+    /// Drops tickets that did not claim for the length of a lease after they were ready. The next moment when a ticket is to be
+    /// looked at.
+    fn drop_lost_tickets(&mut self, now: Moment) -> Moment {
+        self.note_ready(now);
+        let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(LEASE));
+        let lost: Vec<Ticket> =
+            self.tickets.iter().filter(|(_, pending)| over(pending) <= now).map(|(ticket, _)| *ticket).collect();
+        for ticket in lost {
+            self.cancel(ticket);
+        }
+        let mut next = Moment::NEVER;
+        for pending in self.tickets.values() {
+            next = next.min(over(pending));
+            for (after, number) in pending.unavailable_after.into_iter().flat_map(|after| {
+                pending.slots.iter().map(move |number| (after, *number))
+            }) {
+                let at = self.table.get(number).unavailable_at(after);
+                next = if now < at { next.min(at) } else { next };
+            }
+        }
+        next
+    }
+
+    /// Everything unspent, to be given back: the process stops. Nothing is granted afterwards.
     pub fn close(&mut self) -> Vec<GiveBack> {
-        vec![]
+        self.is_closed = true;
+        self.tickets.clear();
+        for number in self.table.all() {
+            self.forget(number);
+        }
+        std::mem::take(&mut self.returns)
     }
-    pub fn states(&self, _: Duration) -> Vec<BudgetState> {
-        vec![]
+
+    /// What is known of each budget: where it is known for several periods or limits, of the one that was claimed last.
+    #[must_use]
+    pub fn states(&self, passed: Duration) -> Vec<BudgetState> {
+        let now = Moment::of(passed);
+        let mut last = BTreeMap::new();
+        for slot in self.table.iter() {
+            let entry = last.entry(&slot.key.id).or_insert(slot);
+            *entry = if entry.last_claim < slot.last_claim { slot } else { entry };
+        }
+        last.into_values().map(|slot| slot.state(now)).collect()
+    }
+
+    fn end_leases(&mut self, number: u32, now: Moment) {
+        if self.table.get(number).held.first_end() > now {
+            return;
+        }
+        let slot = self.table.change(number);
+        let (key, ended) = (std::sync::Arc::clone(&slot.key), slot.end_leases(now));
+        for grant in &ended {
+            self.give_back(&key, grant);
+        }
+    }
+
+    /// Gives back what is held of a budget, and forgets it.
+    fn forget(&mut self, number: u32) {
+        let mut slot = self.table.remove(number);
+        for grant in slot.end_leases(Moment::NEVER) {
+            self.give_back(&slot.key, &grant);
+        }
+        if let Some(call) = slot.call.and_then(|call| self.calls.get_mut(&call)) {
+            call.slot = None;
+        }
+    }
+
+    fn give_back(&mut self, key: &Key, grant: &Grant) {
+        let (span, bucket, tokens) = (key.span, grant.terms.bucket, grant.tokens);
+        match self.returns.last_mut() {
+            Some(last) if last.budget == key.id && last.span == span && last.bucket == bucket => last.tokens += tokens,
+            Some(_) | None if tokens > 0 => {
+                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, tokens });
+            }
+            Some(_) | None => {}
+        }
     }
 }

@@ -1,0 +1,374 @@
+//! One budget: the tokens held of it, who waits for it, and what to ask the ledger.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    claim::{BudgetState, CallNumber, Mode},
+    held::{Grant, Held, Terms},
+    judge::Line,
+    moment::{Moment, milliseconds},
+};
+use crate::{
+    budget::{BudgetId, SpanNow},
+    ledger::{TakeAnswer, TakeRequest},
+};
+
+/// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window. Also how long a place is kept for a
+/// ticket that could claim.
+pub(super) const LEASE: Duration = Duration::from_secs(5);
+/// A budget of which nothing is held is forgotten when it was not claimed for this long.
+const FORGET: Duration = Duration::from_secs(60);
+/// The first pause after a call that the ledger did not answer; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What makes a budget another one here: nothing is carried over to another period, window or limit. The tokens of the one before
+/// are given back when their lease ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) id: BudgetId,
+    pub(super) span: SpanNow,
+    pub(super) limit: u64,
+}
+
+/// A ticket that waits for this budget.
+#[derive(Debug, Clone)]
+pub(super) struct Waiter {
+    /// Its place in the order of arrival, over all budgets.
+    pub(super) place: u64,
+    /// The tokens reserved for it, those that are missing included.
+    pub(super) need: u64,
+    /// The smallest cost that it needs them for.
+    pub(super) smallest: u8,
+    /// Whether the call in flight asks for what it lacks.
+    pub(super) is_asked: bool,
+    /// The budget's answer to this ticket, once known, until when: the ledger could not grant all that it was asked for. Without
+    /// it, a ticket would wait for as long as a little frees again and again.
+    pub(super) settled: Option<(Mode, Moment)>,
+}
+
+impl Waiter {
+    fn settled(&self, now: Moment) -> Option<Mode> {
+        self.settled.and_then(|(mode, until)| (now < until).then_some(mode))
+    }
+}
+
+/// The ledger had less than was needed.
+#[derive(Debug, Clone, Copy)]
+struct Closed {
+    free_at: Moment,
+    /// When the ledger is asked again: earlier than `free_at` where leases of others may give tokens back.
+    until: Moment,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) key: Arc<Key>,
+    pub(super) best_effort: bool,
+    pub(super) held: Held,
+    /// In the order of their places.
+    pub(super) waiting: Vec<Waiter>,
+    /// The call in flight.
+    pub(super) call: Option<CallNumber>,
+    /// How many tokens a refill asks for.
+    pub(super) batch: u64,
+    closed: Option<Closed>,
+    /// What the ledger last reported as used.
+    pub(super) used: Option<u64>,
+    /// Since when the ledger has refused; `NEVER`: it does not.
+    pub(super) refused_since: Moment,
+    refusals: u8,
+    /// Not to be asked before.
+    pause_until: Moment,
+    /// Not to be asked ahead of need before.
+    ahead_from: Moment,
+    claimed_at: Moment,
+    /// Which claim was the last.
+    pub(super) last_claim: u64,
+    /// When it is looked at again.
+    pub(super) wake_at: Moment,
+    /// Whether it is to be looked at when something is next due.
+    pub(super) is_dirty: bool,
+}
+
+/// What the waiting tickets lack.
+struct Lack {
+    tokens: u64,
+    smallest: u8,
+    /// The usable tokens that nobody has reserved.
+    spare: u64,
+}
+
+impl Slot {
+    pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
+        Self {
+            batch: (key.limit / 1000).max(1),
+            key,
+            best_effort,
+            held: Held::default(),
+            waiting: Vec::new(),
+            call: None,
+            closed: None,
+            used: None,
+            refused_since: Moment::NEVER,
+            refusals: 0,
+            pause_until: Moment::START,
+            ahead_from: Moment::START,
+            claimed_at: Moment::START,
+            last_claim: 0,
+            wake_at: Moment::NEVER,
+            is_dirty: false,
+        }
+    }
+
+    /// Notes that it is claimed.
+    pub(super) fn claimed(&mut self, best_effort: bool, claim: u64, now: Moment) {
+        self.best_effort = best_effort;
+        self.claimed_at = now;
+        self.last_claim = claim;
+    }
+
+    fn lease_length(&self) -> Duration {
+        match self.key.span {
+            SpanNow::Rolling { window_ms } => LEASE.min(milliseconds((window_ms / 100).max(1))),
+            SpanNow::Period { .. } | SpanNow::Total => LEASE,
+        }
+    }
+
+    /// How it answers to a ticket (`settled`: what it has already answered) what is more than it holds.
+    pub(super) fn mode(&self, settled: Option<Mode>, unavailable_after: Option<Duration>, now: Moment) -> Mode {
+        if let Some(mode) = settled {
+            return mode;
+        }
+        if let Some(closed) = self.closed(now) {
+            return Mode::Spent { used: self.used.unwrap_or(0), free_at: closed.free_at };
+        }
+        match unavailable_after {
+            Some(after) if self.unavailable_at(after) <= now => Mode::Unavailable,
+            Some(_) | None => Mode::Open,
+        }
+    }
+
+    /// When the ledger will not have answered for this long.
+    pub(super) fn unavailable_at(&self, after: Duration) -> Moment {
+        self.refused_since.plus(after)
+    }
+
+    fn closed(&self, now: Moment) -> Option<Closed> {
+        self.closed.filter(|closed| now < closed.until)
+    }
+
+    /// What is known of it.
+    pub(super) fn state(&self, now: Moment) -> BudgetState {
+        let Key { id, span, limit } = (*self.key).clone();
+        let closed = self.closed(now);
+        BudgetState {
+            id,
+            span,
+            limit,
+            held: self.held.total(),
+            used: self.used,
+            is_spent: closed.is_some(),
+            free_at: closed.and_then(|closed| closed.free_at.passed()),
+            unavailable_since: self.refused_since.passed(),
+        }
+    }
+
+    /// The tokens that a claim may take which was judged then, of a ticket with this place (`None`: it has not waited), and what
+    /// it was answered before. Its own reservation is kept from later tickets, and theirs from it.
+    pub(super) fn available(&self, place: Option<u64>, judged_at: Moment, now: Moment) -> (u64, Option<Mode>) {
+        let (mut earlier, mut others, mut own) = (0, 0, None);
+        for waiter in &self.waiting {
+            if Some(waiter.place) == place {
+                own = Some(waiter);
+                continue;
+            }
+            others += waiter.need;
+            earlier += if place.is_some_and(|place| waiter.place < place) { waiter.need } else { 0 };
+        }
+        let usable = self.held.usable(now);
+        let reserved = own.map_or(0, |own| own.need.min(usable.saturating_sub(earlier)));
+        let available = reserved.max(usable.saturating_sub(others)).min(self.held.usable(judged_at));
+        (available, own.and_then(|own| own.settled(now)))
+    }
+
+    /// The places of the tickets that would still wait for this budget if they claimed now, unless it is unavailable for them.
+    pub(super) fn blocked(&self, now: Moment) -> impl Iterator<Item = u64> {
+        let mut left = self.held.usable(now);
+        let is_closed = self.closed(now).is_some();
+        self.waiting.iter().filter_map(move |waiter| {
+            let got = waiter.need.min(left);
+            left -= got;
+            let waits = got < waiter.need && !is_closed && waiter.settled(now).is_none();
+            waits.then_some(waiter.place)
+        })
+    }
+
+    fn lack(&self, now: Moment) -> Lack {
+        let mut lack = Lack { tokens: 0, smallest: u8::MAX, spare: self.held.usable(now) };
+        for waiter in &self.waiting {
+            let got = waiter.need.min(lack.spare);
+            lack.spare -= got;
+            if got < waiter.need && waiter.settled(now).is_none() {
+                lack.tokens += waiter.need - got;
+                lack.smallest = lack.smallest.min(waiter.smallest);
+            }
+        }
+        lack
+    }
+
+    /// Whether the tokens are to be refilled before somebody needs them: it is claimed, and few are left.
+    fn wants_more(&self, spare: u64, now: Moment) -> bool {
+        now < self.claimed_at.plus(self.lease_length()) && spare.saturating_mul(2) < self.batch
+    }
+
+    /// The call to make now, if any.
+    pub(super) fn refill(&mut self, now: Moment) -> Option<TakeRequest> {
+        if self.call.is_some() || self.key.limit == 0 || now < self.asks_from() {
+            return None;
+        }
+        let lack = self.lack(now);
+        if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
+            return None;
+        }
+        let unit = if self.best_effort { 1 } else { (self.key.limit / 1000).max(1) };
+        let most = self.key.limit - self.key.limit % unit;
+        let need = lack.tokens.next_multiple_of(unit).min(most);
+        let want = self.batch.max(need).next_multiple_of(unit).min(most);
+        let least = if need == 0 { unit } else { u64::from(lack.smallest).next_multiple_of(unit).min(need) };
+        for waiter in &mut self.waiting {
+            waiter.is_asked = waiter.settled(now).is_none();
+        }
+        Some(TakeRequest {
+            budget: self.key.id.clone(),
+            span: self.key.span,
+            limit: self.key.limit,
+            need,
+            want,
+            unit,
+            least,
+            lease_ms: i64::try_from(self.lease_length().as_millis()).unwrap_or(i64::MAX),
+        })
+    }
+
+    /// From when on the ledger may be asked.
+    fn asks_from(&self) -> Moment {
+        self.pause_until.max(self.closed.map_or(Moment::START, |closed| closed.until))
+    }
+
+    /// When to look at it again, if nothing happens before. In the future, once everything that was due is done.
+    pub(super) fn next_look(&self, now: Moment) -> Moment {
+        let mut at = self.held.first_end();
+        if self.call.is_some() {
+            return at;
+        }
+        let lack = self.lack(now);
+        if lack.tokens > 0 {
+            at = at.min(self.asks_from());
+        } else if self.wants_more(lack.spare, now) && self.key.limit > 0 {
+            at = at.min(self.asks_from().max(self.ahead_from));
+        }
+        for waiter in &self.waiting {
+            at = at.min(waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }));
+        }
+        if self.is_idle() { at.min(self.claimed_at.plus(FORGET)) } else { at }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.call.is_none() && self.held.total() == 0
+    }
+
+    /// Whether nothing of it needs to be known any more.
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        self.is_idle() && self.claimed_at.plus(FORGET) <= now
+    }
+
+    /// Adds what the ledger granted.
+    pub(super) fn answered(&mut self, request: &TakeRequest, answer: &TakeAnswer, ends: Moment, now: Moment) {
+        self.call = None;
+        (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
+        self.used = Some(answer.used);
+        let terms = Terms { since: now, ends, bucket: answer.bucket };
+        self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
+        if answer.granted < request.want {
+            self.batch = answer.granted.max(1);
+        }
+        let is_empty = answer.granted == 0 && answer.free_in_ms != Some(0);
+        if answer.granted < request.need || is_empty {
+            self.close(answer, now);
+        } else {
+            self.closed = None;
+            if answer.granted == 0 {
+                self.ahead_from = now.plus(self.lease_length());
+            }
+        }
+        for waiter in &mut self.waiting {
+            waiter.is_asked = false;
+        }
+    }
+
+    fn close(&mut self, answer: &TakeAnswer, now: Moment) {
+        let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
+        // By then the leases of now have ended, and what was left of them has been given back.
+        let leases_over = now.plus(self.lease_length() + self.lease_length() / 4);
+        let until = if answer.leased > 0 { free_at.min(leases_over) } else { free_at };
+        self.closed = Some(Closed { free_at, until });
+        let mode = Mode::Spent { used: answer.used, free_at };
+        let mut left = self.held.usable(now);
+        for waiter in &mut self.waiting {
+            let got = waiter.need.min(left);
+            left -= got;
+            if waiter.is_asked && got < waiter.need {
+                waiter.need = got;
+                waiter.settled = Some((mode, now.plus(LEASE)));
+            }
+        }
+    }
+
+    /// Notes that the ledger did not answer.
+    pub(super) fn refused(&mut self, now: Moment) {
+        self.call = None;
+        self.refused_since = self.refused_since.min(now);
+        self.pause_until = now.plus(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(self.refusals))));
+        self.refusals = (self.refusals + 1).min(6);
+        for waiter in &mut self.waiting {
+            waiter.is_asked = false;
+        }
+    }
+
+    /// Takes the tokens of a claim.
+    pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
+        let taken = self.held.take(tokens, judged_at);
+        for _ in 0..taken.used_up {
+            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1));
+        }
+        taken.terms
+    }
+
+    /// Removes the tokens whose lease has ended.
+    pub(super) fn end_leases(&mut self, now: Moment) -> Vec<Grant> {
+        let ended: Vec<Grant> = self.held.end(now).collect();
+        for _ in ended.iter().filter(|grant| grant.is_mostly_unspent()) {
+            self.batch = (self.batch / 2).max(1);
+        }
+        ended
+    }
+
+    /// Reserves what a ticket with this place needs, in the order of arrival.
+    pub(super) fn reserve(&mut self, place: u64, line: &Line, now: Moment) {
+        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(LEASE)));
+        let index = self.waiting.partition_point(|other| other.place < place);
+        if let Some(waiter) = self.waiting.get_mut(index).filter(|waiter| waiter.place == place) {
+            (waiter.need, waiter.smallest) = (line.taken, line.smallest);
+            waiter.settled = waiter.settled.filter(|(_, until)| now < *until).or(answer);
+            return;
+        }
+        let (need, smallest) = (line.taken, line.smallest);
+        self.waiting.insert(index, Waiter { place, need, smallest, is_asked: false, settled: answer });
+    }
+
+    /// The ticket with this place waits no longer.
+    pub(super) fn release(&mut self, place: u64) {
+        self.waiting.retain(|waiter| waiter.place != place);
+    }
+}

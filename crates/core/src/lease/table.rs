@@ -1,0 +1,136 @@
+//! All budgets that are known, found by their keys, by when they were last claimed, and by when they are looked at again.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use foldhash::fast::RandomState;
+
+use super::{
+    moment::Moment,
+    slot::{Key, Slot},
+};
+
+const KNOWN: &str = "only the numbers of known budgets are kept";
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Table {
+    numbers: HashMap<Arc<Key>, u32, RandomState>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// By the last claim.
+    by_claim: BTreeSet<(u64, u32)>,
+    by_wake: BTreeSet<(Moment, u32)>,
+    /// To be looked at now.
+    dirty: Vec<u32>,
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        self.numbers.get(key).copied()
+    }
+
+    /// The budget's number; a new one where it is not known.
+    pub(super) fn find_or_add(&mut self, key: Key, best_effort: bool) -> u32 {
+        if let Some(number) = self.find(&key) {
+            return number;
+        }
+        let key = Arc::new(key);
+        let slot = Some(Slot::new(Arc::clone(&key), best_effort));
+        let number = if let Some(number) = self.free.pop() {
+            self.slots[number as usize] = slot;
+            number
+        } else {
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("there are fewer budgets than 2^32")
+        };
+        self.numbers.insert(key, number);
+        self.by_claim.insert((0, number));
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> &Slot {
+        self.slots[number as usize].as_ref().expect(KNOWN)
+    }
+
+    /// To change it: it is looked at when something is next due.
+    pub(super) fn change(&mut self, number: u32) -> &mut Slot {
+        let slot = self.slots[number as usize].as_mut().expect(KNOWN);
+        if !slot.is_dirty {
+            slot.is_dirty = true;
+            self.dirty.push(number);
+        }
+        slot
+    }
+
+    /// Notes that a claim uses it.
+    ///
+    /// # Panics
+    /// Where the claim has used it already: it could take the same tokens twice.
+    pub(super) fn claimed(&mut self, number: u32, claim: u64) {
+        let last = self.get(number).last_claim;
+        assert_ne!(last, claim, "a claim uses each budget once");
+        self.by_claim.remove(&(last, number));
+        self.by_claim.insert((claim, number));
+    }
+
+    /// Those to look at now: the changed ones, and those whose time has come.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<u32> {
+        while let Some(&(at, number)) = self.by_wake.first()
+            && at <= now
+        {
+            self.by_wake.pop_first();
+            let slot = self.change(number);
+            slot.wake_at = Moment::NEVER;
+        }
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// It has been looked at, and is looked at again then.
+    pub(super) fn looked_at(&mut self, number: u32, next: Moment) {
+        let slot = self.slots[number as usize].as_mut().expect(KNOWN);
+        slot.is_dirty = false;
+        let last = std::mem::replace(&mut slot.wake_at, next);
+        if last != next {
+            self.by_wake.remove(&(last, number));
+            if next != Moment::NEVER {
+                self.by_wake.insert((next, number));
+            }
+        }
+    }
+
+    /// When the first is looked at again.
+    pub(super) fn next_look(&self) -> Moment {
+        self.by_wake.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    /// The least recently claimed one for which no ticket waits.
+    pub(super) fn least_recent(&self) -> Option<u32> {
+        self.by_claim.iter().map(|(_, number)| *number).find(|number| self.get(*number).waiting.is_empty())
+    }
+
+    pub(super) fn remove(&mut self, number: u32) -> Slot {
+        let slot = self.slots[number as usize].take().expect(KNOWN);
+        self.numbers.remove(&slot.key);
+        self.by_claim.remove(&(slot.last_claim, number));
+        self.by_wake.remove(&(slot.wake_at, number));
+        self.dirty.retain(|other| *other != number);
+        self.free.push(number);
+        slot
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+
+    /// The numbers of all of them.
+    pub(super) fn all(&self) -> Vec<u32> {
+        self.numbers.values().copied().collect()
+    }
+}
