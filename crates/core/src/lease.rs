@@ -27,7 +27,8 @@ use std::{
 };
 
 pub use claim::{
-    Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket, Want,
+    Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket,
+    Want,
 };
 use held::Grant;
 use judge::Line;
@@ -295,9 +296,11 @@ impl Leases {
         let mut next = Moment::NEVER;
         for pending in self.tickets.values() {
             next = next.min(over(pending));
-            for (after, number) in pending.unavailable_after.into_iter().flat_map(|after| {
-                pending.slots.iter().map(move |number| (after, *number))
-            }) {
+            for (after, number) in pending
+                .unavailable_after
+                .into_iter()
+                .flat_map(|after| pending.slots.iter().map(move |number| (after, *number)))
+            {
                 let at = self.table.get(number).unavailable_at(after);
                 next = if now < at { next.min(at) } else { next };
             }

@@ -4,8 +4,6 @@
 //! network call, and none holds a lock.
 
 mod keeper;
-#[cfg(test)]
-mod tests;
 
 use std::sync::{
     Arc,

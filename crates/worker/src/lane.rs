@@ -331,8 +331,7 @@ where
             may_defer: batch_decision.may_defer(),
         };
         if !answers.is_empty()
-            && let Admitted::Unanswered(shards) =
-                self.admit(state, &batch_request, &mut answers, &mut unclear).await?
+            && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers, &mut unclear).await?
         {
             self.give_back(batch_decision.unspent(&gate_results, &answers, &unclear)).await?;
             return Ok(Judged::Unanswered(shards));

@@ -88,19 +88,18 @@ impl<'b> Needs<'b, '_> {
             return *place;
         }
         let budget = &self.policy[rule];
-        let goes_on = match (budget.on_unavailable, eval.policy().mode) {
+        match (budget.on_unavailable, eval.policy().mode) {
             // Nothing is kept back in shadow mode.
-            (_, Mode::Shadow) => Some(Duration::ZERO),
-            (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => None,
-            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => patience.unavailable_after,
-        };
+            (_, Mode::Shadow) => self.claim.unavailable_after = Some(Duration::ZERO),
+            (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => self.claim.unavailable_after = None,
+            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => {}
+        }
         let place = u16::try_from(self.claim.budgets.len()).unwrap_or(u16::MAX);
         self.claim.budgets.push(BudgetUse {
             id: id.clone(),
             limit: budget.limit,
             span: budget.span.at(&eval.policy().timezone, now),
             best_effort: budget.best_effort,
-            unavailable_after: goes_on,
         });
         self.rules.push(rule);
         self.places.insert(id, place);
@@ -117,7 +116,8 @@ impl BatchBudgets {
         patience: Patience,
     ) -> Option<Self> {
         let policy = Arc::clone(eval.policy());
-        let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
+        let unavailable_after = patience.unavailable_after;
+        let claim = Claim { judged_at, unavailable_after, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
         let (places, sets) = (HashMap::default(), HashMap::default());
         let mut needs = Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
         let mut takes = vec![Takes { set: NONE, want: NONE }; decoded.len()];

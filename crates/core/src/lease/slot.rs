@@ -269,7 +269,9 @@ impl Slot {
             at = at.min(self.asks_from().max(self.ahead_from));
         }
         for waiter in &self.waiting {
-            at = at.min(waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }));
+            at = at.min(
+                waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }),
+            );
         }
         if self.is_idle() { at.min(self.claimed_at.plus(FORGET)) } else { at }
     }

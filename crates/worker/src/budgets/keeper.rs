@@ -50,11 +50,7 @@ where
     C: Clock,
 {
     /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
-    pub fn new(
-        connect: impl Fn() -> L + Send + 'static,
-        clock: C,
-        observer: Arc<dyn Observer>,
-    ) -> (Self, Budgets) {
+    pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
         let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
@@ -191,12 +187,7 @@ where
     }
 }
 
-async fn take<L: Ledger>(
-    mut ledger: L,
-    call: CallNumber,
-    request: TakeRequest,
-    sent_at: Duration,
-) -> (L, Called) {
+async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, sent_at: Duration) -> (L, Called) {
     let (mut answers, budget, limit) = ([None], request.budget.clone(), request.limit);
     let outcome = ledger.take(&[request], &mut answers).await;
     let [answer] = answers;

@@ -16,8 +16,8 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    budget::BudgetId,
     admit::AdmitBatch,
+    budget::BudgetId,
     class::Filter,
     clocks::{Append, WrongClock},
     current::Current,
