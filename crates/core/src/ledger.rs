@@ -68,3 +68,6 @@ pub struct GiveBack {
     /// How many.
     pub tokens: u64,
 }
+
+#[cfg(test)]
+mod tests;

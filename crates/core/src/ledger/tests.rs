@@ -1,0 +1,188 @@
+//! No window of approvals holds more than the limit, whoever takes, spends and gives back when; and what is left is granted.
+
+use proptest::prelude::*;
+
+use super::{Book, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest};
+use crate::{
+    budget::{BudgetId, SpanNow},
+    ports::Ledger,
+    time::Time,
+};
+
+const WINDOW_MS: i64 = 6_000;
+const LIMIT: u64 = 1_000;
+const HOLDERS: [&str; 3] = ["weir-0", "weir-1", "weir-2"];
+
+fn at(millis: i64) -> Time {
+    Time::default().plus(1_795_132_800_000 + millis)
+}
+
+fn request(span: SpanNow) -> TakeRequest {
+    let budget = BudgetId { name: "b".into(), campaign: None };
+    TakeRequest { budget, span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50 }
+}
+
+fn rolling() -> TakeRequest {
+    request(SpanNow::Rolling { window_ms: WINDOW_MS })
+}
+
+fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
+    GiveBack { budget: request.budget.clone(), span: request.span, bucket: answer.bucket, tokens: answer.granted }
+}
+
+/// One grant: when it was made and what becomes of it.
+#[derive(Debug, Clone)]
+struct Step {
+    passed_ms: i64,
+    holder: usize,
+    need: u64,
+    want: u64,
+    lease_ms: i64,
+    /// How many of a thousand tokens are given back at once; the others are spent when the lease ends.
+    given_back: u64,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..400_i64, 0..3_usize, 0..LIMIT, 0..LIMIT, 1..200_i64, 0..=1_000_u64);
+    let step = step.prop_map(|(passed_ms, holder, need, more, lease_ms, given_back)| Step {
+        passed_ms,
+        holder,
+        need,
+        want: need + more,
+        lease_ms,
+        given_back,
+    });
+    prop::collection::vec(step, 1..150)
+}
+
+proptest! {
+    #[test]
+    fn no_window_of_approvals_holds_more_than_the_limit(steps in steps()) {
+        let (mut book, mut now) = (Book::default(), 0);
+        // When, and how much: as late as a lease allows.
+        let mut spent: Vec<(i64, u64)> = Vec::new();
+        for Step { passed_ms, holder, need, want, lease_ms, given_back } in steps {
+            now += passed_ms;
+            let request = TakeRequest { need, want, lease_ms, ..rolling() };
+            let answer = book.take(at(now), HOLDERS[holder], &request);
+            prop_assert!(answer.used <= LIMIT && answer.leased <= answer.used);
+            let unspent = answer.granted * given_back / 1_000;
+            let given = GiveBack { tokens: unspent, ..all_of(&request, &answer) };
+            prop_assert_eq!(book.give_back(at(now), HOLDERS[holder], &given), unspent);
+            spent.push((now + lease_ms - 1, answer.granted - unspent));
+            if let Some(wait @ 1..) = answer.free_in_ms {
+                let look = TakeRequest { want: 0, need: 0, ..request };
+                let mut later = book.clone();
+                prop_assert!(unspent > 0 || later.take(at(now + wait - 1), "", &look).used >= LIMIT, "too late");
+                prop_assert!(later.take(at(now + wait), "", &look).used < LIMIT, "too early");
+            }
+        }
+        for (end, _) in &spent {
+            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
+        }
+    }
+}
+
+#[test]
+fn a_grant_is_a_share_of_what_is_left_and_need_takes_more() {
+    let mut book = Book::default();
+    let mut take = |holder, need, want| book.take(at(0), holder, &TakeRequest { need, want, ..rolling() }).granted;
+    assert_eq!(take("a", 0, 1_000), 500, "half of all");
+    assert_eq!(take("b", 0, 1_000), 125, "a fourth of the rest: there are two");
+    assert_eq!(take("b", 300, 1_000), 300, "what is needed");
+    assert_eq!(take("a", 300, 1_000), 75, "all that is left");
+    assert_eq!(take("a", 1, 1), 0);
+}
+
+#[test]
+fn grants_are_whole_units_and_never_below_the_least() {
+    let mut book = Book::default();
+    let mut take = |need, unit, least| {
+        let request = TakeRequest { need, want: need, unit, least, ..rolling() };
+        book.take(at(0), "a", &request).granted
+    };
+    assert_eq!(take(950, 100, 1), 900);
+    assert_eq!(take(90, 100, 1), 0, "no whole unit is left that it asks for");
+    assert_eq!(take(99, 1, 100), 0, "less than is of use");
+    assert_eq!(take(100, 1, 100), 100);
+}
+
+#[test]
+fn when_tokens_are_left_again() {
+    let mut book = Book::default();
+    let mut free_in = |now, span, least, want| {
+        let request = TakeRequest { span, need: want, want, least, ..request(span) };
+        book.take(at(now), "a", &request).free_in_ms
+    };
+    let rolling = SpanNow::Rolling { window_ms: WINDOW_MS };
+    let period = SpanNow::Period { start: at(0), end: at(5_000) };
+    // Leases end 50 ms later, and buckets are 100 ms.
+    assert_eq!(free_in(0, rolling, 1, 600), Some(0));
+    assert_eq!(free_in(1_000, rolling, 1, 400), Some(100 + WINDOW_MS - 1_000), "the first leave");
+    assert_eq!(free_in(1_000, rolling, 601, 0), Some(1_100 + WINDOW_MS - 1_000), "both have to leave");
+    assert_eq!(free_in(1_000, rolling, LIMIT + 1, 0), None, "there are never so many");
+    assert_eq!(free_in(1_000, period, 1, LIMIT), Some(4_000));
+    assert_eq!(free_in(9_000, period, 1, 1), Some(1), "a clock that is behind asks again");
+    assert_eq!(free_in(1_000, SpanNow::Total, 1, LIMIT), None);
+    assert_eq!(free_in(1_000, SpanNow::Total, LIMIT + 1, 0), None);
+}
+
+#[test]
+fn tokens_in_leases_are_told_until_these_end() {
+    let mut book = Book::default();
+    let thirty = TakeRequest { need: 30, want: 30, lease_ms: 40, ..rolling() };
+    let first = book.take(at(0), "a", &thirty);
+    let second = book.take(at(25), "a", &thirty);
+    let other = book.take(at(25), "b", &thirty);
+    assert_eq!([first.leased, second.leased, other.leased], [30, 60, 90]);
+    let look = |book: &mut Book, now| book.take(at(now), "c", &TakeRequest { need: 0, want: 0, ..thirty.clone() });
+    assert_eq!(book.give_back(at(30), "a", &GiveBack { tokens: 10, ..all_of(&thirty, &second) }), 10);
+    let found = look(&mut book, 30);
+    assert_eq!((found.used, found.leased, found.granted), (80, 80, 0));
+    assert_eq!(look(&mut book, 45).leased, 60, "the first lease has ended");
+    let found = look(&mut book, 80);
+    assert_eq!((found.used, found.leased), (80, 0));
+    assert_eq!(look(&mut book, WINDOW_MS + 200).used, 0);
+}
+
+#[test]
+fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
+    let mut book = Book::default();
+    let mut request = TakeRequest { need: 10, want: 10, ..rolling() };
+    let answer = book.take(at(0), "gone", &request);
+    assert_eq!(book.give_back(at(0), "gone", &all_of(&request, &answer)), 10);
+    (request.need, request.want) = (0, LIMIT);
+    assert_eq!(book.clone().take(at(0), "a", &request).granted, 500);
+    let nothing = TakeRequest { least: LIMIT + 1, ..request.clone() };
+    assert_eq!(book.take(at(0), "waits", &nothing).granted, 0);
+    assert_eq!(book.take(at(0), "a", &request).granted, 250);
+}
+
+#[test]
+fn holders_of_an_embedded_ledger_share_it() {
+    let mut first = EmbeddedLedger::new("weir-0", || at(0));
+    let mut second = first.for_holder("weir-1");
+    let take = |ledger: &mut EmbeddedLedger| {
+        let mut answers = [None, Some(TakeAnswer { granted: 7, used: 7, leased: 7, bucket: 0, free_in_ms: None })];
+        let kept = answers[1];
+        ready(ledger.take(&[rolling(), rolling()], &mut answers)).unwrap();
+        assert_eq!(answers[1], kept, "it has an answer");
+        answers[0].unwrap()
+    };
+    let half = take(&mut first);
+    assert_eq!(half.granted, LIMIT / 2);
+    assert_eq!(take(&mut second).granted, LIMIT / 8);
+    ready(first.give_back(&[all_of(&rolling(), &half)])).unwrap();
+    assert_eq!(take(&mut first).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
+}
+
+/// What a future gives that never waits.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => panic!("it waits"),
+    }
+}
