@@ -218,9 +218,6 @@ impl Leases {
 
     /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
     /// its length after the call was sent. An answer that comes later than that is none.
-    ///
-    /// # Errors
-    /// None: an error is the answer that the ledger could not be asked.
     pub fn answered(
         &mut self,
         call: CallNumber,
@@ -251,19 +248,19 @@ impl Leases {
 
     /// Pending tickets that would be answered if they claimed now (judged now), in the order of arrival.
     pub fn ready(&mut self, passed: Duration) -> Vec<Ticket> {
-        let now = Moment::of(passed);
-        self.note_ready(now);
-        let blocked = self.blocked(now);
+        let blocked = self.note_ready(Moment::of(passed));
         let ready = self.tickets.iter().filter(|(_, pending)| !blocked.contains(&pending.place));
         let by_place: BTreeMap<u64, Ticket> = ready.map(|(ticket, pending)| (pending.place, *ticket)).collect();
         by_place.into_values().collect()
     }
 
-    fn note_ready(&mut self, now: Moment) {
+    /// Notes which tickets could claim. The places of the others.
+    fn note_ready(&mut self, now: Moment) -> BTreeSet<u64> {
         let blocked = self.blocked(now);
         for pending in self.tickets.values_mut().filter(|pending| !blocked.contains(&pending.place)) {
             pending.ready_since.get_or_insert(now);
         }
+        blocked
     }
 
     /// The places of the tickets that would still wait.

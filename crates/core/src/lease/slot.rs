@@ -188,8 +188,10 @@ impl Slot {
         }
         let usable = self.held.usable(now);
         let reserved = own.map_or(0, |own| own.need.min(usable.saturating_sub(earlier)));
-        let available = reserved.max(usable.saturating_sub(others)).min(self.held.usable(judged_at));
-        (available, own.and_then(|own| own.settled(now)))
+        let settled = own.and_then(|own| own.settled(now));
+        // A settled ticket keeps to its reservation: with more, its intents could lack tokens of other budgets again.
+        let most = if settled.is_some() { reserved } else { reserved.max(usable.saturating_sub(others)) };
+        (most.min(self.held.usable(judged_at)), settled)
     }
 
     /// The places of the tickets that would still wait for this budget if they claimed now, unless it is unavailable for them.

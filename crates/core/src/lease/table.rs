@@ -22,7 +22,7 @@ pub(super) struct Table {
     /// By the last claim.
     by_claim: BTreeSet<(u64, u32)>,
     by_wake: BTreeSet<(Moment, u32)>,
-    /// To be looked at now.
+    /// To be looked at now; some may be forgotten since.
     dirty: Vec<u32>,
 }
 
@@ -88,7 +88,11 @@ impl Table {
             let slot = self.change(number);
             slot.wake_at = Moment::NEVER;
         }
-        std::mem::take(&mut self.dirty)
+        let mut due = std::mem::take(&mut self.dirty);
+        due.sort_unstable();
+        due.dedup();
+        due.retain(|number| self.slots[*number as usize].as_ref().is_some_and(|slot| slot.is_dirty));
+        due
     }
 
     /// It has been looked at, and is looked at again then.
@@ -119,7 +123,6 @@ impl Table {
         self.numbers.remove(&slot.key);
         self.by_claim.remove(&(slot.last_claim, number));
         self.by_wake.remove(&(slot.wake_at, number));
-        self.dirty.retain(|other| *other != number);
         self.free.push(number);
         slot
     }

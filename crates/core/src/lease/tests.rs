@@ -1,1 +1,68 @@
 //! The promises of leases.
+
+mod books;
+mod ledger;
+mod world;
+
+use proptest::prelude::*;
+
+use self::world::{Faults, Kind, Load, Spec, World, budget};
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let kind = prop_oneof![
+        (10_000_i64..120_000).prop_map(Kind::Rolling),
+        (5_000_i64..40_000).prop_map(Kind::Period),
+        Just(Kind::Total),
+    ];
+    let limit = prop_oneof![0_u64..10, 10_u64..3_000, 3_000_u64..200_000];
+    (limit, kind, any::<bool>()).prop_map(|(limit, kind, best_effort)| Spec { limit, kind, best_effort })
+}
+
+prop_compose! {
+    fn load()(instances in 1_usize..4, lanes in 1_usize..5, batch in 1_u64..200, most_cost in 1_u64..20, pause_ms in 0_u64..500)
+        -> Load { Load { instances, lanes, batch, most_cost, pause_ms } }
+}
+
+prop_compose! {
+    fn faults()(
+        lost_replies in 0_u64..30, refusals in 0_u64..30, dropped_tickets in 0_u64..30, put_backs in 0_u64..60,
+        freezes in 0_u64..5, latency_ms in prop_oneof![1_u64..50, 50_u64..8_000],
+    ) -> Faults { Faults { lost_replies, refusals, dropped_tickets, put_backs, freezes, latency_ms } }
+}
+
+fn check(world: &World) {
+    for (number, spec) in world.specs.iter().enumerate() {
+        let most = world.books.most_in_a_window(&budget(number));
+        assert!(most <= spec.limit, "{most} of budget {number} were spent in a window: {spec:?}");
+    }
+    world.books.check_tokens();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    /// Whatever goes wrong: the limit holds in every window, each token is spent once and while its lease lasts, the tokens that
+    /// are not spent are given back once, one call of a budget is in flight, and every ticket is answered in the end.
+    #[test]
+    fn no_window_exceeds_the_limit_and_no_token_is_spent_twice(
+        specs in prop::collection::vec(spec(), 1..4), load in load(), faults in faults(), seed in any::<u64>(),
+    ) {
+        let mut world = World::new(&specs, load, faults, seed);
+        world.run_until(30_000);
+        world.end();
+        check(&world);
+    }
+
+    /// While the ledger answers, a ticket claims a few times only, and waits for a few calls only.
+    #[test]
+    fn a_ticket_is_answered_within_a_few_claims(
+        specs in prop::collection::vec(spec(), 1..4), load in load(), seed in any::<u64>(),
+    ) {
+        let mut world = World::new(&specs, load, Faults::NONE, seed);
+        world.run_until(30_000);
+        world.end();
+        check(&world);
+        prop_assert!(world.most_claims <= 6, "{} claims", world.most_claims);
+        prop_assert!(world.longest_ms <= 300, "{} ms", world.longest_ms);
+    }
+}
