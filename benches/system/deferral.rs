@@ -102,7 +102,7 @@ pub fn run(deferral: &Deferral) -> Result<Report> {
     eprintln!("intents that are deferred");
     servers.turn_to(few);
     let (mut process, run) = start(&servers, "few")?;
-    drain::watch(&servers, &run, &mut process, || Ok(())).context("a few")?;
+    drain::until(&Progress::of(&servers, &run.group)?, i64::from(FEW), &mut process)?;
     let with_few_mib = resident_mib(process.pid())?;
     drain::end(process)?;
     servers.turn_to(many);

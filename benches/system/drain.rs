@@ -63,16 +63,8 @@ pub fn watch_progress<T>(
     mut ask: impl FnMut() -> Result<T>,
 ) -> Result<Window<T>> {
     let mut edge = |from: i64| -> Result<_> {
-        let committed = wait_for(DEADLINE, || match process.exit() {
-            Some(exit) => Some(Err(exit)),
-            None => progress.committed().filter(|done| *done >= from).map(Ok),
-        });
-        let at = Instant::now();
-        match committed {
-            Some(Ok(committed)) => Ok((committed, at, [cpu_us(process.pid())?, cpu_us(servers.broker)?], ask()?)),
-            Some(Err(exit)) => bail!("it ended ({exit:?}); it said: {}", process.log()),
-            None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
-        }
+        let committed = until(progress, from, process)?;
+        Ok((committed, Instant::now(), [cpu_us(process.pid())?, cpu_us(servers.broker)?], ask()?))
     };
     let (first, began, [cpu_began, broker_began], asked) = edge(from + 1)?;
     let (last, ended, [cpu_ended, broker_ended], asked_last) = edge(to)?;
@@ -86,6 +78,22 @@ pub fn watch_progress<T>(
         resident_mib,
         asked: (asked, asked_last),
     })
+}
+
+/// Waits until a group has come to this sum of committed offsets at least, and gives it.
+///
+/// # Errors
+/// The process ends before, or does not come to it in time.
+pub fn until(progress: &Progress, done: i64, process: &mut Worker) -> Result<i64> {
+    let committed = wait_for(DEADLINE, || match process.exit() {
+        Some(exit) => Some(Err(exit)),
+        None => progress.committed().filter(|committed| *committed >= done).map(Ok),
+    });
+    match committed {
+        Some(Ok(committed)) => Ok(committed),
+        Some(Err(exit)) => bail!("it ended ({exit:?}); it said: {}", process.log()),
+        None => bail!("it has not drained the backlog in {DEADLINE:?}; it said: {}", process.log()),
+    }
 }
 
 /// Ends a process and waits until it is gone.

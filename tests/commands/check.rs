@@ -255,7 +255,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
     let ok = created.of("ok").join("\n");
     for topic in ["approved", "suppressed", "dead", "refunds"] {
         assert!(ok.contains(&scene.topic(topic)), "{ok}");
-        assert_eq!(scene.kafka.partitions(&scene.topic(topic)).unwrap(), 2);
+        assert_eq!(scene.kafka.wait_topic(&scene.topic(topic)).unwrap(), 2);
     }
     assert!(scene.kafka.partitions(&scene.topic("intents")).is_err(), "the intents topic belongs to its publishers");
     for topic in ["approved", "refunds"] {
@@ -311,7 +311,7 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
     check(&scene, &good).is_one("error", &["-later-hours", "-later-minutes", "weir check --create"]);
     check_with(&scene, &good, &["--create"]).is_fine();
     for (topic, partitions) in [("later-hours", 192), ("later-minutes", 240)] {
-        assert_eq!(scene.kafka.partitions(&scene.topic(topic)).unwrap(), partitions);
+        assert_eq!(scene.kafka.wait_topic(&scene.topic(topic)).unwrap(), partitions);
         assert_eq!(retention(&scene, topic), "424800000", "{topic} is kept for 94 h and a day");
     }
     let found = check(&scene, &good);

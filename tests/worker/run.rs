@@ -339,7 +339,7 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
     let mut worker = scene.worker("makes");
     sends(&scene, "wave", 10, 2);
     scene.drain(&mut worker);
-    assert_eq!(scene.kafka.partitions(&scene.topic("suppressed")).unwrap(), 5);
+    assert_eq!(scene.kafka.wait_topic(&scene.topic("suppressed")).unwrap(), 5);
     one_each(&scene, 10, 20);
 }
 

@@ -12,6 +12,8 @@ use rdkafka::{
 };
 
 use super::{Consumed, Publisher, Record, TopicReader};
+use crate::wait_for;
+
 /// How long one request to the brokers may take.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// The same for those who ask again.
@@ -66,10 +68,20 @@ impl KafkaClient {
     /// How many partitions a topic has.
     ///
     /// # Errors
-    /// When there is no such topic, or a partition has no leader yet.
+    /// When there is no such topic, or a partition has no leader yet. A broker may not know a topic yet that the
+    /// controller has just made: [`wait_topic`](Self::wait_topic).
     pub fn partitions(&self, topic: &str) -> Result<i32> {
         let consumer: BaseConsumer = self.config().create()?;
         partitions_within(consumer.client(), topic, self.patience)
+    }
+
+    /// Waits until the broker that answers knows a topic, and gives the number of its partitions.
+    ///
+    /// # Errors
+    /// When it does not within [`REQUEST_DEADLINE`]: the last answer.
+    pub fn wait_topic(&self, topic: &str) -> Result<i32> {
+        let known = wait_for(REQUEST_DEADLINE, || self.partitions(topic).ok());
+        known.map_or_else(|| self.partitions(topic), Ok)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
