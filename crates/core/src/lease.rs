@@ -63,7 +63,6 @@ struct Pending {
     place: u64,
     /// The budgets that it has reserved tokens of, or waits for.
     slots: Vec<u32>,
-    unavailable_after: Option<Duration>,
     /// Since when it could claim; it stays so when tokens end.
     ready_since: Option<Moment>,
 }
@@ -115,7 +114,7 @@ impl Leases {
             let leases = lines.iter().map(|line| self.spend(line, judged_at)).collect();
             Claimed::Answered(Answers { outcomes, spent: lines.iter().map(Line::spent).collect(), leases })
         } else {
-            self.reserve(ticket, claim, &lines, now);
+            self.reserve(ticket, &lines, now);
             Claimed::Pending
         };
         while self.table.len() > self.most_budgets
@@ -136,7 +135,8 @@ impl Leases {
         let (available, settled) = slot.available(place, Moment::of(claim.judged_at), now);
         Line {
             slot: number,
-            mode: slot.mode(settled, claim.unavailable_after, now),
+            mode: slot.mode(settled, used.unavailable_after, now),
+            unavailable_after: used.unavailable_after,
             limit: used.limit,
             used: slot.used.unwrap_or(0),
             available,
@@ -152,7 +152,7 @@ impl Leases {
         Some(LeaseNumber { span: slot.key.span, limit: slot.key.limit, terms })
     }
 
-    fn reserve(&mut self, ticket: Ticket, claim: &Claim, lines: &[Line], now: Moment) {
+    fn reserve(&mut self, ticket: Ticket, lines: &[Line], now: Moment) {
         let slots: Vec<u32> = lines.iter().map(|line| line.slot).collect();
         let before = self.tickets.remove(&ticket);
         let place = before.as_ref().map_or(self.places + 1, |pending| pending.place);
@@ -164,8 +164,7 @@ impl Leases {
         for line in lines {
             self.table.change(line.slot).reserve(place, line, now);
         }
-        let unavailable_after = claim.unavailable_after;
-        self.tickets.insert(ticket, Pending { place, slots, unavailable_after, ready_since: None });
+        self.tickets.insert(ticket, Pending { place, slots, ready_since: None });
     }
 
     /// The ticket claims no longer: its reservation is for others.
@@ -263,21 +262,14 @@ impl Leases {
         blocked
     }
 
+    /// The budgets that tickets wait for.
+    fn waited_for(&self) -> BTreeSet<u32> {
+        self.tickets.values().flat_map(|pending| pending.slots.iter().copied()).collect()
+    }
+
     /// The places of the tickets that would still wait.
     fn blocked(&self, now: Moment) -> BTreeSet<u64> {
-        let patience: BTreeMap<u64, Option<Duration>> =
-            self.tickets.values().map(|pending| (pending.place, pending.unavailable_after)).collect();
-        let slots: BTreeSet<u32> = self.tickets.values().flat_map(|pending| pending.slots.iter().copied()).collect();
-        let mut blocked = BTreeSet::new();
-        for number in slots {
-            let slot = self.table.get(number);
-            let is_available = |place: &u64| match patience.get(place).copied().flatten() {
-                Some(after) => now < slot.unavailable_at(after),
-                None => true,
-            };
-            blocked.extend(slot.blocked(now).filter(is_available));
-        }
-        blocked
+        self.waited_for().into_iter().flat_map(|number| self.table.get(number).blocked(now)).collect()
     }
 
     /// Drops tickets that did not claim for the length of a lease after they were ready. The next moment when a ticket is to be
@@ -290,19 +282,8 @@ impl Leases {
         for ticket in lost {
             self.cancel(ticket);
         }
-        let mut next = Moment::NEVER;
-        for pending in self.tickets.values() {
-            next = next.min(over(pending));
-            for (after, number) in pending
-                .unavailable_after
-                .into_iter()
-                .flat_map(|after| pending.slots.iter().map(move |number| (after, *number)))
-            {
-                let at = self.table.get(number).unavailable_at(after);
-                next = if now < at { next.min(at) } else { next };
-            }
-        }
-        next
+        let unavailable = self.waited_for().into_iter().map(|number| self.table.get(number).next_unavailable(now));
+        self.tickets.values().map(over).chain(unavailable).min().unwrap_or(Moment::NEVER)
     }
 
     /// Everything unspent, to be given back: the process stops. Nothing is granted afterwards.

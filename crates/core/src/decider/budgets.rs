@@ -88,18 +88,19 @@ impl<'b> Needs<'b, '_> {
             return *place;
         }
         let budget = &self.policy[rule];
-        match (budget.on_unavailable, eval.policy().mode) {
+        let unavailable_after = match (budget.on_unavailable, eval.policy().mode) {
             // Nothing is kept back in shadow mode.
-            (_, Mode::Shadow) => self.claim.unavailable_after = Some(Duration::ZERO),
-            (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => self.claim.unavailable_after = None,
-            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => {}
-        }
+            (_, Mode::Shadow) => Some(Duration::ZERO),
+            (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => None,
+            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => patience.unavailable_after,
+        };
         let place = u16::try_from(self.claim.budgets.len()).unwrap_or(u16::MAX);
         self.claim.budgets.push(BudgetUse {
             id: id.clone(),
             limit: budget.limit,
             span: budget.span.at(&eval.policy().timezone, now),
             best_effort: budget.best_effort,
+            unavailable_after,
         });
         self.rules.push(rule);
         self.places.insert(id, place);
@@ -116,8 +117,7 @@ impl BatchBudgets {
         patience: Patience,
     ) -> Option<Self> {
         let policy = Arc::clone(eval.policy());
-        let unavailable_after = patience.unavailable_after;
-        let claim = Claim { judged_at, unavailable_after, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
+        let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
         let (places, sets) = (HashMap::default(), HashMap::default());
         let mut needs = Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
         let mut takes = vec![Takes { set: NONE, want: NONE }; decoded.len()];

@@ -36,6 +36,9 @@ pub struct BudgetUse {
     pub span: SpanNow,
     /// Whether a refill takes what is left where that is less than a unit.
     pub best_effort: bool,
+    /// For how long it must have been unavailable until intents that need more of it than is held are answered with
+    /// [`Outcome::Unavailable`]; `None`: they are pending for as long as it takes.
+    pub unavailable_after: Option<Duration>,
 }
 
 /// What one intent of a claim wants.
@@ -52,9 +55,6 @@ pub struct Want {
 pub struct Claim {
     /// When the batch's clock was read, on the monotonic clock.
     pub judged_at: Duration,
-    /// For how long a budget must have been unavailable until intents that need more of it than is held are answered with
-    /// [`Outcome::Unavailable`]; `None`: they are pending for as long as it takes.
-    pub unavailable_after: Option<Duration>,
     /// The budgets of the batch's intents, each once.
     pub budgets: Vec<BudgetUse>,
     /// Sets of budgets, as places in `budgets`, each once. An intent takes its cost from all budgets of its set or from none.

@@ -1,5 +1,7 @@
 //! One pass over the intents of a claim.
 
+use std::time::Duration;
+
 use super::{
     claim::{Claim, Mode, Outcome, Spent, Want},
     moment::Moment,
@@ -12,6 +14,8 @@ pub(super) struct Line {
     pub(super) slot: u32,
     pub(super) mode: Mode,
     pub(super) limit: u64,
+    /// As in [`BudgetUse`](super::BudgetUse).
+    pub(super) unavailable_after: Option<Duration>,
     /// As the ledger last reported it.
     pub(super) used: u64,
     /// The tokens that the claim may take now.

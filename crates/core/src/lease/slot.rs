@@ -40,6 +40,8 @@ pub(super) struct Waiter {
     pub(super) need: u64,
     /// The smallest cost that it needs them for.
     pub(super) smallest: u8,
+    /// As in [`BudgetUse`](super::BudgetUse).
+    pub(super) unavailable_after: Option<Duration>,
     /// Whether the call in flight asks for what it lacks.
     pub(super) is_asked: bool,
     /// The budget's answer to this ticket, once known, until when: the ledger could not grant all that it was asked for. Without
@@ -150,7 +152,7 @@ impl Slot {
     }
 
     /// When the ledger will not have answered for this long.
-    pub(super) fn unavailable_at(&self, after: Duration) -> Moment {
+    fn unavailable_at(&self, after: Duration) -> Moment {
         self.refused_since.plus(after)
     }
 
@@ -194,14 +196,20 @@ impl Slot {
         (most.min(self.held.usable(judged_at)), settled)
     }
 
-    /// The places of the tickets that would still wait for this budget if they claimed now, unless it is unavailable for them.
+    /// When the budget is next unavailable for a ticket that waits.
+    pub(super) fn next_unavailable(&self, now: Moment) -> Moment {
+        let at = self.waiting.iter().filter_map(|waiter| Some(self.unavailable_at(waiter.unavailable_after?)));
+        at.filter(|at| now < *at).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// The places of the tickets that would still wait for this budget if they claimed now.
     pub(super) fn blocked(&self, now: Moment) -> impl Iterator<Item = u64> {
         let mut left = self.held.usable(now);
-        let is_closed = self.closed(now).is_some();
         self.waiting.iter().filter_map(move |waiter| {
             let got = waiter.need.min(left);
             left -= got;
-            let waits = got < waiter.need && !is_closed && waiter.settled(now).is_none();
+            let is_open = self.mode(waiter.settled(now), waiter.unavailable_after, now) == Mode::Open;
+            let waits = got < waiter.need && is_open;
             waits.then_some(waiter.place)
         })
     }
@@ -364,11 +372,13 @@ impl Slot {
         let index = self.waiting.partition_point(|other| other.place < place);
         if let Some(waiter) = self.waiting.get_mut(index).filter(|waiter| waiter.place == place) {
             (waiter.need, waiter.smallest) = (line.taken, line.smallest);
+            waiter.unavailable_after = line.unavailable_after;
             waiter.settled = waiter.settled.filter(|(_, until)| now < *until).or(answer);
             return;
         }
-        let (need, smallest) = (line.taken, line.smallest);
-        self.waiting.insert(index, Waiter { place, need, smallest, is_asked: false, settled: answer });
+        let Line { taken: need, smallest, unavailable_after, .. } = *line;
+        let waiter = Waiter { place, need, smallest, unavailable_after, is_asked: false, settled: answer };
+        self.waiting.insert(index, waiter);
     }
 
     /// The ticket with this place waits no longer.

@@ -1,6 +1,7 @@
 //! The promises of leases.
 
 mod books;
+mod by_hand;
 mod ledger;
 mod world;
 

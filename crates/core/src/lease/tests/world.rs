@@ -330,14 +330,13 @@ impl World {
         let numbers = 0..self.specs.len();
         let used = |number| {
             let Spec { limit, best_effort, .. } = self.specs[number];
-            BudgetUse { id: budget(number), limit, span: self.span(number, at), best_effort }
+            BudgetUse { id: budget(number), limit, span: self.span(number, at), best_effort, unavailable_after: None }
         };
         let places = |bits: u8| {
             numbers.clone().filter(|number| bits >> number & 1 == 1).map(|n| n.try_into().unwrap()).collect()
         };
         Claim {
             judged_at: self.instances[index].passed(at),
-            unavailable_after: None,
             budgets: numbers.clone().map(used).collect(),
             sets: (0..1 << self.specs.len()).map(places).collect(),
             wants: intents.iter().map(|(bits, cost)| Want { set: (*bits).into(), cost: *cost }).collect(),

@@ -1,0 +1,196 @@
+//! Single promises, worked out by hand.
+
+use std::time::Duration;
+
+use super::super::*;
+use crate::budget::SpanNow;
+
+const HOUR_MS: i64 = 3_600_000;
+/// A refill asks for a thousandth of it, 10 tokens, at first.
+const LIMIT: u64 = 10_000;
+
+fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn used(name: &str) -> BudgetUse {
+    BudgetUse {
+        id: BudgetId { name: name.into(), campaign: None },
+        limit: LIMIT,
+        span: SpanNow::Rolling { window_ms: HOUR_MS },
+        best_effort: true,
+        unavailable_after: None,
+    }
+}
+
+/// Intents of cost 1 that take from all of these budgets.
+fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration) -> Claim {
+    let all = (0..u16::try_from(budgets.len()).unwrap()).collect();
+    Claim { judged_at, budgets, sets: vec![all], wants: vec![Want { set: 0, cost: 1 }; intents] }
+}
+
+fn outcomes(claimed: &Claimed) -> &[Outcome] {
+    match claimed {
+        Claimed::Answered(answers) => &answers.outcomes,
+        Claimed::Pending => panic!("it is pending"),
+    }
+}
+
+/// The only call that is due.
+fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeRequest) {
+    let mut due = leases.due(now);
+    assert_eq!(due.takes.len(), 1, "{due:?}");
+    due.takes.remove(0)
+}
+
+fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
+    Ok(TakeAnswer { granted: tokens, used: tokens, leased: tokens, bucket: 7, free_in_ms: Some(0) })
+}
+
+/// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
+fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
+    let mut leases = Leases::new(10);
+    let asked = usize::try_from(tokens).unwrap();
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
+    let (number, request) = call(&mut leases, now);
+    assert_eq!((request.need, request.lease_ms), (tokens, 5_000));
+    leases.answered(number, granted(tokens), now, now);
+    leases.cancel(Ticket(1));
+    leases
+}
+
+#[test]
+fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
+    let mut leases = Leases::new(10);
+    let [first, second] = [Ticket(1), Ticket(2)];
+    assert_eq!(leases.claim(first, &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(0));
+    leases.answered(number, granted(request.need), at(0), at(5));
+    // As many as the first has reserved are held: the second may not have one of them.
+    assert_eq!(leases.claim(second, &claim(vec![used("a")], 5, at(6)), at(6)), Claimed::Pending);
+    assert_eq!(leases.ready(at(6)), [first]);
+    let claimed = leases.claim(first, &claim(vec![used("a")], 10, at(7)), at(7));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    let (number, request) = call(&mut leases, at(7));
+    assert_eq!(request.need, 5);
+    leases.answered(number, granted(5), at(7), at(8));
+    assert_eq!(leases.ready(at(8)), [second]);
+}
+
+#[test]
+fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
+    let mut leases = Leases::new(10);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    let answer = TakeAnswer { granted: 2, used: LIMIT, leased: 2, bucket: 7, free_in_ms: Some(4_000) };
+    leases.answered(number, Ok(answer), at(0), at(5));
+    let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
+    let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+    assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: Some(at(4_005)) })]);
+
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(100)), at(100));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
+    assert!(leases.due(at(4_004)).takes.is_empty(), "the ledger is not asked before");
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(4_005)), at(4_005)), Claimed::Pending);
+    call(&mut leases, at(4_005));
+}
+
+#[test]
+fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
+    let small = BudgetUse { limit: 4, ..used("a") };
+    let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
+    let Claimed::Answered(answers) = Leases::new(10).claim(Ticket(1), &claim, at(0)) else { panic!("it is pending") };
+    assert_eq!(answers.outcomes, [Outcome::Denied(0)]);
+    assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
+}
+
+#[test]
+fn an_intent_takes_from_all_of_its_budgets_or_from_none() {
+    let mut leases = holding("a", 10, at(0));
+    let closed = BudgetUse { limit: 0, ..used("b") };
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a"), closed], 1, at(1)), at(1));
+    let Claimed::Answered(answers) = claimed else { panic!("it is pending") };
+    assert_eq!(answers.outcomes, [Outcome::Denied(1)]);
+    assert_eq!(answers.leases, [None, None]);
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(2)), at(2));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_lease() {
+    let mut leases = holding("a", 10, at(1_000));
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(999)), at(1_001)), Claimed::Pending);
+    leases.cancel(Ticket(2));
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_999)), at(5_999));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
+    assert_eq!(leases.claim(Ticket(4), &claim(vec![used("a")], 1, at(6_000)), at(6_000)), Claimed::Pending);
+    let due = leases.due(at(6_000));
+    let returned: Vec<u64> = due.returns.iter().map(|back| back.tokens).collect();
+    assert_eq!(returned, [9], "what was left is given back");
+}
+
+#[test]
+fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
+    let mut leases = Leases::new(10);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, granted(10), at(0), at(5_000));
+    assert!(leases.ready(at(5_000)).is_empty());
+    let returned = leases.due(at(5_000)).returns;
+    assert_eq!(returned.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+}
+
+#[test]
+fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not() {
+    let mut leases = holding("a", 10, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(1)), at(1));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    let (number, request) = call(&mut leases, at(1));
+    assert_eq!((request.need, request.want), (0, 15), "ahead of need, and half as much again");
+    leases.answered(number, granted(15), at(1), at(2));
+    // Nobody claims it; when the lease has ended, half of it is asked for.
+    assert!(leases.due(at(5_001)).takes.is_empty());
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
+    let (_, request) = call(&mut leases, at(5_100));
+    assert_eq!((request.need, request.want), (1, 7));
+}
+
+#[test]
+fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
+    let mut leases = Leases::new(10);
+    let patient = claim(vec![used("a")], 1, at(0));
+    let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);
+    assert_eq!(leases.claim(Ticket(2), &hasty(at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, Err(Refused), at(0), at(10));
+    assert!(leases.ready(at(1_009)).is_empty());
+    assert!(leases.due(at(20)).next_at <= Some(at(1_010)), "it is looked at again in time");
+    assert_eq!(leases.ready(at(1_010)), [Ticket(2)]);
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &hasty(at(1_010)), at(1_010))), [Outcome::Unavailable(0)]);
+    assert_eq!(leases.claim(Ticket(1), &patient, at(1_010)), Claimed::Pending);
+}
+
+#[test]
+fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
+    let mut leases = holding("a", 10, at(0));
+    for n in 0..10 {
+        let claimed = leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1));
+        assert_eq!(outcomes(&claimed), []);
+    }
+    let returned = leases.due(at(1)).returns;
+    assert_eq!(returned.iter().map(|back| (&*back.budget.name, back.tokens)).collect::<Vec<_>>(), [("a", 10)]);
+    assert_eq!(leases.states(at(1)).len(), 10);
+}
+
+#[test]
+fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
+    let mut leases = holding("a", 10, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 4, at(1)), at(1));
+    let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+    assert_eq!(leases.close().iter().map(|back| back.tokens).collect::<Vec<_>>(), [6]);
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(2)), at(2)), Claimed::Pending);
+    leases.put_back(&[(used("a").id, taken[0].unwrap(), 4)], at(3));
+    assert_eq!(leases.due(at(3)).returns.iter().map(|back| back.tokens).collect::<Vec<_>>(), [4]);
+}
