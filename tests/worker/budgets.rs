@@ -54,8 +54,7 @@ fn fullest_window(decisions: &BTreeMap<String, Decision>, window_ms: i64) -> usi
 #[test]
 fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
     let budgets = "[[budgets]]\nname = \"day\"\nlimit = 10_000\nwindow = \"1d\"\n";
-    let mut scene = Scene::new("budget-three", 6, &policy(budgets));
-    scene.env.push(("WEIR__HTTP__TOKEN", String::new()));
+    let scene = Scene::new("budget-three", 6, &policy(budgets));
     let mut workers: Vec<Worker> = ["a", "b", "c"].into_iter().map(|name| scene.worker(name)).collect();
     workers.iter().for_each(|worker| wait_ready(worker));
     publish(&scene, "offered", 100_000, &json!({}));
