@@ -34,6 +34,8 @@ pub struct Process {
     freezes_at: Cell<u64>,
     /// It freezes while a due lane commits.
     freezes_releasing: Cell<bool>,
+    /// It freezes while its rebuild marks shards.
+    freezes_marking: Cell<bool>,
     wakers: RefCell<Vec<Waker>>,
     /// From when until when it was frozen.
     pub freezes: RefCell<Vec<(Duration, Duration)>>,
@@ -56,6 +58,7 @@ impl Process {
             dies_at: Cell::new(u64::MAX),
             freezes_at: Cell::new(u64::MAX),
             freezes_releasing: Cell::default(),
+            freezes_marking: Cell::default(),
             wakers: RefCell::default(),
             freezes: RefCell::default(),
             frozen_at: Cell::new(Duration::ZERO),
@@ -91,6 +94,18 @@ impl Process {
     pub fn releases(&self) {
         if self.freezes_releasing.take() {
             self.freeze_in(1 + self.env.below(8));
+        }
+    }
+
+    /// Freezes when its rebuild knows what is lost and has not marked all of it: there it does the most harm.
+    pub fn freeze_marking(&self) {
+        self.freezes_marking.set(true);
+    }
+
+    /// A rebuild begins to mark shards.
+    pub fn marks(&self) {
+        if self.freezes_marking.take() {
+            self.freeze_in(1 + self.env.below(40));
         }
     }
 

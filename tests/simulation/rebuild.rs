@@ -46,9 +46,9 @@ pub async fn operate(world: Rc<World>) {
         let process = world.operator();
         if !env.is_calm() {
             match env.index(5) {
-                // Soon, or once the names are repaired: that alone takes a hundred awaits and more.
-                0 | 1 => process.freeze_in(1 + env.below([80, 400][env.index(2)])),
-                2 => process.kill_in(1 + env.below(300)),
+                0 => process.freeze_in(1 + env.below(80)),
+                1 | 2 => process.freeze_marking(),
+                3 => process.kill_in(1 + env.below(300)),
                 _ => {}
             }
         }
@@ -66,6 +66,10 @@ pub async fn operate(world: Rc<World>) {
                 spawn_local(async move {
                     env.sleep(env.millis(0, 60_000)).await;
                     process.thaw();
+                    // It is ended before it has put back what it should not have taken.
+                    if env.chance(500) {
+                        process.kill_in(1 + env.below(60));
+                    }
                 });
                 world.rebuilds.borrow_mut().frozen += 1;
                 break None;
@@ -123,6 +127,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
         }
         Err(message) => return Err(message),
     };
+    process.marks();
     let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
     if rebuild.shards().is_empty() {
         rebuild.leave().await;

@@ -78,7 +78,7 @@ impl KafkaClient {
     /// Waits until the broker that answers knows a topic, and gives the number of its partitions.
     ///
     /// # Errors
-    /// When it does not within [`REQUEST_DEADLINE`]: the last answer.
+    /// When it does not within 30 s: the last answer.
     pub fn wait_topic(&self, topic: &str) -> Result<i32> {
         let known = wait_for(REQUEST_DEADLINE, || self.partitions(topic).ok());
         known.map_or_else(|| self.partitions(topic), Ok)
