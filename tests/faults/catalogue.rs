@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::{
     ground::Ground,
     rows::{
-        brokers, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script, sources,
-        topics, wheel,
+        brokers, budgets, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script,
+        sources, topics, wheel,
     },
     trial::{Findings, Order},
 };
@@ -244,6 +244,19 @@ pub const CASES: &[Case] = &[
     .within_s(60)
     .promises(Promise::Capped),
     case("34e", "no worker for three days; then everything is overdue", wheel::three_days_off)
+        .times(2)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case("35a", "1, then 4, then 2 workers that spend budgets, killed all the while", budgets::killed)
+        .times(50)
+        .in_ci(3)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case("35b", "a worker that holds leases is frozen past their end and wakes beside its successor", budgets::frozen)
+        .times(4)
+        .within_s(60)
+        .promises(Promise::Capped),
+    case("35c", "the node that counts a spent budget is emptied; weir rebuild counts it again", budgets::wiped)
         .times(2)
         .within_s(60)
         .promises(Promise::Capped),

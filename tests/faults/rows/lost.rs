@@ -18,7 +18,7 @@ use crate::{
         http::{degraded, get, metric},
         weir,
     },
-    trial::{Findings, Order},
+    trial::{Findings, Order, Trial},
 };
 
 /// Everything on a node and its replica is deleted.
@@ -84,6 +84,18 @@ fn lost(
     }
     trial.note("/readyz stays 200, /v1/status names the shards; `weir rebuild` restores them while the worker runs");
     trial.finish(order.times)
+}
+
+/// Deletes everything on the node that has this budget, and on its replica; waits until it is noticed, and rebuilds it.
+pub fn lose_and_rebuild(ground: &mut Ground, trial: &mut Trial, worker: usize, budget: &str) -> Result<()> {
+    let cluster = ground.cluster()?;
+    let key = format!("{}:*:b*:{budget}", trial.scene.name);
+    let has =
+        |node: &usize| cluster.node(*node).query::<Vec<String>>(&["KEYS", &key]).is_ok_and(|keys| keys.len() == 1);
+    let node = cluster.primaries()?.into_iter().find(has).with_context(|| format!("no node has {key}"))?;
+    flush(cluster, node)?;
+    trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
+    rebuild(trial.worker(worker).folder())
 }
 
 /// Where a rebuild is when it is frozen.

@@ -1,6 +1,7 @@
 //! How each fault is injected; one file per broken part.
 
 pub mod brokers;
+pub mod budgets;
 pub mod clocks;
 pub mod cluster;
 pub mod expiry;

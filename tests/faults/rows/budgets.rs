@@ -1,0 +1,166 @@
+//! Budgets while something breaks. Row 35.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Result, ensure};
+
+use super::{lost, plain};
+use crate::{
+    ground::Ground,
+    support::{POLICY, approval},
+    trial::{Findings, Order, SHORT_SESSION, Trial},
+};
+
+/// Several times what these allow is asked for. The load's rate and costs are those of `support/workload.rs`.
+const BUDGETS: &str = r#"
+[[budgets]]
+name = "rate"
+limit = 300
+window = "10s"
+[[budgets]]
+name = "contract"
+channel = "push"
+limit = 3_000
+total = true
+[[budgets]]
+name = "share"
+each = "campaign"
+limit = 4_000
+per = "month"
+"#;
+const RATE_LIMIT: u64 = 300;
+const RATE_WINDOW_MS: i64 = 10_000;
+const CONTRACT_LIMIT: u64 = 3_000;
+const SHARE_LIMIT: u64 = 4_000;
+/// Intents per second.
+const OFFERED: u32 = 600;
+
+fn with_budgets(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
+    let trial = plain(ground, order, name)?;
+    trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
+    Ok(trial)
+}
+
+/// What was approved of each budget: (when, cost), in order of time.
+fn spent(trial: &Trial) -> Result<BTreeMap<String, Vec<(i64, u64)>>> {
+    let mut spent: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
+    for (_, decision) in trial.scene.every_decision().into_iter().filter(|(_, decision)| decision.approved()) {
+        let intent: serde_json::Value = serde_json::from_slice(decision.record.value.as_deref().unwrap_or_default())?;
+        let cost = intent["cost"].as_u64().unwrap_or(1);
+        let names = approval(&decision.record)["budgets"].as_array().cloned().unwrap_or_default();
+        for name in names.iter().filter_map(serde_json::Value::as_str) {
+            let name = if name == "share" { format!("share of {}", intent["campaign"]) } else { name.to_owned() };
+            spent.entry(name).or_default().push((decision.at_ms, cost));
+        }
+    }
+    spent.values_mut().for_each(|all| all.sort_unstable());
+    Ok(spent)
+}
+
+/// The most that was spent in a window of this length.
+fn fullest(spent: &[(i64, u64)], window_ms: i64) -> u64 {
+    let (mut from, mut sum, mut most) = (0, 0, 0);
+    for (at, cost) in spent {
+        sum += cost;
+        while spent[from].0 <= at - window_ms {
+            sum -= spent[from].1;
+            from += 1;
+        }
+        most = most.max(sum);
+    }
+    most
+}
+
+/// Checks that no budget was exceeded, and that all of them were spent. A few kills leave tokens of leases unused: of the total
+/// for ever, by `lost`.
+fn judged(mut trial: Trial, times: usize, lost: u64) -> Result<Findings> {
+    trial.unload()?;
+    trial.scene.wait_until_drained();
+    let spent = spent(&trial)?;
+    let rate = fullest(&spent["rate"], RATE_WINDOW_MS);
+    let contract: u64 = spent["contract"].iter().map(|(_, cost)| cost).sum();
+    ensure!(rate <= RATE_LIMIT, "{rate} of {RATE_LIMIT} in a window");
+    ensure!(rate * 100 >= RATE_LIMIT * 90, "{rate} of {RATE_LIMIT} in the fullest window: the budget was hardly spent");
+    ensure!(contract <= CONTRACT_LIMIT, "{contract} of {CONTRACT_LIMIT} in total");
+    ensure!(
+        contract + lost >= CONTRACT_LIMIT * 99 / 100,
+        "{contract} of {CONTRACT_LIMIT} in total, {lost} lost at most"
+    );
+    let mut shares = 0;
+    for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
+        let share: u64 = all.iter().map(|(_, cost)| cost).sum();
+        ensure!(share <= SHARE_LIMIT, "{share} of {SHARE_LIMIT}: {name}");
+        shares += 1;
+    }
+    ensure!(shares > 1, "campaigns have budgets of their own: {:?}", spent.keys());
+    trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {contract} of {CONTRACT_LIMIT}"));
+    trial.finish(times)
+}
+
+/// One worker, then four, then two, which are killed all the while.
+pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = with_budgets(ground, order, "budget-killed")?;
+    trial.load_at(2_000, OFFERED)?;
+    let names = ["one", "two", "three", "four"];
+    let mut workers = vec![trial.start(names[0], &SHORT_SESSION)];
+    trial.ready(workers[0])?;
+    for time in 0..order.times {
+        let wanted = match time * 3 / order.times {
+            0 => 1,
+            1 => 4,
+            _ => 2,
+        };
+        while workers.len() < wanted {
+            workers.push(trial.start(names[workers.len()], &SHORT_SESSION));
+        }
+        for worker in workers.split_off(wanted) {
+            trial.worker(worker).terminate();
+            trial.ends(worker, 0, &[])?;
+        }
+        let place = time % workers.len();
+        let length = trial.some_time(200, 3_000);
+        trial.live(workers[place], length)?;
+        trial.worker(workers[place]).kill();
+        workers[place] = trial.start(names[place], &SHORT_SESSION);
+    }
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    // A lease of a total is a thousandth at first, half as much again while it is used up, and ends with its holder.
+    let lost = u64::try_from(order.times)? * CONTRACT_LIMIT / 100;
+    judged(trial, order.times, lost)
+}
+
+/// A worker that holds leases and has a transaction open is frozen for longer than they last, and wakes beside its successor.
+pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = with_budgets(ground, order, "budget-frozen")?;
+    trial.load_at(2_000, OFFERED)?;
+    let workers = [trial.start("one", &SHORT_SESSION), trial.start("two", &SHORT_SESSION)];
+    for worker in workers {
+        trial.ready(worker)?;
+    }
+    for time in 0..order.times {
+        let (holder, other) = (workers[time % 2], workers[(time + 1) % 2]);
+        trial.freeze_within_a_transaction(holder)?;
+        trial.live(other, Duration::from_secs(8))?;
+        trial.worker(holder).thaw();
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    judged(trial, order.times, 0)
+}
+
+/// The node that counts the total is emptied when it is spent; `weir rebuild` counts it again.
+pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = with_budgets(ground, order, "budget-wiped")?;
+    trial.load_at(2_000, OFFERED)?;
+    let worker = trial.start("only", &SHORT_SESSION);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(6_000)?;
+        lost::lose_and_rebuild(ground, &mut trial, worker, "contract")?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    trial.decided(6_000)?;
+    judged(trial, order.times, 0)
+}
