@@ -15,11 +15,11 @@ use weir_core::{
     decide::Scope,
     ledger::recount::{self, Buckets, Recount},
     policy::Policy,
-    ports::{Clock as _, StoreError},
+    ports::Clock as _,
     time::Time,
 };
 use weir_kafka::span::Extent;
-use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Held, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS,
@@ -30,7 +30,7 @@ use super::{
         Command::{Again, Both, UsedBefore},
         NamedBudgets,
     },
-    read::patience,
+    patient::PatientRestorer,
     summary::{BudgetLine, BudgetOutcome},
 };
 
@@ -43,7 +43,7 @@ const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 pub(super) struct Budgets {
     policy: Arc<Policy>,
     named: NamedBudgets,
-    restorer: BudgetRestorer,
+    restorer: PatientRestorer,
     run: String,
     /// Those that are to be written, and what they have to be then.
     open: BTreeMap<BudgetId, BudgetState>,
@@ -53,6 +53,7 @@ pub(super) struct Budgets {
     /// When the last of them was closed.
     closed_at: Time,
     lines: BTreeMap<BudgetId, BudgetLine>,
+    has_counted: bool,
 }
 
 impl Budgets {
@@ -70,16 +71,17 @@ impl Budgets {
         let mut budgets = Self {
             policy,
             named,
-            restorer: rebuild.budgets(),
+            restorer: PatientRestorer::of(rebuild),
             run: rebuild.run().to_owned(),
             open: BTreeMap::new(),
             too_short: BTreeSet::new(),
             count: None,
             closed_at: now,
             lines: BTreeMap::new(),
+            has_counted: false,
         };
         let ids = budgets.known().await?;
-        let states = budgets.look(&ids).await?;
+        let states = budgets.restorer.look(&ids).await?;
         let each = !rebuild.shards().is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
@@ -100,6 +102,11 @@ impl Budgets {
     /// Whether there is anything to count.
     pub(super) fn is_counting(&self) -> bool {
         self.count.is_some()
+    }
+
+    /// Whether it has counted any.
+    pub(super) fn has_counted(&self) -> bool {
+        self.has_counted
     }
 
     /// When all that was spent before is visible on the approved topic, or void: leases have ended too.
@@ -125,6 +132,7 @@ impl Budgets {
     /// Redis is unavailable, or another run has taken over: what is not written stays closed, or its shard marked.
     pub(super) async fn write(&mut self, fill: &Fill) -> anyhow::Result<()> {
         let Some(count) = self.count.take() else { return Ok(()) };
+        self.has_counted = true;
         let now = fill.clock.time_to_decide(&[])?;
         self.add_campaigns(&count.counted).await?;
         let open = std::mem::take(&mut self.open);
@@ -150,7 +158,8 @@ impl Budgets {
             let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
             let is_nothing = found == BudgetState::Absent && !is_short && buckets.is_empty();
             if !is_nothing {
-                self.change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(buckets) }, now)
+                self.restorer
+                    .change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(buckets) }, now)
                     .await?;
             }
             self.lines.insert(id, line);
@@ -267,7 +276,7 @@ impl Budgets {
         // Somebody may take from it meanwhile.
         for _ in 0..10 {
             let change = BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Buckets::new()) };
-            let was = self.try_change(&id, &change, now).await?;
+            let was = self.restorer.try_change(&id, &change, now).await?;
             if was == found || was == ours {
                 self.open.insert(id, ours);
                 return Ok(());
@@ -283,7 +292,8 @@ impl Budgets {
         let span = budget.span.at(&self.policy.timezone, now);
         let mut buckets = Buckets::new();
         add(&mut buckets, span, tokens, now);
-        self.change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(buckets) }, now)
+        self.restorer
+            .change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(buckets) }, now)
             .await?;
         let line = BudgetLine::done(&id, BudgetOutcome::Opened, tokens);
         self.lines.insert(id, line);
@@ -311,7 +321,7 @@ impl Budgets {
         }
         ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
         let ids: Vec<BudgetId> = ids.into_iter().collect();
-        let states = self.look(&ids).await?;
+        let states = self.restorer.look(&ids).await?;
         for (id, state) in ids.into_iter().zip(states) {
             match state {
                 BudgetState::Absent => drop(self.open.insert(id, state)),
@@ -328,55 +338,6 @@ impl Budgets {
     fn budget(&self, id: &BudgetId) -> Option<&Budget> {
         self.policy.budgets.iter().find(|budget| budget.name == id.name)
     }
-
-    async fn look(&mut self, ids: &[BudgetId]) -> Result<Vec<BudgetState>, StoreError> {
-        let mut pauses = pauses();
-        loop {
-            match self.restorer.look(ids).await {
-                Err(StoreError::Temporary(why)) if wait(&mut pauses, &why).await => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    /// Changes a budget that has to be what was found.
-    async fn change(&mut self, id: &BudgetId, change: BudgetChange<'_>, now: Time) -> anyhow::Result<()> {
-        let was = self.try_change(id, &change, now).await?;
-        // A reply that was lost: it is changed already. Without tokens it has no key.
-        let is_done = was == change.becomes || was == BudgetState::Absent && change.becomes == BudgetState::Open;
-        anyhow::ensure!(
-            was == *change.found || is_done,
-            "budget {id} was changed meanwhile: another weir rebuild has taken over, and this one changes nothing of it"
-        );
-        Ok(())
-    }
-
-    async fn try_change(
-        &mut self,
-        id: &BudgetId,
-        change: &BudgetChange<'_>,
-        now: Time,
-    ) -> Result<BudgetState, StoreError> {
-        let mut pauses = pauses();
-        loop {
-            match self.restorer.change(id, change, now).await {
-                Err(StoreError::Temporary(why)) if wait(&mut pauses, &why).await => {}
-                answer => return answer,
-            }
-        }
-    }
-}
-
-fn pauses() -> impl Iterator<Item = Duration> {
-    backon::BackoffBuilder::build(patience())
-}
-
-/// Waits before the next try; `false` after the last.
-async fn wait(pauses: &mut impl Iterator<Item = Duration>, why: &str) -> bool {
-    let Some(pause) = pauses.next() else { return false };
-    tracing::warn!("budgets cannot be read or written: {why}; trying again");
-    tokio::time::sleep(pause).await;
-    true
 }
 
 /// Whether a topic holds all records of the time that its extents were asked for, and later.

@@ -10,6 +10,7 @@ mod count;
 mod fill;
 mod named_budgets;
 mod names;
+mod patient;
 mod progress;
 mod read;
 mod summary;
@@ -150,21 +151,24 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let restored = async {
         let mut budgets = Budgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, (approved, since), (settle, &mut budgets), &mut summary).await?;
-        Ok(budgets.into_lines())
+        Ok((budgets.has_counted(), budgets.into_lines()))
     };
-    match restored.await {
-        Ok(lines) => summary.budgets(lines),
+    let (has_counted, lines) = match restored.await {
+        Ok(done) => done,
         Err(error) => {
             rebuild.leave().await;
             return Err(unfinished(error));
         }
-    }
-    if rebuild.shards().is_empty() {
+    };
+    summary.budgets(lines);
+    let is_restoring = !rebuild.shards().is_empty();
+    if !is_restoring && !has_counted {
         rebuild.leave().await;
         return summary.print(args.output, begun.elapsed(), out);
     }
-    let history_begins = now.plus(-redis.history_ms);
-    summary.warn_of_gaps(history_begins, args.since);
+    if is_restoring {
+        summary.warn_of_gaps(now.plus(-redis.history_ms), args.since);
+    }
     let lost = rebuild.finish().await?;
     anyhow::ensure!(lost.is_empty(), "shards {lost:?} lost their history again meanwhile: run weir rebuild again");
     summary.print(args.output, begun.elapsed(), out)

@@ -133,7 +133,7 @@ pub(super) fn in_arguments(id: &BudgetId) -> String {
 mod tests {
     use weir_core::{
         document::Format,
-        limits::HistoryBounds,
+        history::HistoryBounds,
         policy_file::{PolicyBounds, parse_policy},
     };
 
