@@ -1,4 +1,4 @@
--- ledger/leases: what take and give_back both need. weir puts it before each of them (script.rs of the Redis edge).
+-- ledger/leases: what take, give_back and restore_budget need. weir puts it before each of them (script.rs of the Redis edge).
 
 -- A whole number as it is written: up to 10^15, and never with an exponent.
 local function whole(number)

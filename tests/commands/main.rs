@@ -9,5 +9,6 @@ mod support;
 mod check;
 mod explain;
 mod rebuild;
+mod rebuild_budgets;
 mod replay;
 mod segments;

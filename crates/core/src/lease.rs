@@ -33,7 +33,8 @@ pub use claim::{
 use held::Grant;
 use judge::Line;
 use moment::{Moment, milliseconds};
-use slot::{Key, LEASE};
+use slot::Key;
+pub use slot::LEASE;
 use table::Table;
 
 use crate::{

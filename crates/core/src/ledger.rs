@@ -9,6 +9,7 @@
 
 mod book;
 mod embedded;
+pub mod recount;
 
 use crate::budget::{BudgetId, SpanNow};
 pub use book::Book;

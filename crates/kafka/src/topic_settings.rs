@@ -35,6 +35,13 @@ pub struct KeepsTooLittle {
     pub because: &'static str,
 }
 
+/// Of names and values.
+impl<'s> FromIterator<(&'s str, &'s str)> for TopicSettings {
+    fn from_iter<I: IntoIterator<Item = (&'s str, &'s str)>>(settings: I) -> Self {
+        Self(settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+}
+
 impl TopicSettings {
     /// The largest record that the topic takes, in bytes.
     #[must_use]

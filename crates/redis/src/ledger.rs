@@ -161,12 +161,7 @@ impl<'c> Call<'c> {
 
     fn give_back(holder: &str, given: &'c GiveBack) -> Self {
         let GiveBack { budget, span, bucket, tokens } = given;
-        let field = match span {
-            SpanNow::Rolling { .. } => bucket.to_string(),
-            SpanNow::Period { start, .. } => format!("p{}", start.millis()),
-            SpanNow::Total => "t".to_owned(),
-        };
-        let args = vec![holder.to_owned(), field, (*tokens).min(MOST).to_string()];
+        let args = vec![holder.to_owned(), field(*span, *bucket), (*tokens).min(MOST).to_string()];
         Self { script: Script::GiveBack, budget, args }
     }
 
@@ -181,6 +176,15 @@ impl<'c> Call<'c> {
         let texts = std::iter::once(keyspace.epoch()).chain(self.args.iter().map(String::as_str));
         let args = texts.map(|text| text.as_bytes().to_vec()).collect();
         (keyspace.slot(shard), Request::Call { script: self.script, keys, args, latest: None })
+    }
+}
+
+/// The field of a budget's hash that tokens of this bucket are in: `lua/take.lua`. Of a period the bucket is its start.
+pub(super) fn field(span: SpanNow, bucket: i64) -> String {
+    match span {
+        SpanNow::Rolling { .. } => bucket.to_string(),
+        SpanNow::Period { .. } => format!("p{bucket}"),
+        SpanNow::Total => "t".to_owned(),
     }
 }
 

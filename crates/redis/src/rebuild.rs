@@ -6,6 +6,7 @@
 //! script that the mark, or the run's lock, is still there: a run that was frozen and wakes changes nothing of another's.
 
 mod begin;
+mod budgets;
 mod commits;
 mod guarded;
 mod names;
@@ -22,6 +23,7 @@ use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
 pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
+    budgets::{BudgetChange, BudgetRestorer, BudgetState, Held},
     names::{NamesRepair, begin_names},
     restorer::{Restorer, Send},
 };
@@ -119,6 +121,19 @@ impl Rebuild {
     pub fn restorer(&self) -> Restorer {
         let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
         Restorer::new(cluster, Arc::clone(&self.keyspace), mark(&self.keyspace, &self.run), self.shards.clone())
+    }
+
+    /// What looks at budgets and restores them, over connections of its own.
+    #[must_use]
+    pub fn budgets(&self) -> BudgetRestorer {
+        let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
+        BudgetRestorer::new(cluster, Arc::clone(&self.keyspace), mark(&self.keyspace, &self.run), self.shards.clone())
+    }
+
+    /// Names this run, differently from all others.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
     }
 
     /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.

@@ -34,10 +34,12 @@ pub(super) enum Script {
     Take,
     /// `lua/give_back.lua`
     GiveBack,
+    /// `lua/restore_budget.lua`
+    RestoreBudget,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 10;
+pub(super) const SCRIPTS: usize = 11;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -54,6 +56,7 @@ impl Script {
             Self::Guarded => script!("", "guarded"),
             Self::Take => script!("", "ledger/leases", "take"),
             Self::GiveBack => script!("", "ledger/leases", "give_back"),
+            Self::RestoreBudget => script!("", "ledger/leases", "restore_budget"),
         }
     }
 
@@ -63,7 +66,7 @@ impl Script {
             Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
                 true
             }
-            Self::Take | Self::GiveBack => true,
+            Self::Take | Self::GiveBack | Self::RestoreBudget => true,
             Self::History => false,
         }
     }
@@ -74,7 +77,7 @@ impl Script {
         match self {
             Self::Admit => true,
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
-            Self::Rebuild | Self::Guarded | Self::Forget | Self::Take | Self::GiveBack => false,
+            Self::Rebuild | Self::Guarded | Self::Forget | Self::Take | Self::GiveBack | Self::RestoreBudget => false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
-use weir_core::{intent::MAX_INTENT_BYTES, wheel::Ring};
+use weir_core::{intent::MAX_INTENT_BYTES, policy::Policy, wheel::Ring};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
@@ -12,7 +12,7 @@ use weir_kafka::{
 };
 
 use super::{
-    Missing,
+    Missing, budgets,
     report::{Finding, Repair, Report},
 };
 use crate::{
@@ -37,12 +37,11 @@ pub(super) enum HasDecided {
     Unknown,
 }
 
-/// Looks at Kafka, and creates the topics that are missing where that is asked for. `max_ms` is the longest deferral, where the
-/// policy could be read.
+/// Looks at Kafka, and creates the topics that are missing where that is asked for. The policy is there where it could be read.
 pub(super) async fn look(
     settings: &Settings,
     missing: Missing,
-    max_ms: Option<i64>,
+    policy: Option<&Policy>,
     report: &mut Report,
 ) -> HasDecided {
     let options = Arc::new(assemble::kafka(&settings.kafka));
@@ -56,7 +55,7 @@ pub(super) async fn look(
     buckets(&options, &inventory, report);
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, report).await;
-    topics_settings(settings, &options, (&found, max_ms), report).await;
+    topics_settings(settings, &options, (&found, policy), report).await;
     if found.iter().any(|topic| *topic == options.intents) {
         has_decided(&options, report).await
     } else {
@@ -161,7 +160,7 @@ fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut Report) {
 async fn topics_settings(
     settings: &Settings,
     options: &KafkaOptions,
-    (there, max_ms): (&[String], Option<i64>),
+    (there, policy): (&[String], Option<&Policy>),
     report: &mut Report,
 ) {
     let there: Vec<&str> = there.iter().map(String::as_str).collect();
@@ -172,8 +171,11 @@ async fn topics_settings(
         Ok(found) => {
             sizes(options, &found, report);
             retention(settings, options, &found, report);
-            if let Some(max_ms) = max_ms {
-                deferred_retention(options, &found, max_ms, report);
+            if let Some(policy) = policy {
+                deferred_retention(options, &found, policy.defer_max_ms, report);
+                if let Some(approved) = found.get(&options.approved) {
+                    budgets::retention(policy, &options.approved, approved, report);
+                }
             }
         }
         Err(error) => {

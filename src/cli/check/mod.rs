@@ -1,5 +1,6 @@
 //! `weir check`: reads everything, connects to everything, changes nothing, reports what is wrong and what to do.
 
+mod budgets;
 mod files;
 mod kafka;
 mod redis;
@@ -80,8 +81,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
     match reach {
         Reach::Everything => {
-            let max_ms = policy.as_ref().map(|policy| policy.defer_max_ms);
-            let has_decided = kafka::look(&settings, missing, max_ms, &mut report).await;
+            let has_decided = kafka::look(&settings, missing, policy.as_deref(), &mut report).await;
             redis::look(&settings, missing, has_decided, &mut report).await;
         }
         Reach::Files => {

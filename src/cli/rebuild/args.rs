@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::{shard::SLOTS, time::Time};
+use weir_core::{budget::MAX_LIMIT, shard::SLOTS, time::Time};
 
 /// Some shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,36 @@ pub(super) fn time(text: &str) -> Result<Time, String> {
     Time::from_rfc3339(text).ok_or_else(|| "write it as 2026-11-20T00:00:00Z".to_owned())
 }
 
+/// What was used of a budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetUsed {
+    /// `NAME` or `NAME/CAMPAIGN`.
+    pub budget: String,
+    /// The cost.
+    pub tokens: u64,
+}
+
+/// Reads `NAME=N`.
+pub(super) fn budget_used(text: &str) -> Result<BudgetUsed, String> {
+    let (budget, number) = text.rsplit_once('=').ok_or("write it as NAME=N")?;
+    let tokens = number.parse().ok().filter(|tokens| *tokens <= MAX_LIMIT);
+    let tokens = tokens.ok_or_else(|| format!("{number:?} is not a number from 0 to {MAX_LIMIT}"))?;
+    Ok(BudgetUsed { budget: budget.to_owned(), tokens })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_use_of_a_budget_is_behind_the_last_equals_sign() {
+        let used = |budget: &str, tokens| Ok(BudgetUsed { budget: budget.to_owned(), tokens });
+        assert_eq!(budget_used("spring=0"), used("spring", 0));
+        assert_eq!(budget_used("money/a=b=1000000000000000"), used("money/a=b", 1_000_000_000_000_000));
+        for wrong in ["spring", "spring=", "spring=N", "spring=-1", "spring=1.5", "spring=1000000000000001"] {
+            assert!(budget_used(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn shards_are_numbers_and_ranges() {

@@ -5,8 +5,12 @@
 //! the refunds; give the shards their epoch back.
 
 mod args;
+mod budgets;
+mod count;
 mod fill;
+mod named_budgets;
 mod names;
+mod patient;
 mod progress;
 mod read;
 mod summary;
@@ -26,6 +30,7 @@ use backon::{ConstantBuilder, Retryable};
 use clap::Args;
 use weir_core::{
     origin::Topic,
+    policy::Policy,
     ports::{Clock, StoreError},
     time::Time,
     wheel::Ring,
@@ -43,14 +48,18 @@ use weir_redis::{
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::ANSWERS_HOLD,
+    refresh::RefreshSource as _,
 };
 
 use self::{
+    budgets::Budgets,
     fill::{Fill, RebuildTopic},
+    named_budgets::NamedBudgets,
     progress::Progress,
     summary::Summary,
 };
 use super::{assemble, clocks, exit::UsageError, output::OutputForm};
+use crate::{config::Settings, policy_source::PolicySource};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
 /// the one that stamped them.
@@ -85,6 +94,14 @@ pub struct RebuildArgs {
     /// Skip approved records that cannot be read instead of stopping: their sends are forgotten
     #[arg(long)]
     pub skip_unreadable: bool,
+    /// Count this budget again from Kafka, though it was not lost: NAME, or NAME/CAMPAIGN of one with each = "campaign". It
+    /// grants nothing meanwhile. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub budget: Vec<String>,
+    /// The cost that was approved before the approved topic begins: opens a budget that stays closed because the topic does
+    /// not reach back to the start of its window. NAME or NAME/CAMPAIGN. May be repeated
+    #[arg(long, value_name = "NAME=N", value_parser = args::budget_used)]
+    pub budget_used: Vec<args::BudgetUsed>,
     /// Output format
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub output: OutputForm,
@@ -118,6 +135,8 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let fill =
         Fill { kafka: Arc::clone(&kafka), clock, fields, refunds, readers, skip_unreadable: args.skip_unreadable };
     let scope = scope(args);
+    let policy = policy(&settings).await?;
+    let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &policy)?;
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
         Some(repair) => {
             let since = names::Since { read: since, history: now.plus(-redis.history_ms) };
@@ -129,23 +148,47 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     restore_commits(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
     summary.names_repaired(names);
-    if rebuild.shards().is_empty() {
+    let restored = async {
+        let mut budgets = Budgets::begin(&rebuild, &fill, policy, named_budgets).await?;
+        restore(&mut rebuild, &fill, (approved, since), (settle, &mut budgets), &mut summary).await?;
+        Ok((budgets.has_counted(), budgets.into_lines()))
+    };
+    let (has_counted, lines) = match restored.await {
+        Ok(done) => done,
+        Err(error) => {
+            rebuild.leave().await;
+            return Err(unfinished(error));
+        }
+    };
+    summary.budgets(lines);
+    let is_restoring = !rebuild.shards().is_empty();
+    if !is_restoring && !has_counted {
         rebuild.leave().await;
         return summary.print(args.output, begun.elapsed(), out);
     }
-    let restored = restore(&mut rebuild, &fill, (approved, since), settle, &mut summary).await;
-    if let Err(error) = restored {
-        rebuild.leave().await;
-        if let Some(RebuildError::TakenOver) = error.downcast_ref() {
-            return Err(error);
-        }
-        return Err(error.context("not all is restored, and the shards still wait: run weir rebuild again, it goes on"));
+    if is_restoring {
+        summary.warn_of_gaps(now.plus(-redis.history_ms), args.since);
     }
-    let history_begins = now.plus(-redis.history_ms);
-    summary.warn_of_gaps(history_begins, args.since);
     let lost = rebuild.finish().await?;
     anyhow::ensure!(lost.is_empty(), "shards {lost:?} lost their history again meanwhile: run weir rebuild again");
     summary.print(args.output, begun.elapsed(), out)
+}
+
+/// The policy, whose budgets are restored.
+async fn policy(settings: &Settings) -> anyhow::Result<Arc<Policy>> {
+    let object = assemble::object(&settings.policy.source, &settings.s3).await;
+    let source = PolicySource::new(object, assemble::policy_bounds(settings));
+    let mut source = source.map_err(|error| UsageError(error.to_string()))?;
+    let policy = source.load().await.map_err(|error| UsageError(error.to_string()))?;
+    policy.context("no policy at the first read")
+}
+
+/// Why a run stops before all is restored.
+fn unfinished(error: anyhow::Error) -> anyhow::Error {
+    if let Some(RebuildError::TakenOver) = error.downcast_ref() {
+        return error;
+    }
+    error.context("not all is restored, and the shards and budgets still wait: run weir rebuild again, it goes on")
 }
 
 fn scope(args: &RebuildArgs) -> Scope {
@@ -245,20 +288,34 @@ async fn restore(
     rebuild: &mut Rebuild,
     fill: &Fill,
     (approved, since): (Vec<Extent>, Time),
-    settle: Duration,
+    (settle, budgets): (Duration, &mut Budgets),
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
     let (kafka, topic) = (&fill.kafka, &fill.kafka.approved);
-    summary.begins(&approved, rebuild.progress());
-    let first = spans(&approved, rebuild.progress());
+    let is_restoring = !rebuild.shards().is_empty();
+    if !is_restoring && !budgets.is_counting() {
+        return Ok(());
+    }
     let mut progress = Progress::new("sends");
-    fill.run(rebuild, (RebuildTopic::Approved, first), &mut progress, summary).await?;
+    if is_restoring {
+        summary.begins(&approved, rebuild.progress());
+        let first = spans(&approved, rebuild.progress());
+        fill.run(rebuild, (RebuildTopic::Approved, first), &mut progress, summary).await?;
+    }
+    budgets.count(rebuild, fill).await?;
 
-    let settled = rebuild.marked_at().plus(i64::try_from(settle.as_millis())?);
+    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), settle);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
-    let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
-    fill.run(rebuild, (RebuildTopic::Approved, last), &mut progress, summary).await?;
+    if is_restoring {
+        let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
+        fill.run(rebuild, (RebuildTopic::Approved, last), &mut progress, summary).await?;
+    }
     progress.done();
+    budgets.count(rebuild, fill).await?;
+    budgets.write(fill).await?;
+    if !is_restoring {
+        return Ok(());
+    }
 
     // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
     if let Some(refunds) = &kafka.refunds {

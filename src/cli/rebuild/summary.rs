@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use weir_core::time::Time;
+use weir_core::{budget::BudgetId, time::Time};
 use weir_kafka::span::Extent;
 use weir_redis::rebuild::Beginning;
 
@@ -17,6 +17,79 @@ use super::{
     read::{Counts, Report},
 };
 use crate::cli::output::{OutputForm, print_json};
+
+/// What became of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum BudgetOutcome {
+    /// It was lost, and holds what was counted.
+    Restored,
+    /// It holds what was counted again.
+    Recounted,
+    /// It was closed, and holds what was used before, too.
+    Opened,
+    /// It grants nothing.
+    Closed,
+    /// It is as it was, though something else was asked for.
+    Unchanged,
+}
+
+/// A budget, and what became of it.
+#[derive(Debug, Serialize)]
+pub(super) struct BudgetLine {
+    budget: String,
+    outcome: BudgetOutcome,
+    /// The tokens that count now; those that were added where it was opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<u64>,
+    /// Why it is closed or unchanged.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) message: String,
+    /// What to run then.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    command: String,
+}
+
+impl BudgetLine {
+    pub(super) fn done(id: &BudgetId, outcome: BudgetOutcome, used: u64) -> Self {
+        Self { budget: id.to_string(), outcome, used: Some(used), message: String::new(), command: String::new() }
+    }
+
+    pub(super) fn closed(id: &BudgetId, message: impl Into<String>, command: String) -> Self {
+        Self { budget: id.to_string(), outcome: BudgetOutcome::Closed, used: None, message: message.into(), command }
+    }
+
+    pub(super) fn unchanged(id: &BudgetId, message: impl Into<String>, command: String) -> Self {
+        Self { outcome: BudgetOutcome::Unchanged, ..Self::closed(id, message, command) }
+    }
+
+    pub(super) fn with_used(self, used: u64) -> Self {
+        Self { used: Some(used), ..self }
+    }
+
+    /// Whether somebody has to do something.
+    fn is_open_end(&self) -> bool {
+        match self.outcome {
+            BudgetOutcome::Restored | BudgetOutcome::Recounted | BudgetOutcome::Opened => false,
+            BudgetOutcome::Closed | BudgetOutcome::Unchanged => true,
+        }
+    }
+}
+
+/// In words: `spring: restored, 4711 used`.
+impl std::fmt::Display for BudgetLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { budget, outcome, used, message, command } = self;
+        let used = used.unwrap_or_default();
+        match outcome {
+            BudgetOutcome::Restored => write!(f, "{budget}: restored, {used} used"),
+            BudgetOutcome::Recounted => write!(f, "{budget}: counted again, {used} used"),
+            BudgetOutcome::Opened => write!(f, "{budget}: opened with {used} used before"),
+            BudgetOutcome::Closed => write!(f, "{budget}: CLOSED, {message}. Open it with: {command}"),
+            BudgetOutcome::Unchanged => write!(f, "{budget}: unchanged, {message}. To do so: {command}"),
+        }
+    }
+}
 
 /// What was done.
 #[derive(Debug, Default, Serialize)]
@@ -36,6 +109,7 @@ pub(super) struct Summary {
     taken_back: u64,
     seconds: f64,
     sends_per_second: f64,
+    budgets: Vec<BudgetLine>,
     warnings: Vec<String>,
     /// Partitions read from their very beginning, which is not that of the topic: records before are deleted.
     #[serde(skip)]
@@ -57,6 +131,11 @@ impl Summary {
     /// So many names were written.
     pub(super) fn names_repaired(&mut self, names: usize) {
         self.names_repaired = names;
+    }
+
+    /// What became of budgets.
+    pub(super) fn budgets(&mut self, lines: Vec<BudgetLine>) {
+        self.budgets = lines;
     }
 
     /// Notes which partitions begin later than they once did.
@@ -109,6 +188,10 @@ impl Summary {
         }
     }
 
+    /// Prints it.
+    ///
+    /// # Errors
+    /// A budget is closed, or is not as it was asked for.
     pub(super) fn print(mut self, form: OutputForm, took: Duration, out: &mut impl Write) -> anyhow::Result<()> {
         self.seconds = took.as_secs_f64();
         if !self.reading.is_zero() {
@@ -117,9 +200,12 @@ impl Summary {
             self.sends_per_second = (sends / self.reading.as_secs_f64()).round();
         }
         match form {
-            OutputForm::Json => print_json(&self, out),
-            OutputForm::Text => self.text(out),
+            OutputForm::Json => print_json(&self, out)?,
+            OutputForm::Text => self.text(out)?,
         }
+        let left = self.budgets.iter().filter(|line| line.is_open_end()).count();
+        anyhow::ensure!(left == 0, "{left} budgets are closed, or not as asked for: see above for the commands");
+        Ok(())
     }
 
     fn text(&self, out: &mut impl Write) -> anyhow::Result<()> {
@@ -128,7 +214,7 @@ impl Summary {
         }
         if self.shards.is_empty() {
             writeln!(out, "every shard has its history: nothing to restore")?;
-            return Ok(());
+            return self.budgets_text(out);
         }
         writeln!(out, "shards     {} ({})", self.shards.len(), in_words(&self.shards))?;
         writeln!(out, "began      {}", self.beginning.replace('_', " "))?;
@@ -136,8 +222,16 @@ impl Summary {
         writeln!(out, "restored   {} sends that were not there", self.restored)?;
         writeln!(out, "refunds    {} read, {} sends taken back", self.refund_records, self.taken_back)?;
         writeln!(out, "time       {:.1} s, {} sends/s while reading", self.seconds, self.sends_per_second)?;
+        self.budgets_text(out)?;
         for warning in &self.warnings {
             writeln!(out, "warning    {warning}")?;
+        }
+        Ok(())
+    }
+
+    fn budgets_text(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        for line in &self.budgets {
+            writeln!(out, "budget     {line}")?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::{
 
 /// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window. Also how long a place is kept for a
 /// ticket that could claim.
-pub(super) const LEASE: Duration = Duration::from_secs(5);
+pub const LEASE: Duration = Duration::from_secs(5);
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 /// The first pause after a call that the ledger did not answer; each further one is twice as long.

@@ -176,7 +176,7 @@ impl Account {
 }
 
 /// A time rounded up to a multiple of so many milliseconds (1 where that is less).
-fn rounded_up(millis: i64, width: i64) -> i64 {
+pub(super) fn rounded_up(millis: i64, width: i64) -> i64 {
     let width = width.max(1);
     -(-millis).div_euclid(width) * width
 }

@@ -23,6 +23,12 @@ const MOST_CALLS: usize = 64;
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
+/// How often it looks while it knows budgets, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// After a longer pause the process stood still. Its leases ended long ago, and a rebuild may have counted a budget without what they
+/// left: tokens that come back now are kept from the ledger, and count as spent. A rebuild waits longer than this.
+const STOOD_STILL: Duration = Duration::from_secs(15);
+
 /// What came of a call.
 enum Called {
     Took { call: CallNumber, budget: BudgetId, limit: u64, sent_at: Duration, answer: Result<TakeAnswer, StoreError> },
@@ -42,6 +48,10 @@ pub struct BudgetKeeper<L, C> {
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
+    /// When it looked last, where it knew budgets then.
+    looked_at: Option<Duration>,
+    /// Until then no tokens are given back.
+    keeps_until: Duration,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -54,7 +64,8 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
         let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
-        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls };
+        let (looked_at, keeps_until) = (None, Duration::ZERO);
+        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, looked_at, keeps_until };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -63,7 +74,7 @@ where
         loop {
             let next_at = self.call_ledger();
             self.wake_ready();
-            let wait = next_at.map_or(Duration::MAX, |at| at.saturating_sub(self.clock.passed()));
+            let wait = next_at.map_or(Duration::MAX, |at| at.saturating_sub(self.clock.passed()).min(LOOK_EVERY));
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => {
@@ -100,16 +111,22 @@ where
 
     /// Sends what is due; gives when to look again.
     fn call_ledger(&mut self) -> Option<Duration> {
+        let sent_at = self.clock.passed();
+        if self.looked_at.is_some_and(|looked_at| sent_at > looked_at + STOOD_STILL) {
+            self.keeps_until = sent_at + STOOD_STILL;
+        }
         if self.calls.len() >= MOST_CALLS {
             return None;
         }
-        let sent_at = self.clock.passed();
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
+        self.looked_at = next_at.map(|_| sent_at);
         for (call, request) in takes {
             let ledger = self.ledger();
             self.calls.spawn(take(ledger, call, request, sent_at));
         }
-        if !returns.is_empty() {
+        if sent_at < self.keeps_until {
+            returns.iter().for_each(kept);
+        } else if !returns.is_empty() {
             let ledger = self.ledger();
             self.calls.spawn(give_back(ledger, returns));
         }
@@ -185,6 +202,13 @@ where
         };
         self.gave_back(&outcome);
     }
+}
+
+/// Reports tokens that are not given back.
+fn kept(GiveBack { budget, tokens, .. }: &GiveBack) {
+    tracing::warn!(
+        "the process stood still: {tokens} tokens of budget {budget} are not given back, and count as spent"
+    );
 }
 
 async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, sent_at: Duration) -> (L, Called) {

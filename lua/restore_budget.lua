@@ -1,0 +1,67 @@
+-- restore_budget: changes one budget for a rebuild run, where the budget is as the run has found it.
+--
+-- While a budget is closed (field x) nothing is granted, so the run that closed it may count and write it; a run that was frozen
+-- and wakes finds another text there, and changes nothing. A budget of a shard that is being rebuilt need not be closed: its epoch
+-- is the run's mark.
+--
+-- KEYS  [1]     the shard's epoch
+--       [2]     the budget, a hash as in take.lua
+-- ARGV  [1]     what the epoch has to be
+--       [2]     what the budget has to be: `absent`, `open`, or `x<why>`: closed with this text
+--       [3]     what it becomes: `open`, or `x<why>`: closed with this text
+--       [4]     how long its key lasts at least, in ms, decimal; 0: without end
+--       [5]     `keep`: what it holds stays; `replace`: it goes, its leases too
+--       [6..]   fields and tokens, in pairs: so many more are in that field
+-- Reply: what the budget was, as in ARGV[2]. It was changed where that is what ARGV[2] says; otherwise nothing was.
+-- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
+--
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 replace t 4711  ->  "xrecount:<run>"
+
+if #KEYS ~= 2 or #ARGV < 5 or #ARGV % 2 == 0 then
+  return redis.error_reply('ERR restore_budget takes 2 keys, 5 arguments and pairs of arguments')
+end
+local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+if wrong then
+  return wrong
+end
+local key, ends_in = KEYS[2], tonumber(ARGV[4])
+local why = redis.call('HGET', key, 'x')
+local found = why and 'x' .. why or redis.call('EXISTS', key) == 1 and 'open' or 'absent'
+if found ~= ARGV[2] then
+  return found
+end
+local keeps, fields, stays = ARGV[5] == 'keep', {}, {}
+for at = 6, #ARGV, 2 do
+  local before = keeps and tonumber(redis.call('HGET', key, ARGV[at]) or 0) or 0
+  fields[#fields + 1], fields[#fields + 2] = ARGV[at], whole(before + tonumber(ARGV[at + 1]))
+  stays[ARGV[at]] = true
+end
+if ARGV[3] ~= 'open' then
+  fields[#fields + 1], fields[#fields + 2] = 'x', sub(ARGV[3], 2)
+  stays.x = true
+end
+local gone = {}
+local hash = redis.call('HGETALL', key)
+for at = 1, #hash, 2 do
+  local field = hash[at]
+  if not stays[field] and (field == 'x' or not keeps) then
+    gone[#gone + 1] = field
+  end
+end
+
+-- First what a server without memory refuses.
+if #fields > 0 then
+  redis.call('HSET', key, unpack(fields))
+end
+for _, field in ipairs(gone) do
+  redis.call('HDEL', key, field)
+end
+local left = redis.call('PTTL', key)
+if ends_in == 0 then
+  if left >= 0 then
+    redis.call('PERSIST', key)
+  end
+elseif left ~= -2 and left < ends_in then
+  redis.call('PEXPIRE', key, whole(ends_in))
+end
+return found

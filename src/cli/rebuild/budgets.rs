@@ -1,0 +1,362 @@
+//! Budgets in a rebuild: those that were lost with their shard, and those that are to be counted again.
+//!
+//! A lost budget grants nothing while its shard is marked; one that is counted again is closed meanwhile, under a text that only this
+//! run has. Where the approved topic does not reach back to the start of a budget's window, the budget stays closed until a person
+//! says what was used before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use weir_core::{
+    budget::{Budget, BudgetId, SpanNow},
+    decide::Scope,
+    ledger::recount::{self, Buckets, Recount},
+    policy::Policy,
+    ports::Clock as _,
+    time::Time,
+};
+use weir_kafka::span::Extent;
+use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
+
+use super::{
+    CLOCKS_DIFFER_MS,
+    count::Count,
+    extents_of,
+    fill::Fill,
+    named_budgets::{
+        Command::{Again, Both, UsedBefore},
+        NamedBudgets,
+    },
+    patient::PatientRestorer,
+    summary::{BudgetLine, BudgetOutcome},
+};
+
+/// What a budget that is being counted again is closed with; the run's name follows.
+const COUNTING: &str = "weir rebuild --budget counts it again: ";
+/// A record's time may differ from the time of its decision by so much, in milliseconds.
+const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
+
+/// The budgets of one run.
+pub(super) struct Budgets {
+    policy: Arc<Policy>,
+    named: NamedBudgets,
+    restorer: PatientRestorer,
+    run: String,
+    /// Those that are to be written, and what they have to be then.
+    open: BTreeMap<BudgetId, BudgetState>,
+    /// Names of budgets to which the approved topic does not reach back.
+    too_short: BTreeSet<Arc<str>>,
+    count: Option<Count>,
+    /// When the last of them was closed.
+    closed_at: Time,
+    lines: BTreeMap<BudgetId, BudgetLine>,
+    has_counted: bool,
+}
+
+impl Budgets {
+    /// Looks at the budgets, opens those whose use a person has said, and closes those that are to be counted again.
+    ///
+    /// # Errors
+    /// Redis or Kafka is unavailable.
+    pub(super) async fn begin(
+        rebuild: &Rebuild,
+        fill: &Fill,
+        policy: Arc<Policy>,
+        named: NamedBudgets,
+    ) -> anyhow::Result<Self> {
+        let now = fill.clock.time_to_decide(&[])?;
+        let mut budgets = Self {
+            policy,
+            named,
+            restorer: PatientRestorer::of(rebuild),
+            run: rebuild.run().to_owned(),
+            open: BTreeMap::new(),
+            too_short: BTreeSet::new(),
+            count: None,
+            closed_at: now,
+            lines: BTreeMap::new(),
+            has_counted: false,
+        };
+        let ids = budgets.known().await?;
+        let states = budgets.restorer.look(&ids).await?;
+        let each = !rebuild.shards().is_empty();
+        let names = budgets.counted(ids.iter().zip(&states), each);
+        budgets.measure(fill, &names, now).await?;
+        for (id, state) in ids.into_iter().zip(states) {
+            budgets.sort(id, state, now).await?;
+        }
+        let is_counted = |budget: &&Budget| names.contains(&budget.name);
+        let empty = Recount::new(budgets.policy.budgets.iter().filter(is_counted), &budgets.policy.timezone, now);
+        let since = empty.starts_at().filter(|_| each || !budgets.open.is_empty());
+        budgets.count = since.map(|since| {
+            let since = since.plus(-CLOCKS_DIFFER_MS).max(Time::from_millis(0).unwrap_or(Time::MIN));
+            Count::new(empty, since)
+        });
+        budgets.closed_at = fill.clock.time_to_decide(&[])?;
+        Ok(budgets)
+    }
+
+    /// Whether there is anything to count.
+    pub(super) fn is_counting(&self) -> bool {
+        self.count.is_some()
+    }
+
+    /// Whether it has counted any.
+    pub(super) fn has_counted(&self) -> bool {
+        self.has_counted
+    }
+
+    /// When all that was spent before is visible on the approved topic, or void: leases have ended too.
+    pub(super) fn settled_at(&self, marked_at: Option<Time>, settle: Duration) -> Time {
+        let is_closed = |state: &BudgetState| matches!(state, BudgetState::Closed(_));
+        let closed_at = self.open.values().any(is_closed).then_some(self.closed_at);
+        let from = marked_at.into_iter().chain(closed_at).max().unwrap_or(self.closed_at);
+        let after = if self.is_counting() { settle + weir_core::lease::LEASE } else { settle };
+        from.plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Counts what is there and was not counted before.
+    pub(super) async fn count(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
+        match &mut self.count {
+            Some(count) => count.read(rebuild, fill).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what was counted.
+    ///
+    /// # Errors
+    /// Redis is unavailable, or another run has taken over: what is not written stays closed, or its shard marked.
+    pub(super) async fn write(&mut self, fill: &Fill) -> anyhow::Result<()> {
+        let Some(count) = self.count.take() else { return Ok(()) };
+        self.has_counted = true;
+        let now = fill.clock.time_to_decide(&[])?;
+        self.add_campaigns(&count.counted).await?;
+        let open = std::mem::take(&mut self.open);
+        for (id, found) in open {
+            let Some(budget) = self.budget(&id) else { continue };
+            let span = budget.span.at(&self.policy.timezone, now);
+            let mut buckets = count.counted.of(&id);
+            let given = self.named.used(&id);
+            if let Some(tokens) = given {
+                add(&mut buckets, span, tokens, now);
+            }
+            let used = recount::used(&buckets, span, now);
+            let is_short = given.is_none() && self.too_short.contains(&id.name);
+            let line = if is_short {
+                let since = count.complete_since(now).unwrap_or(now);
+                let message = format!("approvals before {since} are no longer on the approved topic");
+                BudgetLine::closed(&id, message, UsedBefore.of(&id)).with_used(used)
+            } else if found == BudgetState::Absent {
+                BudgetLine::done(&id, BudgetOutcome::Restored, used)
+            } else {
+                BudgetLine::done(&id, BudgetOutcome::Recounted, used)
+            };
+            let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
+            let is_nothing = found == BudgetState::Absent && !is_short && buckets.is_empty();
+            if !is_nothing {
+                self.restorer
+                    .change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(buckets) }, now)
+                    .await?;
+            }
+            self.lines.insert(id, line);
+        }
+        Ok(())
+    }
+
+    /// What became of each.
+    pub(super) fn into_lines(self) -> Vec<BudgetLine> {
+        self.lines.into_values().collect()
+    }
+
+    /// The budgets that can be named before anything is counted: all but those of campaigns that nobody has named.
+    async fn known(&mut self) -> anyhow::Result<Vec<BudgetId>> {
+        let shared = self.policy.budgets.iter().filter(|budget| budget.scope == Scope::Every);
+        let shared = shared.map(|budget| BudgetId { name: Arc::clone(&budget.name), campaign: None });
+        let mut ids: BTreeSet<BudgetId> = shared.chain(self.named.ids().cloned()).collect();
+        let all: Vec<Arc<str>> = self.named.of_all_campaigns().cloned().collect();
+        if !all.is_empty() {
+            let campaigns = self.restorer.campaigns().await?;
+            let of = |name: &Arc<str>, campaign: &Arc<str>| BudgetId {
+                name: Arc::clone(name),
+                campaign: Some(Arc::clone(campaign)),
+            };
+            ids.extend(all.iter().flat_map(|name| campaigns.iter().map(move |campaign| of(name, campaign))));
+        }
+        Ok(ids.into_iter().collect())
+    }
+
+    /// Notes to which of these budgets the approved topic does not reach back.
+    async fn measure(&mut self, fill: &Fill, names: &BTreeSet<Arc<str>>, now: Time) -> anyhow::Result<()> {
+        let mut known: BTreeMap<Time, bool> = BTreeMap::new();
+        for budget in self.policy.budgets.iter().filter(|budget| names.contains(&budget.name)) {
+            let start = recount::start(budget, &self.policy.timezone, now);
+            let reaches = match known.get(&start) {
+                Some(reaches) => *reaches,
+                None => {
+                    let asked = start.plus(-RECORDS_DIFFER_MS).max(Time::from_millis(0).unwrap_or(Time::MIN));
+                    let extents = extents_of(&fill.kafka, &fill.kafka.approved, asked).await?;
+                    *known.entry(start).or_insert_with(|| reach_back(&extents))
+                }
+            };
+            if !reaches {
+                self.too_short.insert(Arc::clone(&budget.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of budgets whose approvals have to be counted. Of campaigns it is not known yet which were lost.
+    fn counted<'b>(
+        &self,
+        found: impl Iterator<Item = (&'b BudgetId, &'b BudgetState)>,
+        each: bool,
+    ) -> BTreeSet<Arc<str>> {
+        let is_counted = |(id, state): &(&BudgetId, &BudgetState)| self.is_lost(id, state) || self.is_asked(id, state);
+        let campaigns = self.policy.budgets.iter().filter(|budget| each && budget.scope == Scope::SameCampaign);
+        let named = found.filter(is_counted).map(|(id, _)| &id.name);
+        named.chain(campaigns.map(|budget| &budget.name)).cloned().collect()
+    }
+
+    fn is_lost(&self, id: &BudgetId, state: &BudgetState) -> bool {
+        *state == BudgetState::Absent && self.restorer.is_restored(id)
+    }
+
+    /// Whether it is to be counted again; also where a run that did so has left it closed, and its use is given.
+    fn is_asked(&self, id: &BudgetId, state: &BudgetState) -> bool {
+        match state {
+            BudgetState::Absent => self.named.is_named(id),
+            BudgetState::Open => self.named.is_asked(id),
+            BudgetState::Closed(why) => {
+                self.named.is_asked(id) || self.named.used(id).is_some() && why.starts_with(COUNTING)
+            }
+        }
+    }
+
+    /// What is to be done with a budget that was found so.
+    async fn sort(&mut self, id: BudgetId, state: BudgetState, now: Time) -> anyhow::Result<()> {
+        if self.is_lost(&id, &state) {
+            self.open.insert(id, state);
+        } else if self.is_asked(&id, &state) {
+            self.close(id, state, now).await?;
+        } else {
+            match (state, self.named.used(&id)) {
+                (state @ BudgetState::Closed(_), Some(tokens)) => self.open_with(id, &state, tokens, now).await?,
+                (BudgetState::Closed(why), None) => {
+                    let line = left_closed(&id, why);
+                    self.lines.insert(id, line);
+                }
+                (BudgetState::Absent | BudgetState::Open, Some(_)) => {
+                    let line = BudgetLine::unchanged(&id, "it is open, and was not counted again", Both.of(&id));
+                    self.lines.insert(id, line);
+                }
+                (BudgetState::Absent | BudgetState::Open, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes a budget, to be counted again; not where the count would not be complete.
+    async fn close(&mut self, id: BudgetId, mut found: BudgetState, now: Time) -> anyhow::Result<()> {
+        let Some(budget) = self.budget(&id) else { return Ok(()) };
+        if self.too_short.contains(&id.name) && self.named.used(&id).is_none() {
+            let message = "the approved topic does not reach back to the start of its window";
+            let line = match found {
+                BudgetState::Absent | BudgetState::Open => BudgetLine::unchanged(&id, message, Both.of(&id)),
+                BudgetState::Closed(_) => BudgetLine::closed(&id, message, Both.of(&id)),
+            };
+            self.lines.insert(id, line);
+            return Ok(());
+        }
+        let span = budget.span.at(&self.policy.timezone, now);
+        let ours = BudgetState::Closed(format!("{COUNTING}{}", self.run));
+        // Somebody may take from it meanwhile.
+        for _ in 0..10 {
+            let change = BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Buckets::new()) };
+            let was = self.restorer.try_change(&id, &change, now).await?;
+            if was == found || was == ours {
+                self.open.insert(id, ours);
+                return Ok(());
+            }
+            found = was;
+        }
+        anyhow::bail!("budget {id} cannot be closed: another program changes it")
+    }
+
+    /// Opens a budget that a run has counted and left closed.
+    async fn open_with(&mut self, id: BudgetId, found: &BudgetState, tokens: u64, now: Time) -> anyhow::Result<()> {
+        let Some(budget) = self.budget(&id) else { return Ok(()) };
+        let span = budget.span.at(&self.policy.timezone, now);
+        let mut buckets = Buckets::new();
+        add(&mut buckets, span, tokens, now);
+        self.restorer
+            .change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(buckets) }, now)
+            .await?;
+        let line = BudgetLine::done(&id, BudgetOutcome::Opened, tokens);
+        self.lines.insert(id, line);
+        Ok(())
+    }
+
+    /// Adds the budgets of campaigns that are lost: those that were found, and where the topic does not reach back, those of all
+    /// campaigns that have a number.
+    async fn add_campaigns(&mut self, counted: &Recount) -> anyhow::Result<()> {
+        let mut ids: BTreeSet<BudgetId> = counted.found().filter(|id| id.campaign.is_some()).cloned().collect();
+        let is_short = |budget: &&Budget| budget.scope == Scope::SameCampaign && self.too_short.contains(&budget.name);
+        let short: Vec<Budget> = self.policy.budgets.iter().filter(is_short).cloned().collect();
+        if !short.is_empty() {
+            let campaigns = self.restorer.campaigns().await?;
+            for budget in short {
+                let selected = |campaign: &&Arc<str>| {
+                    budget.selection.campaigns.as_ref().is_none_or(|set| set.contains(&***campaign))
+                };
+                let of = |campaign: &Arc<str>| BudgetId {
+                    name: Arc::clone(&budget.name),
+                    campaign: Some(Arc::clone(campaign)),
+                };
+                ids.extend(campaigns.iter().filter(selected).map(of));
+            }
+        }
+        ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
+        let ids: Vec<BudgetId> = ids.into_iter().collect();
+        let states = self.restorer.look(&ids).await?;
+        for (id, state) in ids.into_iter().zip(states) {
+            match state {
+                BudgetState::Absent => drop(self.open.insert(id, state)),
+                BudgetState::Open => {}
+                BudgetState::Closed(why) => {
+                    let line = left_closed(&id, why);
+                    self.lines.insert(id, line);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn budget(&self, id: &BudgetId) -> Option<&Budget> {
+        self.policy.budgets.iter().find(|budget| budget.name == id.name)
+    }
+}
+
+/// Whether a topic holds all records of the time that its extents were asked for, and later.
+fn reach_back(extents: &[Extent]) -> bool {
+    extents.iter().all(|extent| extent.low == 0 || extent.since > extent.low)
+}
+
+/// Adds tokens that were used before: they leave a rolling window after a whole window.
+fn add(buckets: &mut Buckets, span: SpanNow, tokens: u64, now: Time) {
+    if tokens > 0 {
+        *buckets.entry(recount::bucket_at(span, now)).or_default() += tokens;
+    }
+}
+
+/// What another run has left closed.
+fn left_closed(id: &BudgetId, why: String) -> BudgetLine {
+    if why.starts_with(COUNTING) {
+        BudgetLine::closed(id, "a run that counted it again did not finish", Again.of(id))
+    } else {
+        BudgetLine::closed(id, why, UsedBefore.of(id))
+    }
+}

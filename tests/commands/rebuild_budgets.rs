@@ -1,0 +1,280 @@
+//! The promise: a budget that was lost with its node never grants its whole limit again, and what is spent stays spent.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use testkit::{redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use weir_core::{budget::BudgetId, shard::slot_of_shard};
+
+use crate::support::{
+    DEADLINE, Decision, Scene,
+    http::{metric, wait_ready, wait_whole},
+    outcome::intent,
+    weir,
+};
+
+const SHARDS: u16 = 64;
+/// How long the tests let earlier decisions become visible: no worker hangs in them.
+const SETTLE: [&str; 2] = ["--settle", "8s"];
+
+/// A scene on a Redis Cluster of its own, and a worker.
+struct Lossy {
+    cluster: RedisCluster,
+    scene: Scene,
+    worker: Worker,
+    /// The node with the tables of names.
+    tables: usize,
+}
+
+impl Lossy {
+    /// `budgets` gets names of budgets that are on one node, which has not the tables of names; each begins with its text.
+    fn new(name: &str, stems: &[&str], budgets: impl FnOnce(&[String]) -> String) -> (Self, Vec<String>, usize) {
+        let cluster = RedisCluster::start(3, 0).unwrap();
+        let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, "version = \"0\"\n");
+        scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
+        let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
+        let tables = cluster.owner_of(slot).unwrap();
+        let lost = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
+        let on_it = |name: &String| node_of(&cluster, &id(name, None)) == lost;
+        let name = |stem: &&str| (0..).map(|number| format!("{stem}{number}")).find(on_it).unwrap();
+        let names: Vec<String> = stems.iter().map(name).collect();
+        scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", budgets(&names)));
+        let worker = scene.worker("only");
+        wait_ready(&worker);
+        (Self { cluster, scene, worker, tables }, names, lost)
+    }
+
+    /// So many intents of a campaign, with ids that begin so.
+    fn publish(&self, name: &str, campaign: &str, count: usize) {
+        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, json!({"campaign": campaign}));
+        self.scene.publish((0..count).map(one));
+    }
+
+    fn drain(&mut self) {
+        self.scene.drain(&mut self.worker);
+    }
+
+    fn wipe(&self, node: usize) {
+        assert_ne!(node, self.tables);
+        self.cluster.cli(node, &["FLUSHALL"]).unwrap();
+        wait_until(DEADLINE, "the loss is noticed", || metric(&self.worker, "weir_shards_lost", "").unwrap() > 0.0);
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let config = self.scene.path("rebuild.toml");
+        std::fs::write(&config, self.scene.config("rebuild")).unwrap();
+        let mut command = Command::new(weir());
+        command.args(["rebuild", "--config"]).arg(config).args(args);
+        command.envs(self.scene.env.iter().map(|(name, value)| (*name, value.as_str())));
+        command
+    }
+
+    /// The exit code, and what became of budgets: name -> line.
+    fn rebuild(&self, args: &[&str]) -> (i32, BTreeMap<String, Value>) {
+        let Output { status, stdout, stderr } =
+            self.command(args).args(SETTLE).args(["--output", "json"]).output().unwrap();
+        let summary: Value = serde_json::from_slice(&stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stderr)));
+        let lines = summary["budgets"].as_array().unwrap().iter();
+        let lines = lines.map(|line| (line["budget"].as_str().unwrap().to_owned(), line.clone())).collect();
+        (status.code().unwrap(), lines)
+    }
+
+    /// The key of a budget, and its node.
+    fn key(&self, name: &str) -> (usize, String) {
+        let node = node_of(&self.cluster, &id(name, None));
+        let pattern = format!("{}:*b{}", self.scene.name, id(name, None).key_name());
+        (node, self.cluster.cli(node, &["KEYS", &pattern]).unwrap().trim().to_owned())
+    }
+
+    /// Offers more until exactly so many are approved, of the ids that begin so; and no more than that, however many are offered.
+    /// Tokens of a lease that nobody claimed in time are granted again to later ones.
+    fn spend(&mut self, name: &str, campaign: &str, limit: usize) {
+        let mut waves = 0;
+        wait_until(DEADLINE, "all of the budget is approved", || {
+            waves += 1;
+            self.publish(&format!("{name} wave {waves}"), campaign, 50);
+            self.drain();
+            self.approved(name) >= limit
+        });
+        self.publish(&format!("{name} last"), campaign, 200);
+        self.drain();
+        assert_eq!(self.approved(name), limit, "{name}");
+    }
+
+    /// How many were approved, of the ids that begin so.
+    fn approved(&self, name: &str) -> usize {
+        self.scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count()
+    }
+}
+
+fn id(name: &str, campaign: Option<&str>) -> BudgetId {
+    BudgetId { name: name.into(), campaign: campaign.map(Into::into) }
+}
+
+fn node_of(cluster: &RedisCluster, budget: &BudgetId) -> usize {
+    cluster.owner_of(slot_of_shard(budget.shard(SHARDS), SHARDS)).unwrap()
+}
+
+fn line(outcome: &str, used: u64) -> impl Fn(&Value) -> bool {
+    move |line| line["outcome"] == outcome && line["used"] == used
+}
+
+/// A budget in total, of the campaign of the same name.
+fn total(name: &str, limit: usize) -> String {
+    format!("[[budgets]]\nname = {name:?}\ncampaign = {name:?}\nlimit = {limit}\ntotal = true\nbest_effort = true\n")
+}
+
+#[test]
+fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
+    let stems = ["spent", "total", "month", "hours", "each"];
+    let (mut lossy, names, lost) = Lossy::new("rebuild-budgets", &stems, |names| {
+        let of = |at: usize, more: &str| {
+            let name = &names[at];
+            format!("[[budgets]]\nname = {name:?}\ncampaign = {name:?}\nlimit = 1_000\nbest_effort = true\n{more}\n")
+        };
+        let each = format!(
+            "[[budgets]]\nname = {:?}\ncampaign = [\"a\", \"b\", \"c\", \"d\"]\neach = \"campaign\"\nlimit = 100\nper = \"month\"\nbest_effort = true\n",
+            names[4]
+        );
+        [total(&names[0], 300), total(&names[1], 1_000), of(2, "per = \"month\""), of(3, "window = \"5h\""), each]
+            .concat()
+    });
+    let campaigns = ["a", "b", "c", "d"];
+    let on_it = |campaign: &&str| node_of(&lossy.cluster, &id(&names[4], Some(campaign))) == lost;
+    let lost_campaigns: Vec<&str> = campaigns.into_iter().filter(on_it).collect();
+    lossy.publish("spent", &names[0], 500);
+    names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} before"), name, 400));
+    campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} before"), campaign, 60));
+    lossy.drain();
+    assert_eq!(lossy.approved("spent"), 300);
+
+    lossy.wipe(lost);
+    lossy.publish("spent again", &names[0], 500);
+    names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} after"), name, 1_200));
+    campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} after"), campaign, 60));
+    // A run that is killed before it has written them leaves them as they are: lost.
+    let mut killed = lossy.command(&["--settle", "10m"]).spawn().unwrap();
+    let progress = format!("{0}:{{{0}}}:rebuild", lossy.scene.name);
+    wait_until(DEADLINE, "it has put sends back", || {
+        lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
+
+    let (code, lines) = lossy.rebuild(&[]);
+    assert_eq!(code, 0, "{lines:?}");
+    assert!(line("restored", 300)(&lines[&names[0]]), "{lines:?}");
+    for name in &names[1..4] {
+        // Some were approved from the lease that was held when the node was wiped.
+        let used = lines[name]["used"].as_u64().unwrap();
+        assert!(lines[name]["outcome"] == "restored" && (400..1_000).contains(&used), "{lines:?}");
+    }
+    for campaign in campaigns {
+        let found = lines.get(&id(&names[4], Some(campaign)).to_string());
+        assert_eq!(found.is_some(), lost_campaigns.contains(&campaign), "{campaign}: {lines:?}");
+    }
+    wait_whole(&lossy.worker);
+    lossy.drain();
+    assert_eq!(lossy.approved("spent"), 300, "what is spent in total stays spent");
+    names[1..4].iter().for_each(|name| lossy.spend(name, name, 1_000));
+    campaigns.iter().for_each(|campaign| lossy.spend(&format!("each {campaign}"), campaign, 100));
+
+    // Again: those that are there stay as they are.
+    let (code, lines) = lossy.rebuild(&["--all"]);
+    assert_eq!((code, lines.len()), (0, 0), "{lines:?}");
+    wait_whole(&lossy.worker);
+    lossy.publish("spent once more", &names[0], 10);
+    lossy.drain();
+    assert_eq!(lossy.approved("spent"), 300);
+}
+
+#[test]
+fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_says_what_was_used() {
+    let (mut lossy, names, lost) = Lossy::new("rebuild-short", &["total", "given"], |names| {
+        [total(&names[0], 1_000), total(&names[1], 1_000)].concat()
+    });
+    for name in &names {
+        lossy.publish(&format!("{name} before"), name, 400);
+    }
+    lossy.drain();
+    // Some of them are gone; the rest is what a rebuild can count.
+    let topic = lossy.scene.topic("approved");
+    let end = lossy.scene.kafka.end_offsets(&topic).unwrap()[0];
+    let before = lossy.scene.decisions();
+    lossy.scene.kafka.delete_records(&topic, 0, end / 2).unwrap();
+    let after = lossy.scene.decisions();
+    let gone = |name: &str| {
+        let count = |all: &BTreeMap<String, Decision>| all.keys().filter(|id| id.starts_with(name)).count();
+        count(&before) - count(&after)
+    };
+    let [gone_total, gone_given] = [gone(&names[0]), gone(&names[1])];
+    assert!(gone_total + gone_given > 0);
+    let refused = lossy.rebuild(&["--budget", &names[0]]);
+    assert!(refused.0 == 1 && refused.1[&names[0]]["outcome"] == "unchanged", "{refused:?}");
+
+    lossy.wipe(lost);
+    let used = format!("{}={gone_given}", names[1]);
+    let (code, lines) = lossy.rebuild(&["--budget-used", &used]);
+    assert_eq!(code, 1, "{lines:?}");
+    assert!(line("restored", 400)(&lines[&names[1]]), "{lines:?}");
+    assert!(line("closed", 400 - gone_total as u64)(&lines[&names[0]]), "{lines:?}");
+    assert_eq!(lines[&names[0]]["command"], format!("weir rebuild --budget-used {}=N", names[0]));
+    wait_whole(&lossy.worker);
+    lossy.publish(&format!("{} after", names[1]), &names[1], 1_000);
+    lossy.drain();
+    lossy.spend(&names[1], &names[1], 1_000 - gone_given);
+    lossy.publish(&format!("{} after", names[0]), &names[0], 1_000);
+    let refused = || lossy.worker.log().contains("are no longer on the approved topic");
+    wait_until(DEADLINE, "the closed budget is asked for", refused);
+    assert_eq!(lossy.approved(&format!("{} after", names[0])), 0, "it is closed");
+    let (code, lines) = lossy.rebuild(&[]);
+    assert!(code == 1 && lines[&names[0]]["outcome"] == "closed", "{lines:?}");
+
+    let used = format!("{}={gone_total}", names[0]);
+    let (code, lines) = lossy.rebuild(&["--budget-used", &used]);
+    assert!(code == 0 && line("opened", gone_total as u64)(&lines[&names[0]]), "{lines:?}");
+    lossy.drain();
+    lossy.spend(&names[0], &names[0], 1_000 - gone_total);
+    // It is not added twice.
+    let (code, lines) = lossy.rebuild(&["--budget-used", &used]);
+    assert!(code == 1 && lines[&names[0]]["outcome"] == "unchanged", "{lines:?}");
+}
+
+#[test]
+fn a_budget_is_counted_again_without_what_a_crash_wasted() {
+    let (mut lossy, names, _) = Lossy::new("rebuild-again", &["total"], |names| total(&names[0], 1_000));
+    let name = &names[0];
+    lossy.publish(&format!("{name} before"), name, 400);
+    lossy.drain();
+    // As a crash would leave it: granted and never spent.
+    let (node, key) = lossy.key(name);
+    lossy.cluster.cli(node, &["HINCRBY", &key, "t", "300"]).unwrap();
+    lossy.publish(&format!("{name} wasted"), name, 1_000);
+    lossy.drain();
+    let wasted = 1_000 - lossy.approved(name);
+    assert!(wasted >= 300, "{wasted}");
+
+    // A run that is killed leaves it closed, and any other run says so.
+    let mut killed = lossy.command(&["--budget", name, "--settle", "10m"]).spawn().unwrap();
+    wait_until(DEADLINE, "it is closed", || !lossy.cluster.cli(node, &["HGET", &key, "x"]).unwrap().trim().is_empty());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (code, lines) = lossy.rebuild(&[]);
+    assert!(code == 1 && lines[name]["outcome"] == "closed", "{lines:?}");
+    assert_eq!(lines[name]["command"], format!("weir rebuild --budget {name}"));
+    lossy.publish(&format!("{name} after"), name, 1_000);
+
+    let (code, lines) = lossy.rebuild(&["--budget", name]);
+    assert!(code == 0 && line("recounted", 1_000 - wasted as u64)(&lines[name]), "{lines:?}");
+    lossy.drain();
+    lossy.spend(name, name, 1_000);
+
+    let wrong = lossy.command(&["--budget", "autumn"]).output().unwrap();
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains(&format!("it has: {name}")), "{said}");
+}
