@@ -30,7 +30,7 @@ use weir_worker::{
 };
 
 use crate::metrics::Metrics;
-pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
+pub use view::{CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
 
 /// How an intent arrives that is in no topic. It stands for the topic in the intent's origin, and is none that
 /// Kafka would take, so that it is never taken for a record.

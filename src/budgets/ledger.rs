@@ -60,7 +60,7 @@ impl<L: Ledger> LedgerPool<L> {
     }
 }
 
-impl<L: Ledger + Sync + 'static> LooksAtLedger for LedgerPool<L> {
+impl<L: Ledger + 'static> LooksAtLedger for LedgerPool<L> {
     fn look<'a>(&'a self, budgets: &'a [BudgetUse], tokens: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
         Box::pin(async move {
             let requests: Vec<TakeRequest> = budgets.iter().map(|used| TakeRequest::look(used, tokens)).collect();
