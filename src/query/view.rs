@@ -16,6 +16,8 @@ use weir_core::{
     verdict::{self, CapSpan, DenyingBudget, DenyingCap, SuppressReason, Suppressed},
 };
 
+use crate::budgets::BudgetView;
+
 /// What was deleted of a user. Records in Kafka stay until retention deletes them; until then weir rebuild brings the sends of
 /// the approved topic back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -193,6 +195,9 @@ pub struct Decision {
     /// envelope.
     #[serde(skip)]
     pub deferred_until: Option<Time>,
+    /// The budgets that it takes from, where they were looked at. Not part of the envelope.
+    #[serde(skip)]
+    pub budgets: Vec<BudgetView>,
 }
 
 /// The cap that denied.
@@ -316,6 +321,7 @@ impl Decision {
             intent: value.expect("an intent's value was decoded, so it is JSON"),
             bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
             deferred_until: None,
+            budgets: Vec::new(),
         }
     }
 }
