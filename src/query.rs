@@ -34,7 +34,9 @@ use crate::{
     budgets::{BudgetView, LooksAtLedger},
     metrics::Metrics,
 };
-pub use view::{CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
+pub use view::{
+    CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView,
+};
 
 /// How an intent arrives that is in no topic. It stands for the topic in the intent's origin, and is none that
 /// Kafka would take, so that it is never taken for a record.

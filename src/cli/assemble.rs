@@ -15,7 +15,8 @@ use weir_kafka::{
     topics::NewTopics,
 };
 use weir_redis::{
-    self, Eviction, KeyspaceSeed, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
+    self, Eviction, KeyspaceSeed, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore, TlsFiles,
+    Tuning, WhenMissing,
 };
 use weir_worker::clock::SystemClock;
 

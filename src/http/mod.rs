@@ -40,7 +40,10 @@ pub use self::{
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use crate::{budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView, vitals::Vitals};
+use crate::{
+    budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
+    vitals::Vitals,
+};
 
 /// What the endpoints are made of.
 pub struct Sources {

@@ -162,7 +162,9 @@ async fn on_the_page(browser: &Browser) {
     browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
     assert_eq!(browser.script("return document.getElementById('budgets-card').hidden").await, false);
     let shown = browser.text("#budgets").await;
-    for part in ["all", "in total", "5,000", "sms", "in any 1h", "money of spring", "money of summer", "per month", "now"] {
+    for part in
+        ["all", "in total", "5,000", "sms", "in any 1h", "money of spring", "money of summer", "per month", "now"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_eq!(browser.complaints(), Vec::<String>::new());

@@ -194,7 +194,8 @@ fn documented(client: &Client) {
     assert_eq!(paths.len(), 13, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
-            let real = path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
+            let real =
+                path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
             let headers = [("content-type", "application/json")];
             let body: &[u8] = if method == "post" { br#"{"id":"documented","user_id":"d"}"# } else { b"" };
             let reply = client.send(&method.to_uppercase(), &real, &headers, body);

@@ -209,8 +209,7 @@ impl Page<'_> {
             let (limit, window, campaign) = (limit.to_string(), span_of(budget), plain(campaign).into_owned());
             table.add_row([name.clone(), number(*used), limit, number(*left), window, campaign, next, beside]);
         }
-        let mut text =
-            format!("The budgets that it takes from, over all users and instances:\n\n{}\n", lines(&table));
+        let mut text = format!("The budgets that it takes from, over all users and instances:\n\n{}\n", lines(&table));
         text.push_str("Used tokens include those in leases: an instance may hold some that are not spent.\n");
         if budgets.iter().any(|budget| !budget.available) {
             text.push_str("WARNING: a budget cannot be read from Redis; the decision above does not consider it.\n");

@@ -25,7 +25,10 @@ use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use super::super::{Api, Health, problem::Problem, status::Degradation};
-use crate::{budgets::BudgetList, vitals::{Look, Vitals}};
+use crate::{
+    budgets::BudgetList,
+    vitals::{Look, Vitals},
+};
 
 /// Pages that are open at the same time, at most: each keeps a connection and some KiB.
 const MAX_VIEWERS: usize = 64;

@@ -259,7 +259,10 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     // One more than is left: the first to free is not the one that is named.
     let (said, text) = explained("push", 2);
     let denied = &said["decision"];
-    assert_eq!((&denied["reason"], &denied["budget"]), (&json!("budget"), &json!({"name": "push", "limit": 7, "used": 6})));
+    assert_eq!(
+        (&denied["reason"], &denied["budget"]),
+        (&json!("budget"), &json!({"name": "push", "limit": 7, "used": 6}))
+    );
     assert!(denied["eligible_at"].is_string(), "{denied}");
     let why = "reason budget: 6 of the 7 that budget push allows in any 1h are used. This reason holds until";
     assert!(text.contains(why), "{text}");

@@ -12,8 +12,8 @@ pub use budgets::{ReplayBudgets, SpentBudget};
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use outcome::{Outcome, Ruling};
 pub use report::{
-    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource, Report,
-    Spread, Totals, Users,
+    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource,
+    Report, Spread, Totals, Users,
 };
 pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;

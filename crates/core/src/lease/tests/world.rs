@@ -72,11 +72,31 @@ impl Random {
 #[derive(Debug)]
 enum Event {
     /// The lane reads its clock.
-    Judge { lane: usize },
-    Claim { lane: usize, claim: Claim, at: i64 },
-    Take { call: CallNumber, request: TakeRequest, sent_at: i64 },
-    Answer { call: CallNumber, request: TakeRequest, answer: Result<TakeAnswer, Refused>, sent_at: i64 },
-    PutBack { spend: SpendId, id: BudgetId, lease: LeaseNumber, tokens: u64 },
+    Judge {
+        lane: usize,
+    },
+    Claim {
+        lane: usize,
+        claim: Claim,
+        at: i64,
+    },
+    Take {
+        call: CallNumber,
+        request: TakeRequest,
+        sent_at: i64,
+    },
+    Answer {
+        call: CallNumber,
+        request: TakeRequest,
+        answer: Result<TakeAnswer, Refused>,
+        sent_at: i64,
+    },
+    PutBack {
+        spend: SpendId,
+        id: BudgetId,
+        lease: LeaseNumber,
+        tokens: u64,
+    },
     Tick,
 }
 
@@ -157,8 +177,15 @@ impl World {
             calls: 0,
         };
         for index in 0..load.instances {
-            let lane =
-                || Lane { ticket: None, intents: Vec::new(), is_pending: false, is_claiming: false, began_at: 0, pending_since: 0, claims: 0 };
+            let lane = || Lane {
+                ticket: None,
+                intents: Vec::new(),
+                is_pending: false,
+                is_claiming: false,
+                began_at: 0,
+                pending_since: 0,
+                claims: 0,
+            };
             world.instances.push(Instance {
                 leases: Leases::new(10_000),
                 lanes: (0..load.lanes).map(|_| lane()).collect(),
@@ -281,7 +308,9 @@ impl World {
             let random = &mut self.random;
             let sets = 1 << specs;
             let intents = random.below(batch) + 1;
-            let intent = |_| (u8::try_from(random.below(sets - 1) + 1).unwrap(), u8::try_from(random.below(most_cost) + 1).unwrap());
+            let intent = |_| {
+                (u8::try_from(random.below(sets - 1) + 1).unwrap(), u8::try_from(random.below(most_cost) + 1).unwrap())
+            };
             lane.intents = (0..intents).map(intent).collect();
         } else if self.random.percent(self.faults.dropped_tickets) {
             // Another gate denies the last ones now.
@@ -305,7 +334,9 @@ impl World {
             let Spec { limit, best_effort, .. } = self.specs[number];
             BudgetUse { id: budget(number), limit, span: self.span(number, at), best_effort }
         };
-        let places = |bits: u8| numbers.clone().filter(|number| bits >> number & 1 == 1).map(|n| n.try_into().unwrap()).collect();
+        let places = |bits: u8| {
+            numbers.clone().filter(|number| bits >> number & 1 == 1).map(|n| n.try_into().unwrap()).collect()
+        };
         Claim {
             judged_at: self.instances[index].passed(at),
             unavailable_after: None,
@@ -351,7 +382,8 @@ impl World {
         assert_eq!(answers.outcomes.len(), claim.wants.len());
         for (place, used) in claim.budgets.iter().enumerate() {
             let costs = claim.wants.iter().zip(&answers.outcomes).filter(|(want, outcome)| {
-                **outcome == Outcome::Granted && claim.sets[want.set as usize].iter().any(|other| usize::from(*other) == place)
+                **outcome == Outcome::Granted
+                    && claim.sets[want.set as usize].iter().any(|other| usize::from(*other) == place)
             });
             let tokens: u64 = costs.map(|(want, _)| u64::from(want.cost)).sum();
             assert_eq!(tokens > 0, answers.leases[place].is_some(), "tokens have a lease to go back to");
