@@ -86,7 +86,7 @@ impl BudgetDesk {
         let uses: Vec<BudgetUse> = rows.iter().map(|(_, used)| used.clone()).collect();
         let Looked { answers, error } = self.ledger.look(&uses, 1).await;
         if let Some(error) = error {
-            tracing::warn!("budgets could not be looked at: {error}");
+            tracing::debug!("budgets could not be looked at: {error}");
         }
         let known = self.remember(&uses, &answers);
         let view = |((place, used), answer): (&Row, Option<TakeAnswer>)| {
@@ -143,17 +143,31 @@ impl UnavailableBudgets {
     }
 
     /// Looks again and again, from now on until `stop`.
-    pub fn keep_looking(&self, budgets: Budgets, stop: CancellationToken) {
+    pub fn keep_looking(&self, budgets: Budgets, ledger: Arc<dyn LooksAtLedger>, stop: CancellationToken) {
         let found = self.clone();
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
-                let states = budgets.states().await;
-                let unavailable = states.into_iter().filter_map(|state| Some((state.id, state.unavailable_since?)));
-                found.0.store(Arc::new(unavailable.collect()));
+                found.0.store(Arc::new(unavailable(&budgets, &*ledger).await));
                 tokio::time::sleep(STATES_EVERY).await;
             }
         }));
     }
+}
+
+/// The budgets that a lease could not be taken of, and that do not answer a look either: the lease of one that nobody needs any
+/// more is not asked for again. Nothing is asked while all leases are answered.
+async fn unavailable(budgets: &Budgets, ledger: &dyn LooksAtLedger) -> Vec<(BudgetId, Duration)> {
+    let states = budgets.states().await.into_iter();
+    let unanswered = states.filter_map(|BudgetState { id, span, limit, unavailable_since, .. }| {
+        Some((BudgetUse { id, limit, span, best_effort: true }, unavailable_since?))
+    });
+    let (uses, since): (Vec<BudgetUse>, Vec<Duration>) = unanswered.take(MOST_ROWS).unzip();
+    if uses.is_empty() {
+        return Vec::new();
+    }
+    let looked = ledger.look(&uses, 1).await;
+    let still = uses.into_iter().zip(since).zip(looked.answers).filter(|(_, answer)| answer.is_none());
+    still.map(|((used, since), _)| (used.id, since)).collect()
 }
 
 /// How budgets stand that an intent would take from, as `weir explain` reports them.

@@ -104,7 +104,7 @@ impl<D: Store + 'static> Worker<D> {
     pub async fn run(mut self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let unavailable = UnavailableBudgets::default();
-        unavailable.keep_looking(self.budgets.clone(), self.stop.clone());
+        unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
