@@ -58,9 +58,9 @@ fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
 #[track_caller]
 fn row(client: &Client, name: &str, campaign: Option<&str>) -> Value {
     let all = client.get("/v1/budgets").json();
-    let rows = all["budgets"].as_array().unwrap().iter();
-    let found = rows.filter(|row| row["name"] == name && row["campaign"].as_str() == campaign).cloned().next();
-    found.unwrap_or_else(|| panic!("no {name} of {campaign:?}: {all:#}"))
+    let mut rows = all["budgets"].as_array().unwrap().iter();
+    let found = rows.find(|row| row["name"] == name && row["campaign"].as_str() == campaign);
+    found.cloned().unwrap_or_else(|| panic!("no {name} of {campaign:?}: {all:#}"))
 }
 
 #[track_caller]

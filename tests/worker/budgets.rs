@@ -57,7 +57,7 @@ fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
     let mut scene = Scene::new("budget-three", 6, &policy(budgets));
     scene.env.push(("WEIR__HTTP__TOKEN", String::new()));
     let mut workers: Vec<Worker> = ["a", "b", "c"].into_iter().map(|name| scene.worker(name)).collect();
-    workers.iter().for_each(|worker| wait_ready(worker));
+    workers.iter().for_each(wait_ready);
     publish(&scene, "offered", 100_000, &json!({}));
     scene.wait_until_drained_or(|| workers.iter_mut().for_each(|worker| assert_eq!(worker.exit(), None)));
 
