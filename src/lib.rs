@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod authorities;
+pub mod budgets;
 pub mod cli;
 pub mod config;
 pub mod deferred;

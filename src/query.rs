@@ -1,6 +1,7 @@
 //! Queries from the command line and HTTP: a user's history and caps, and the decision on one intent. The decider of the
 //! lanes answers them.
 
+mod funds;
 mod view;
 
 use std::{sync::Arc, time::Duration};
@@ -13,7 +14,6 @@ use weir_core::{
     decider::{BatchDecision, Decider, Decoded, GateResult, Patience, Unspent},
     explain::{Moment, would},
     intent::Intent,
-    lease::Claimed,
     named_history::NamedHistory,
     origin::{Topic, TopicId},
     policy::{Caps, Mode},
@@ -29,8 +29,14 @@ use weir_worker::{
     observer::Observer,
 };
 
-use crate::metrics::Metrics;
-pub use view::{CampaignView, CapView, Decision, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView};
+use self::funds::{Funded, Funds};
+use crate::{
+    budgets::{BudgetView, LooksAtLedger},
+    metrics::Metrics,
+};
+pub use view::{
+    CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView,
+};
 
 /// How an intent arrives that is in no topic. It stands for the topic in the intent's origin, and is none that
 /// Kafka would take, so that it is never taken for a record.
@@ -81,7 +87,7 @@ pub struct QueryService<S, C> {
     metrics: Arc<Metrics>,
     deferred_shards: Arc<DeferredShards>,
     /// `None`: budgets are not asked.
-    budgets: Option<Claimant>,
+    funds: Option<Funds>,
 }
 
 impl<S, C: Clock> QueryService<S, C> {
@@ -90,7 +96,7 @@ impl<S, C: Clock> QueryService<S, C> {
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
         let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
-        Self { decider, store, clock, metrics, deferred_shards: Arc::default(), budgets: None }
+        Self { decider, store, clock, metrics, deferred_shards: Arc::default(), funds: None }
     }
 
     /// The same beside lanes: nothing is decided on a shard that one of them has deferred writes for.
@@ -102,7 +108,13 @@ impl<S, C: Clock> QueryService<S, C> {
     /// The same, and decisions take tokens of budgets.
     #[must_use]
     pub fn taking(self, budgets: Claimant) -> Self {
-        Self { budgets: Some(budgets), ..self }
+        Self { funds: Some(Funds::Take(budgets)), ..self }
+    }
+
+    /// The same, and decisions look at budgets and take nothing.
+    #[must_use]
+    pub fn looking_at(self, ledger: Arc<dyn LooksAtLedger>) -> Self {
+        Self { funds: Some(Funds::Look(ledger)), ..self }
     }
 
     /// The store.
@@ -110,29 +122,29 @@ impl<S, C: Clock> QueryService<S, C> {
         &mut self.store
     }
 
-    /// Starts on an intent, and takes what it needs of budgets.
+    /// Starts on an intent, and takes what it needs of budgets, or looks at them.
     fn fund<'q, 'b>(
         &'q self,
         record: &'b SingleRecord<'_>,
         decoded: &'b [Decoded<'b>],
         now: fn(&C) -> Result<Time, WrongClock>,
-    ) -> impl Future<Output = Result<BatchDecision, QueryError>> + use<'q, 'b, S, C> {
-        let Self { decider, clock, budgets, .. } = self;
+    ) -> impl Future<Output = Result<(BatchDecision, Vec<BudgetView>), QueryError>> + use<'q, 'b, S, C> {
+        let Self { decider, clock, funds, .. } = self;
         async move {
             loop {
                 let mut batch_decision = decider.begin_batch(now(clock)?);
                 // The same id again is a replay here, too, whatever the gate says of it now.
                 batch_decision.look_up(ReadBefore::All);
-                let Some(budgets) = budgets else { return Ok(batch_decision) };
+                let Some(funds) = funds else { return Ok((batch_decision, Vec::new())) };
                 let Some(claim) = batch_decision.claim(record, decoded, clock.passed(), AT_ONCE) else {
-                    return Ok(batch_decision);
+                    return Ok((batch_decision, Vec::new()));
                 };
-                match budgets.claim(claim).await? {
-                    Claimed::Answered(answers) => {
+                match funds.ask(&claim, batch_decision.policy(), batch_decision.now()).await? {
+                    Funded::Answered(answers, views) => {
                         batch_decision.claimed(answers);
-                        return Ok(batch_decision);
+                        return Ok((batch_decision, views));
                     }
-                    Claimed::Pending => budgets.ready().await,
+                    Funded::Again => {}
                 }
             }
         }
@@ -184,8 +196,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let mut batch_decision = self.fund(&record, &decoded, |clock| Ok(clock.now())).await?;
-        give_back(self.budgets.as_ref(), batch_decision.granted()).await?;
+        let (mut batch_decision, budgets) = self.fund(&record, &decoded, |clock| Ok(clock.now())).await?;
+        give_back(self.funds.as_ref(), batch_decision.granted()).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
@@ -195,7 +207,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
             .map(|request| Some(would(&history, request, &batch.cap_sets[request.cap_set], batch.now)))
             .collect();
         let user = self.with_clock(user_view(&intent.user_id, &batch_decision, &history, intent.timezone.as_ref()));
-        Ok((user, decision(&batch_decision, &record, intent, &gate_results, &answers)))
+        let decision = decision(&batch_decision, &record, intent, &gate_results, &answers);
+        Ok((user, Decision { budgets, ..decision }))
     }
 }
 
@@ -210,11 +223,11 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let mut batch_decision = self.fund(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
+        let (mut batch_decision, _) = self.fund(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
-        give_back(self.budgets.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
+        give_back(self.funds.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
         if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
@@ -236,8 +249,8 @@ impl<S: Store, C: Clock> QueryService<S, C> {
     }
 }
 
-async fn give_back(budgets: Option<&Claimant>, unspent: Unspent) -> Result<(), QueryError> {
-    match budgets {
+async fn give_back(funds: Option<&Funds>, unspent: Unspent) -> Result<(), QueryError> {
+    match funds.and_then(Funds::claimant) {
         Some(budgets) => Ok(budgets.put_back(unspent).await?),
         None => Ok(()),
     }

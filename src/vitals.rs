@@ -15,6 +15,7 @@ use weir_core::{
 use weir_worker::{refresh::Refreshed, status::LaneStatus};
 
 use crate::{
+    budgets::BudgetDesk,
     deferred::{DeferredCount, DeferredIntents},
     metrics::Metrics,
 };
@@ -37,6 +38,8 @@ pub struct Vitals {
     pub nodes: Nodes,
     /// The deferred intents, where intents can be deferred.
     pub deferred: Option<DeferredCount>,
+    /// The budgets.
+    pub budgets: Arc<BudgetDesk>,
 }
 
 /// A look at a worker. Counts are totals since its start.
@@ -138,6 +141,8 @@ pub struct PolicyInForce {
     pub version: InForce,
     /// Whether verdicts are only reported.
     pub shadow: bool,
+    /// How many budgets it has.
+    pub budgets: usize,
 }
 
 /// What is in force, and since when.
@@ -196,6 +201,7 @@ impl Vitals {
             policy: PolicyInForce {
                 version: in_force(&policy.version, &self.policy),
                 shadow: policy.mode == Mode::Shadow,
+                budgets: policy.budgets.len(),
             },
             lanes_ready: self.lanes.iter().filter(|lane| lane.is_assigned()).count(),
             lanes: self.lanes.len(),

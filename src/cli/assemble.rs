@@ -15,12 +15,14 @@ use weir_kafka::{
     topics::NewTopics,
 };
 use weir_redis::{
-    self, Eviction, KeyspaceSeed, Password, RedisOptions, RedisStats, RedisStore, TlsFiles, Tuning, WhenMissing,
+    self, Eviction, KeyspaceSeed, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore, TlsFiles,
+    Tuning, WhenMissing,
 };
 use weir_worker::clock::SystemClock;
 
 use super::exit::UsageError;
 use crate::{
+    budgets::LedgerPool,
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     object_store::{Location, S3Credentials, S3Options, StoredObject},
 };
@@ -203,16 +205,39 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
     }
 }
 
-/// A store for a command that leaves the keyspace and the servers' settings as they are.
+/// A keyspace for a command that leaves it and the servers' settings as they are.
+pub struct ExistingKeyspace {
+    /// How it is reached.
+    pub options: Arc<RedisOptions>,
+    stats: Arc<RedisStats>,
+    opened: Opened,
+}
+
+impl ExistingKeyspace {
+    /// Its store.
+    #[must_use]
+    pub fn store(&self) -> RedisStore {
+        RedisStore::new(&self.options, &self.stats, &self.opened)
+    }
+
+    /// Its ledger of budgets, for looks: nothing is taken in anyone's name.
+    #[must_use]
+    pub fn ledger(self) -> LedgerPool<RedisLedger> {
+        let Self { options, stats, opened } = self;
+        LedgerPool::new(move || RedisLedger::new(&options, &stats, &opened, ""))
+    }
+}
+
+/// Opens the keyspace for a command.
 ///
 /// # Errors
 /// The keyspace is missing, or Redis cannot be reached.
-pub async fn existing_store(settings: &RedisSettings) -> anyhow::Result<(RedisStore, Arc<RedisOptions>)> {
+pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<ExistingKeyspace> {
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
     let keyspace_seed = KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() };
     let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, keyspace_seed).await?;
-    Ok((RedisStore::new(&options, &stats, &opened), options))
+    Ok(ExistingKeyspace { options, stats, opened })
 }
 
 /// A text that no other keyspace has: 128 random bits.

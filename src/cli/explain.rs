@@ -30,6 +30,7 @@ use super::{
     output::{OutputForm, print_json},
 };
 use crate::{
+    budgets::BudgetView,
     config::Settings,
     metrics::Metrics,
     policy_source::PolicySource,
@@ -64,6 +65,9 @@ struct Report<'a> {
     /// Until when the intent would be deferred; absent where the decision stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     deferred_until: Option<Time>,
+    /// The budgets that the intent takes from; absent where from none.
+    #[serde(skip_serializing_if = "<[BudgetView]>::is_empty")]
+    budgets: &'a [BudgetView],
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
@@ -93,7 +97,8 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     match args.output {
         OutputForm::Json => {
             let deferred_until = decision.as_ref().filter(|_| may_defer).and_then(|decision| decision.deferred_until);
-            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until }, out)
+            let budgets = decision.as_ref().map_or(&[][..], |decision| &decision.budgets);
+            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until, budgets }, out)
         }
         OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?),
     }
@@ -136,16 +141,18 @@ async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, C
         wheel: None,
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
-    let (store, options) = assemble::existing_store(&settings.redis).await?;
+    let keyspace = assemble::existing_keyspace(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
-    let clock = match clocks::compared(&options).await {
+    let clock = match clocks::compared(&keyspace.options).await {
         Ok(clock) => clock,
         Err(denied @ StoreError::Fatal(_)) => return Err(denied).context("clocks cannot be compared"),
         Err(StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. }) => {
             ComparedClock::new(SystemClock)
         }
     };
-    Ok(QueryService::new(&decider, EntryPoint::CommandLine, store, clock, Arc::new(Metrics::default())))
+    let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
+    let query = QueryService::new(&decider, EntryPoint::CommandLine, store, clock, metrics);
+    Ok(query.looking_at(Arc::new(keyspace.ledger())))
 }
 
 /// Reads a source that is not read again.

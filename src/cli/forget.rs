@@ -36,7 +36,7 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
     let settings = assemble::settings(&args.config)?;
-    let (mut store, _) = assemble::existing_store(&settings.redis).await?;
+    let mut store = assemble::existing_keyspace(&settings.redis).await?.store();
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;
     let kafka = &settings.kafka;

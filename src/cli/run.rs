@@ -57,6 +57,7 @@ use super::{
     worker::{HttpSetup, Worker},
 };
 use crate::{
+    budgets::LedgerPool,
     config::Settings,
     deferred,
     http::{self, QueryPool},
@@ -162,12 +163,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         &stop,
     );
     let deferred_shards = Arc::default();
-    let ledger = {
-        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
+    let ledger = |options: &Arc<RedisOptions>| {
+        let (options, stats, opened) = (Arc::clone(options), Arc::clone(&stats), opened.clone());
         let instance = settings.kafka.instance.clone();
         move || RedisLedger::new(&options, &stats, &opened, instance.clone())
     };
-    let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), Arc::<Metrics>::clone(&metrics));
+    let metrics_of_budgets = Arc::<Metrics>::clone(&metrics);
+    let (keeper, budgets) = BudgetKeeper::new(ledger(&redis_options), clock.clone(), metrics_of_budgets);
     tokio::spawn(keeper.run());
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
@@ -189,6 +191,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         segments,
         policy,
         budgets,
+        ledger: Arc::new(LedgerPool::new(ledger(&look))),
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,

@@ -26,6 +26,7 @@ use weir_worker::{
 
 use self::health::WorkerHealth;
 use crate::{
+    budgets::{BudgetDesk, LooksAtLedger, UnavailableBudgets},
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Queries, Server, Sources},
@@ -45,6 +46,8 @@ pub struct Worker<D> {
     pub policy: Arc<Refreshed<Policy>>,
     /// Where the tokens of budgets come from.
     pub budgets: Budgets,
+    /// Where it is seen how budgets stand.
+    pub ledger: Arc<dyn LooksAtLedger>,
     /// Batch size and pace.
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
@@ -100,6 +103,8 @@ impl<D: Store + 'static> Worker<D> {
     /// A lane failed, or did not end in time, or the HTTP address is not free.
     pub async fn run(mut self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
+        let unavailable = UnavailableBudgets::default();
+        unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -109,6 +114,7 @@ impl<D: Store + 'static> Worker<D> {
             redis: self.redis.clone(),
             store: self.store.clone(),
             refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
+            budgets: unavailable,
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
@@ -117,6 +123,7 @@ impl<D: Store + 'static> Worker<D> {
             lanes: lanes.clone(),
             nodes: self.nodes.clone(),
             deferred: self.deferred.clone(),
+            budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
         };
         let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self

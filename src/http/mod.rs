@@ -2,6 +2,7 @@
 
 mod auth;
 mod body;
+mod budgets;
 mod connections;
 mod decisions;
 mod deferred;
@@ -39,7 +40,10 @@ pub use self::{
     server::Server,
     status::{Degradation, Degraded, Status},
 };
-use crate::{config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView, vitals::Vitals};
+use crate::{
+    budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
+    vitals::Vitals,
+};
 
 /// What the endpoints are made of.
 pub struct Sources {
@@ -64,6 +68,7 @@ struct Api {
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     /// The deferred intents, where intents can be deferred.
     deferred: Option<DeferredCount>,
+    budgets: Arc<BudgetDesk>,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -109,6 +114,7 @@ pub fn start(
         queries: sources.queries,
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
+        budgets: Arc::clone(&sources.vitals.budgets),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

@@ -35,6 +35,7 @@ use crate::query::EntryPoint;
         (name = "users", description = "A user's history and caps"),
         (name = "segments", description = "Membership of segments"),
         (name = "decisions", description = "Decisions on single intents"),
+        (name = "budgets", description = "How budgets stand, over all users and instances"),
         (name = "health", description = "Health and metrics"),
     ),
     modifiers(&BearerToken),

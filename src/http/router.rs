@@ -14,7 +14,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, auth, decisions, deferred, health,
+    Api, auth, budgets, decisions, deferred, health,
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
@@ -33,6 +33,8 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(openapi::openapi))
         .routes(routes!(status::status))
         .routes(routes!(deferred::deferred))
+        .routes(routes!(budgets::list))
+        .routes(routes!(budgets::one))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()

@@ -66,12 +66,21 @@ pub enum Degraded {
     Lane,
     /// The reader of refunds waits.
     Refunds,
+    /// The ledger of budgets does not answer.
+    Budgets,
 }
 
 impl Degraded {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::ShardsUnavailable, Self::ShardsLost, Self::Segments, Self::Policy, Self::Lane, Self::Refunds];
+    pub const ALL: [Self; 7] = [
+        Self::ShardsUnavailable,
+        Self::ShardsLost,
+        Self::Segments,
+        Self::Policy,
+        Self::Lane,
+        Self::Refunds,
+        Self::Budgets,
+    ];
 
     /// The label of the metric.
     #[must_use]
@@ -83,6 +92,7 @@ impl Degraded {
             Self::Policy => "policy",
             Self::Lane => "lane",
             Self::Refunds => "refunds",
+            Self::Budgets => "budgets",
         }
     }
 }

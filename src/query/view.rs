@@ -13,8 +13,10 @@ use weir_core::{
     named_history::NamedHistory,
     policy::{CapWindow, Policy},
     time::Time,
-    verdict::{self, CapSpan, DenyingCap, SuppressReason, Suppressed},
+    verdict::{self, CapSpan, DenyingBudget, DenyingCap, SuppressReason, Suppressed},
 };
+
+use crate::budgets::BudgetView;
 
 /// What was deleted of a user. Records in Kafka stay until retention deletes them; until then weir rebuild brings the sends of
 /// the approved topic back.
@@ -167,6 +169,9 @@ pub struct Decision {
     /// The cap that denied; there for reason `cap` alone. Where several denied, the one that frees last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<DecisionCap>,
+    /// The budget that denied; there for reason `budget` alone. Where several denied, the one that frees last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<DecisionBudget>,
     /// The first moment at which this reason would let the same intent through, if nothing else is sent; null where
     /// there is none.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -190,6 +195,9 @@ pub struct Decision {
     /// envelope.
     #[serde(skip)]
     pub deferred_until: Option<Time>,
+    /// The budgets that it takes from, where they were looked at. Not part of the envelope.
+    #[serde(skip)]
+    pub budgets: Vec<BudgetView>,
 }
 
 /// The cap that denied.
@@ -207,6 +215,17 @@ pub struct DecisionCap {
     pub per: Option<String>,
     /// What the window holds already, in costs.
     pub used: u32,
+}
+
+/// The budget that denied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DecisionBudget {
+    /// Its name in the policy.
+    pub name: String,
+    /// The most that may be approved in its window, in costs.
+    pub limit: u64,
+    /// What the window holds already, in costs, with the tokens that instances hold.
+    pub used: u64,
 }
 
 /// Where an intent came from.
@@ -279,6 +298,7 @@ impl Decision {
     pub(super) fn new(decision: &verdict::Decision<'_>, intent: &Intent<'_>, policy: &Policy) -> Self {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(DecisionCap::new);
+        let budget = suppressed.and_then(|suppressed| suppressed.cause.budget()).map(DecisionBudget::new);
         let value = RawValue::from_string(intent.value().to_owned());
         Self {
             schema: SCHEMA.to_owned(),
@@ -288,6 +308,7 @@ impl Decision {
             user_id: intent.user_id.to_string(),
             segment: decision.segment.map(str::to_owned),
             cap,
+            budget,
             eligible_at: suppressed.and_then(|suppressed| suppressed.eligible_at),
             decided_at: decision.decided_at,
             policy_version: decision.policy_version.to_owned(),
@@ -300,7 +321,15 @@ impl Decision {
             intent: value.expect("an intent's value was decoded, so it is JSON"),
             bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
             deferred_until: None,
+            budgets: Vec::new(),
         }
+    }
+}
+
+impl DecisionBudget {
+    fn new(budget: &DenyingBudget<'_>) -> Self {
+        let DenyingBudget { name, limit, used } = *budget;
+        Self { name: name.to_owned(), limit, used }
     }
 }
 

@@ -12,7 +12,8 @@ use crate::{
 
 #[test]
 fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
-    let mut scene = Scene::new("http", 2, POLICY);
+    let budget = "[[budgets]]\nname = \"total\"\nlimit = 1_000_000\ntotal = true\n";
+    let mut scene = Scene::new("http", 2, &format!("{POLICY}{budget}"));
     scene.defer(1);
     let worker = scene.worker("http");
     wait_ready(&worker);
@@ -138,6 +139,7 @@ fn mistakes(client: &Client) {
         ("/v1/segments/new/members?limit=1&limit=2", 400, "query"),
         ("/v1/segments?x=1", 400, "query"),
         ("/v1/deferred?x=1", 400, "query"),
+        ("/v1/budgets/none", 404, "no_such_budget"),
         ("/v1/segments/new/members/7?x=1", 400, "query"),
         ("/v1/users/7?x=1", 400, "query"),
     ];
@@ -189,10 +191,11 @@ fn documented(client: &Client) {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 11, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 13, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
-            let real = path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new");
+            let real =
+                path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
             let headers = [("content-type", "application/json")];
             let body: &[u8] = if method == "post" { br#"{"id":"documented","user_id":"d"}"# } else { b"" };
             let reply = client.send(&method.to_uppercase(), &real, &headers, body);

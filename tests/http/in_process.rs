@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
+    budgets::{BudgetDesk, LedgerPool},
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
@@ -13,11 +14,13 @@ use weir::{
 };
 use weir_core::{
     document::Format,
+    ledger::EmbeddedLedger,
+    policy::Policy,
     policy_file::parse_policy,
-    ports::StoreError,
+    ports::{Clock as _, StoreError},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
-use weir_worker::refresh::Refreshed;
+use weir_worker::{budgets::BudgetKeeper, clock::SystemClock, refresh::Refreshed};
 
 use crate::client::Client;
 
@@ -65,6 +68,15 @@ pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
     SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
 }
 
+/// The budgets of a policy, with an empty ledger and no leases.
+fn budgets(policy: Arc<Refreshed<Policy>>) -> BudgetDesk {
+    let ledger = EmbeddedLedger::new("test", || SystemClock.now());
+    let looked_at = ledger.clone();
+    let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
+    tokio::spawn(keeper.run());
+    BudgetDesk::new(policy, budgets, Arc::new(LedgerPool::new(move || looked_at.clone())))
+}
+
 /// A server that ends with this value.
 pub struct Server {
     pub client: Client,
@@ -88,14 +100,15 @@ impl Server {
             let segments = Refreshed::new(Arc::new(set));
             let metrics = Arc::new(Metrics::default());
             let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
-            let policy = parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap();
+            let policy = Arc::new(parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap());
             let vitals = Vitals {
                 metrics: Arc::clone(&metrics),
                 segments: Arc::clone(&segments),
-                policy: Refreshed::new(Arc::new(policy)),
+                policy: Refreshed::new(Arc::clone(&policy)),
                 lanes: Vec::new(),
                 nodes: Nodes::default(),
                 deferred,
+                budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
             };
             let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())

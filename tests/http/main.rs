@@ -6,6 +6,7 @@
 mod support;
 
 mod away;
+mod budgets;
 mod client;
 mod crowd;
 mod decisions;

@@ -21,7 +21,9 @@ const CASES: u32 = 500;
 
 #[test]
 fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
-    let mut scene = Scene::new("schemathesis", 1, POLICY);
+    let budgets = "[[budgets]]\nname = \"total\"\nlimit = 1_000\ntotal = true\n\
+                   [[budgets]]\nname = \"spring\"\neach = \"campaign\"\nlimit = 1_000\nwindow = \"1h\"\n";
+    let mut scene = Scene::new("schemathesis", 1, &format!("{POLICY}{budgets}"));
     scene.defer(1);
     scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));

@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, CapLabels, DecisionLabels, Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, TopicLabel,
-    VersionLabels,
+    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, Metrics, NodeLabel, OutcomeLabel,
+    ReasonLabel, SegmentLabel, SourceLabel, TopicLabel, VersionLabels,
 };
 use weir_worker::observer::{Observer as _, Stage};
 
@@ -22,6 +22,9 @@ fn all() -> Metrics {
     drop(metrics.dead_letters.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.deferred_waiting.get_or_create(&TopicLabel { topic: "t".into() }));
     drop(metrics.cap_denials.get_or_create(&CapLabels { segment: "s".into(), cap: "c".into() }));
+    drop(metrics.budget_tokens.get_or_create(&BudgetTokenLabels { budget: "b".into(), outcome: "o" }));
+    drop(metrics.budget_left.get_or_create(&BudgetLabel { budget: "b".into() }));
+    drop(metrics.ledger_calls.get_or_create(&OutcomeLabel { outcome: "o" }));
     drop(metrics.unavailable.get_or_create(&ActionLabel { action: "a" }));
     drop(metrics.redis_retries.get_or_create(&ReasonLabel { reason: "r" }));
     drop(metrics.degraded.get_or_create(&ReasonLabel { reason: "r" }));

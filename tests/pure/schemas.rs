@@ -116,21 +116,25 @@ fn the_intent_schema_refuses_nothing_that_is_an_intent_and_most_of_what_is_none(
 /// What two policies say of three intents of one user.
 fn simulation() -> Report {
     let parsed = |name: &str, text: &str| Arc::new(parse_policy(name, text, Format::Toml, 8 * 86_400_000).unwrap());
+    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 1\ntotal = true\n";
     let policy = |limit: u32| {
         let caps = format!("caps = [{{ name = \"daily\", limit = {limit}, window = \"24h\" }}]");
-        parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n"))
+        parsed("p", &format!("version = \"at-most-{limit}\"\n[segments.new]\n{caps}\n[default]\n{caps}\n{budget}"))
     };
     let mut tally = ReplayTally::new(vec![policy(2), policy(1)], vec!["new".to_owned()]);
     let cap = |limit| Cause::Cap(DenyingCap { name: "daily", limit, span: CapSpan::Window("24h"), used: limit });
     let denied = |limit| Verdict::Suppressed(Suppressed { cause: cap(limit), eligible_at: None });
     let approved = Verdict::Approved(Counts::Yes);
-    let judged = [[approved, approved], [approved, denied(1)], [denied(2), denied(1)]];
+    let spent = Cause::Budget(DenyingBudget { name: "spring", limit: 1, used: 1 });
+    let spent = Verdict::Suppressed(Suppressed { cause: spent, eligible_at: None });
+    let judged = [[approved, approved], [approved, denied(1)], [denied(2), spent]];
     let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
     for (verdicts, hour) in judged.iter().zip(0..) {
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
         let outcomes = verdicts.each_ref().map(|verdict| Outcome::of(verdict, at, false));
         tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), outcomes: &outcomes });
     }
+    tally.first_spent(1, "spring", Time::from_rfc3339("2026-11-20T11:00:00Z").unwrap());
     let mut source = ReplaySource { intents: "intents.jsonl".to_owned(), records: 4, ..ReplaySource::default() };
     source.dead_letter(DeadLetterReason::NotJson);
     source.segments_version = Some("2026-11-20T00:00:00Z".to_owned());

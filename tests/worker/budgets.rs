@@ -56,7 +56,7 @@ fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
     let budgets = "[[budgets]]\nname = \"day\"\nlimit = 10_000\nwindow = \"1d\"\n";
     let scene = Scene::new("budget-three", 6, &policy(budgets));
     let mut workers: Vec<Worker> = ["a", "b", "c"].into_iter().map(|name| scene.worker(name)).collect();
-    workers.iter().for_each(|worker| wait_ready(worker));
+    workers.iter().for_each(wait_ready);
     publish(&scene, "offered", 100_000, &json!({}));
     scene.wait_until_drained_or(|| workers.iter_mut().for_each(|worker| assert_eq!(worker.exit(), None)));
 

@@ -69,7 +69,8 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
 
 #[test]
 fn every_metric_of_the_documentation_is_there_and_no_other() {
-    let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n"));
+    let budget = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
+    let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n{budget}"));
     scene.env.push(("WEIR__WORKER__LANES", "2".into()));
     scene.defer(1);
     let mut worker = scene.worker("metrics");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::{
     class::{ClassNames, table_name},
     decide::Scope,
+    lease::BudgetUse,
     policy::{Action, Period, Selection},
     shard::shard_of_name,
     time::Time,
@@ -109,6 +110,18 @@ impl Budget {
             Scope::SameCampaign => Some(table_name(class.campaign?).into()),
         };
         Some(BudgetId { name: Arc::clone(&self.name), campaign })
+    }
+
+    /// The budget of this id as it is used at `now`, in the policy's zone, by intents that wait for its ledger.
+    #[must_use]
+    pub fn used_by(&self, id: BudgetId, zone: &Zone, now: Time) -> BudgetUse {
+        BudgetUse {
+            id,
+            limit: self.limit,
+            span: self.span.at(zone, now),
+            best_effort: self.best_effort,
+            unavailable_after: None,
+        }
     }
 }
 

@@ -72,6 +72,16 @@ impl EmbeddedStore {
         answers
     }
 
+    /// Answers one request at its own time: for the replay of past intents that take from budgets.
+    #[must_use]
+    pub fn admit_one(&self, batch: &AdmitBatch<'_>, place: usize, now: Time) -> Answer {
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let request = &batch.requests[place];
+        let (send, caps) = (shared.send(request), shared.caps(&batch.cap_sets[request.cap_set]));
+        let history = shared.histories.entry(request.user).or_default();
+        decide(history, &send, &caps, now, self.bounds)
+    }
+
     /// Puts a send of the past into its user's history.
     pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,10 @@ mod book;
 mod embedded;
 pub mod recount;
 
-use crate::budget::{BudgetId, SpanNow};
+use crate::{
+    budget::{BudgetId, SpanNow},
+    lease::BudgetUse,
+};
 pub use book::Book;
 pub use embedded::EmbeddedLedger;
 
@@ -37,6 +40,31 @@ pub struct TakeRequest {
     pub least: u64,
     /// How long the lease lasts, in milliseconds, above 0.
     pub lease_ms: i64,
+}
+
+impl TakeRequest {
+    /// A request that takes nothing: the answer tells how a budget stands, and when this many tokens are left at the earliest.
+    #[must_use]
+    pub fn look(used: &BudgetUse, tokens: u64) -> Self {
+        let BudgetUse { id, limit, span, best_effort, unavailable_after: _ } = used;
+        let unit = unit(*limit, *best_effort);
+        Self {
+            budget: id.clone(),
+            span: *span,
+            limit: *limit,
+            need: 0,
+            want: 0,
+            unit,
+            least: tokens.max(1).next_multiple_of(unit),
+            lease_ms: 1,
+        }
+    }
+}
+
+/// What grants of a budget are multiples of: 1 with `best_effort`, else a thousandth of the limit, at least 1.
+#[must_use]
+pub fn unit(limit: u64, best_effort: bool) -> u64 {
+    if best_effort { 1 } else { (limit / 1000).max(1) }
 }
 
 /// The answer to a [`TakeRequest`].

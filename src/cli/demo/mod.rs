@@ -44,6 +44,7 @@ use super::{
     worker::{HttpSetup, LaneEnds, Worker},
 };
 use crate::{
+    budgets::LedgerPool,
     config::HttpSettings,
     http::{self, QueryPool},
     metrics::Metrics,
@@ -184,6 +185,7 @@ async fn worker(
     };
     let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
     let ledger = EmbeddedLedger::new("demo", || SystemClock.now());
+    let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::<Metrics>::clone(&metrics));
     tokio::spawn(keeper.run());
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
@@ -196,6 +198,7 @@ async fn worker(
         segments,
         policy,
         budgets,
+        ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,

@@ -17,9 +17,17 @@ pub(super) enum Kind {
     DeadLetter,
 }
 
+/// The intents of a budget.
+#[derive(Debug, Default)]
+pub(super) struct BudgetCounts {
+    pub(super) approved: u64,
+    pub(super) suppressed: u64,
+}
+
 /// What came out, counted.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
+    budgets: BTreeMap<String, BudgetCounts>,
     counts: BTreeMap<(String, Kind, String), u64>,
     samples: BTreeMap<Kind, String>,
     records: u64,
@@ -38,6 +46,11 @@ impl Summary {
         self.records += 1;
         *self.counts.entry((segment.to_owned(), kind, why.to_owned())).or_default() += 1;
         self.samples.entry(kind).or_insert_with(text);
+    }
+
+    /// The counts of a budget.
+    pub(super) fn budget(&mut self, name: &str) -> &mut BudgetCounts {
+        self.budgets.entry(name.to_owned()).or_default()
     }
 
     /// How many records have come.
@@ -74,6 +87,12 @@ impl Summary {
             column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(out, "{table}\n")?;
+        for (name, BudgetCounts { approved, suppressed }) in &self.budgets {
+            writeln!(
+                out,
+                "Budget {name}, over all users: {approved} intents took from it, {suppressed} found it spent.\n"
+            )?;
+        }
         for (kind, sample) in &self.samples {
             let name = match kind {
                 Kind::Approved => "An approved record (the intent as it came, and its headers)",

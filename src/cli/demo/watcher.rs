@@ -77,15 +77,21 @@ impl Watcher {
                 let envelope: Value = serde_json::from_slice(value).context("a decision envelope")?;
                 let segment = envelope["segment"].as_str().unwrap_or("(none)");
                 let reason = envelope["reason"].as_str().unwrap_or_default();
-                let why =
-                    envelope["cap"]["name"].as_str().map_or_else(|| reason.to_owned(), |cap| format!("cap {cap}"));
+                let named = |what: &str| Some(format!("{what} {}", envelope[what]["name"].as_str()?));
+                let why = named("cap").or_else(|| named("budget")).unwrap_or_else(|| reason.to_owned());
                 summary.add(Kind::Suppressed, segment, &why, text);
+                if let Some(budget) = envelope["budget"]["name"].as_str() {
+                    summary.budget(budget).suppressed += 1;
+                }
             } else {
                 let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
                 let headers = headers.map(|header| Header { key: header.key.as_bytes(), value: header.value });
                 let decision = DecisionHeader::of(headers).context("an approved record without its decision")??;
                 let segment = decision.segment.as_deref().unwrap_or("(none)");
                 summary.add(Kind::Approved, segment, "approved", with_headers);
+                for budget in decision.budgets() {
+                    summary.budget(budget).approved += 1;
+                }
             }
         }
         Ok(())

@@ -6,8 +6,9 @@ use comfy_table::{Table, presets::NOTHING};
 use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone};
 
 use crate::{
+    budgets::BudgetView,
     cli::output::{lines, plain},
-    query::{CampaignView, CapView, Decision, DecisionCap, SendView, UserView},
+    query::{CampaignView, CapView, Decision, DecisionBudget, DecisionCap, SendView, UserView},
 };
 
 const SECOND_MS: i64 = 1000;
@@ -21,6 +22,7 @@ pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool
     let page = Page { user, zone, now: user.asked_at, may_defer };
     let mut parts = vec![page.head(), page.sends(), page.caps()];
     parts.extend(decision.map(|decision| page.decision(decision)));
+    parts.extend(decision.and_then(|decision| page.budgets(&decision.budgets)));
     parts.join("\n")
 }
 
@@ -172,7 +174,7 @@ impl Page<'_> {
                 format!("{used} of the {limit} that cap {name} allows {window} are used{never}")
             }
             (SuppressReason::Cap, None) => "a cap denies it".to_owned(),
-            (SuppressReason::Budget, _) => "a budget of the policy is spent".to_owned(),
+            (SuppressReason::Budget, _) => denying_budget(decision),
             (SuppressReason::Duplicate, _) => {
                 let id = format!("{:012x}", IdHash::of(&decision.intent_id).0);
                 let sent = self.user.sends.iter().find(|send| send.id_hash == id);
@@ -187,6 +189,32 @@ impl Page<'_> {
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
             (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
         }
+    }
+
+    /// The budgets that the intent takes from; `None` where from none.
+    fn budgets(&self, budgets: &[BudgetView]) -> Option<String> {
+        if budgets.is_empty() {
+            return None;
+        }
+        let mut table = table(["BUDGET", "USED", "LIMIT", "LEFT", "WINDOW", "CAMPAIGN", "NEXT TOKENS", ""]);
+        for budget in budgets {
+            let BudgetView { name, campaign, limit, used, left, free_at, available, .. } = budget;
+            let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let (next, beside) = match (available, free_at, left) {
+                (false, _, _) => ("unknown: cannot be read".to_owned(), String::new()),
+                (true, None, Some(1..)) => ("now".to_owned(), String::new()),
+                (true, at, _) => self.next(*at),
+            };
+            let campaign = campaign.as_deref().map_or("all", |name| name);
+            let (limit, window, campaign) = (limit.to_string(), span_of(budget), plain(campaign).into_owned());
+            table.add_row([name.clone(), number(*used), limit, number(*left), window, campaign, next, beside]);
+        }
+        let mut text = format!("The budgets that it takes from, over all users and instances:\n\n{}\n", lines(&table));
+        text.push_str("Used tokens include those in leases: an instance may hold some that are not spent.\n");
+        if budgets.iter().any(|budget| !budget.available) {
+            text.push_str("WARNING: a budget cannot be read from Redis; the decision above does not consider it.\n");
+        }
+        Some(text)
     }
 
     fn next(&self, next_at: Option<Time>) -> (String, String) {
@@ -224,6 +252,27 @@ impl Page<'_> {
 
 fn window(cap: &CapView) -> String {
     span(cap.window.as_deref(), cap.per.as_deref())
+}
+
+/// The budget that denied, in words.
+fn denying_budget(decision: &Decision) -> String {
+    let Some(DecisionBudget { name, limit, used }) = &decision.budget else {
+        return "a budget of the policy is spent".to_owned();
+    };
+    let found = decision.budgets.iter().find(|budget| budget.name == *name);
+    let window = found.map_or(String::new(), |budget| format!(" {}", span_of(budget)));
+    let campaign = found.and_then(|budget| budget.campaign.as_deref());
+    let campaign = campaign.map_or(String::new(), |campaign| format!(" for campaign {}", plain(campaign)));
+    let never = if decision.eligible_at.is_none() { ", and it never frees" } else { "" };
+    format!("{used} of the {limit} that budget {name} allows{campaign}{window} are used{never}")
+}
+
+/// What a budget looks back over: `in any 1h`, `per day`, `in total`.
+fn span_of(budget: &BudgetView) -> String {
+    match budget.total {
+        Some(true) => "in total".to_owned(),
+        Some(false) | None => span(budget.window.as_deref(), budget.per.as_deref()),
+    }
 }
 
 fn span(window: Option<&str>, per: Option<&str>) -> String {

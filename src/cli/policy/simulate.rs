@@ -120,7 +120,7 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
     let mut replay = Replay::new(&plan);
     if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
         let since = Between { from: Some(first.plus(-plan.bounds.retention_ms)), to: Some(first) };
-        source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&replay.stores(), stop)?;
+        source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&mut replay, stop)?;
         source.history = Some(approved.to_string());
     }
     let bar =

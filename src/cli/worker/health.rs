@@ -19,15 +19,20 @@ use weir_worker::{
 };
 
 use crate::{
+    budgets::UnavailableBudgets,
     http::{Degradation, Degraded, Health},
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
 };
+
+/// The most budgets that are named in one message.
+const MOST_NAMED: usize = 10;
 
 /// All that tells how a worker is.
 pub(super) struct WorkerHealth {
     pub(super) lanes: Vec<Arc<LaneStatus>>,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) refunds: Option<Arc<LaneStatus>>,
+    pub(super) budgets: UnavailableBudgets,
     pub(super) metrics: Arc<Metrics>,
     pub(super) redis: Option<Arc<RedisStats>>,
     pub(super) store: StoreStatus,
@@ -75,6 +80,7 @@ impl Health for WorkerHealth {
         }
         let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
         all.extend(refunds.map(|trouble| degradation(Degraded::Refunds, trouble.since, trouble.message.clone())));
+        all.extend(self.degraded_budgets());
         all
     }
 
@@ -125,6 +131,23 @@ impl WorkerHealth {
         let gone = format!("shards {} have lost their history: their intents wait; run weir rebuild", in_short(lost));
         let unavailable = of(Degraded::ShardsUnavailable, unavailable, seen.unavailable_since, away);
         [unavailable, of(Degraded::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
+    }
+
+    fn degraded_budgets(&self) -> Option<Degradation> {
+        let unavailable = self.budgets.current();
+        let since = unavailable.iter().map(|(_, since)| *since).min()?;
+        let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
+        let more = match unavailable.len().saturating_sub(MOST_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "the ledger in Redis does not answer for the budgets {}{more}: once this instance has spent its lease, their intents \
+             wait, or follow on_unavailable",
+            named.join(", ")
+        );
+        let for_so_long = SystemClock.passed().saturating_sub(since);
+        Some(degradation(Degraded::Budgets, Instant::now().checked_sub(for_so_long)?, message))
     }
 
     fn note_degraded(&self) {

@@ -25,7 +25,10 @@ use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use super::super::{Api, Health, problem::Problem, status::Degradation};
-use crate::vitals::{Look, Vitals};
+use crate::{
+    budgets::BudgetList,
+    vitals::{Look, Vitals},
+};
 
 /// Pages that are open at the same time, at most: each keeps a connection and some KiB.
 const MAX_VIEWERS: usize = 64;
@@ -58,13 +61,14 @@ pub(in super::super) struct Viewers {
     sampling: Once,
 }
 
-/// A look, what the worker waits for, and what is degraded.
+/// A look, what the worker waits for, what is degraded, and how budgets stand.
 #[derive(Serialize)]
 struct Told<'a> {
     #[serde(flatten)]
     look: &'a Look,
     waiting: Vec<String>,
     degraded: Vec<Degradation>,
+    budgets: BudgetList,
 }
 
 impl Viewers {
@@ -99,9 +103,10 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
             said.send_replace(Said::Nothing);
             continue;
         }
+        let budgets = vitals.budgets.all().await;
         let look = vitals.look(SystemClock.now());
         let waiting = health.waiting().err().unwrap_or_default();
-        let told = Told { look: &look, waiting, degraded: health.degraded() };
+        let told = Told { look: &look, waiting, degraded: health.degraded(), budgets };
         // Numbers, names and texts always are JSON.
         let told = serde_json::to_string(&told).unwrap_or_default();
         said.send_replace(Said::Look(told.into()));

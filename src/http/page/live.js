@@ -7,6 +7,7 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 // In the browser's time zone.
 const hour = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "short" });
+const moment = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
 const number = (value) => (value > 0 && value < 10 && value % 1 ? small : whole).format(value);
 
 export function duration(seconds) {
@@ -147,6 +148,7 @@ class Live {
       row(cell(String(partition), { name: "th", kind: "number" }), count(records), bar(records / most))), "No partitions yet");
 
     this.deferred(look);
+    this.budgets(look);
 
     fill("nodes", look.nodes.map((node) => {
       const state = node.trouble ? cell(`away: ${node.trouble}`, { kind: "bad" }) : cell("answers", { kind: "good" });
@@ -179,6 +181,22 @@ class Live {
     }), "No intent is deferred");
     const age = Math.max(0, (Date.parse(at) - Date.parse(deferred.at)) / 1000);
     byId("deferred-note").textContent = `${number(deferred.waiting)} at the most, of all instances, counted ${duration(age)} ago`;
+  }
+
+  /** Each budget with what is used and left; hidden where the policy has none. */
+  budgets({ policy, budgets: { budgets, omitted } }) {
+    byId("budgets-card").hidden = !policy.budgets;
+    fill("budgets", budgets.map(({ name, campaign, limit, used, left, window, per, free_at: free, available }) => {
+      const said = cell(campaign === undefined ? name : `${name} of ${campaign}`, { name: "th" });
+      const span = window ? `in any ${window}` : per ? `per ${per}` : "in total";
+      said.append(Object.assign(document.createElement("span"), { className: "rule", textContent: span }));
+      const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
+      const again = !available ? cell("does not answer", { kind: "bad" })
+        : free ? cell(moment.format(new Date(free)), { kind: "whole" })
+          : left ? cell("now", { kind: "good" }) : cell("never", { kind: "bad" });
+      return row(said, count(limit), count(used), count(left), bar(limit && left ? left / limit : 0), again);
+    }), "No campaign has taken from a budget lately");
+    byId("budgets-note").textContent = omitted ? `of all instances; ${number(omitted)} more are not shown` : "of all instances";
   }
 
   /** Shows a state, and says it aloud when it changes: the numbers themselves would never be silent. */

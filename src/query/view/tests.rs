@@ -35,6 +35,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
     let causes = [
         cap(CapSpan::Window("24h")),
         cap(CapSpan::Per("day")),
+        Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 3 }),
         Cause::Duplicate,
         Cause::Expired,
         Cause::TooEarly,

@@ -188,3 +188,103 @@ fn a_user_without_a_history_is_told_from_one_whose_history_is_lost() {
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("no keyspace"), "{}", said.err);
 }
+
+/// A budget that has been spent, one that frees, one of the intent's campaign, and one that is not for it.
+const BUDGETS: &str = r#"
+version = "1"
+[default]
+caps = "unlimited"
+[[budgets]]
+name = "all"
+limit = 10
+total = true
+best_effort = true
+[[budgets]]
+name = "push"
+channel = "push"
+limit = 7
+window = "1h"
+best_effort = true
+[[budgets]]
+name = "money"
+each = "campaign"
+limit = 50
+per = "day"
+best_effort = true
+[[budgets]]
+name = "sms"
+channel = "sms"
+limit = 5
+total = true
+"#;
+
+#[test]
+fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, BUDGETS);
+    let mut worker = scene.worker("explain");
+    let push = |id: &str| json!({"id": id, "user_id": 42, "channel": "push", "campaign": "autumn", "cost": 3});
+    scene.publish([push("i-1"), push("i-2")].iter().map(record));
+    scene.drain(&mut worker);
+    // What it holds goes back.
+    worker.terminate();
+    worker.wait_exit(crate::support::DEADLINE).unwrap();
+
+    let explained = |channel: &str, cost: u8| {
+        let intent = json!({"id": "new", "user_id": 42, "channel": channel, "campaign": "autumn", "cost": cost});
+        let mut said = explain(&scene, &["42", "--intent", "-", "--output", "json"], &intent.to_string()).json();
+        // What is leased is spent, and counts until the lease ends.
+        for budget in said["budgets"].as_array_mut().into_iter().flatten() {
+            assert!(budget.as_object_mut().unwrap().remove("leased").is_some(), "{budget}");
+        }
+        (said, explain(&scene, &["42", "--intent", "-"], &intent.to_string()).out)
+    };
+    let row = |name: &str, limit: u64, span: (&str, Value)| {
+        let mut row = json!({"name": name, "limit": limit, "used": 6, "left": limit - 6, "free_at": null,
+            "available": true});
+        row[span.0] = span.1;
+        row
+    };
+    let (all, push) = (row("all", 10, ("total", json!(true))), row("push", 7, ("window", json!("1h"))));
+    let mut money = row("money", 50, ("per", json!("day")));
+    money["campaign"] = json!("autumn");
+    let (said, text) = explained("push", 1);
+    assert_eq!(said["budgets"], json!([all, push, money]));
+    assert_eq!(said["decision"]["verdict"], "approved");
+    for part in ["Intent new would be approved now.", "BUDGET", "push", "in any 1h", "in total", "per day", "autumn"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("sms") && !text.contains("WARNING: a budget"), "{text}");
+
+    // One more than is left: the first to free is not the one that is named.
+    let (said, text) = explained("push", 2);
+    let denied = &said["decision"];
+    assert_eq!(
+        (&denied["reason"], &denied["budget"]),
+        (&json!("budget"), &json!({"name": "push", "limit": 7, "used": 6}))
+    );
+    assert!(denied["eligible_at"].is_string(), "{denied}");
+    let why = "reason budget: 6 of the 7 that budget push allows in any 1h are used. This reason holds until";
+    assert!(text.contains(why), "{text}");
+    let (said, text) = explained("push", 5);
+    assert_eq!((&said["decision"]["budget"]["name"], &said["decision"]["eligible_at"]), (&json!("all"), &Value::Null));
+    assert!(text.contains("6 of the 10 that budget all allows in total are used, and it never frees."), "{text}");
+
+    // Without an intent there is nothing of budgets, and nothing was taken all the while.
+    let said = explain(&scene, &["42"], "");
+    assert!(said.out.contains("User 42") && !said.out.to_lowercase().contains("budget"), "{}", said.out);
+    assert_eq!(explained("push", 1).0["budgets"], json!([all, push, money]));
+
+    // A budget that cannot be read is said to be so, and is not taken for spent.
+    let keys: Vec<String> = server.query(&["KEYS", &format!("{}:*:b4:push", scene.name)]).unwrap();
+    assert_eq!(keys.len(), 1);
+    server.query::<()>(&["DEL", &keys[0]]).unwrap();
+    server.query::<()>(&["HSET", &keys[0], "x", "a test has closed it"]).unwrap();
+    let (said, text) = explained("push", 2);
+    let unread = &said["budgets"][1];
+    assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
+    assert_eq!(said["decision"]["verdict"], "approved", "{said}");
+    for part in ["push    ?", "unknown: cannot be read", "WARNING: a budget cannot be read from Redis"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

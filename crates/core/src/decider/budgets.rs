@@ -9,7 +9,7 @@ use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
     decide::{AdmitVerdict, Answer},
-    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Spent, Want},
+    lease::{Answers, Claim, LeaseNumber, Outcome, Spent, Want},
     policy::{Gate, GateReason, Mode, PolicyEval},
     record::Records,
     tally::Tally,
@@ -95,13 +95,8 @@ impl<'b> Needs<'b, '_> {
             (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => patience.unavailable_after,
         };
         let place = u16::try_from(self.claim.budgets.len()).unwrap_or(u16::MAX);
-        self.claim.budgets.push(BudgetUse {
-            id: id.clone(),
-            limit: budget.limit,
-            span: budget.span.at(&eval.policy().timezone, now),
-            best_effort: budget.best_effort,
-            unavailable_after,
-        });
+        let used = budget.used_by(id.clone(), &eval.policy().timezone, now);
+        self.claim.budgets.push(BudgetUse { unavailable_after, ..used });
         self.rules.push(rule);
         self.places.insert(id, place);
         place

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{TakeAnswer, TakeRequest},
+    ledger::{TakeAnswer, TakeRequest, unit},
 };
 
 /// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window. Also how long a place is kept for a
@@ -104,7 +104,7 @@ struct Lack {
 impl Slot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
-            batch: (key.limit / 1000).max(1),
+            batch: unit(key.limit, false),
             key,
             best_effort,
             held: Held::default(),
@@ -241,7 +241,7 @@ impl Slot {
         if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
             return None;
         }
-        let unit = if self.best_effort { 1 } else { (self.key.limit / 1000).max(1) };
+        let unit = unit(self.key.limit, self.best_effort);
         let most = self.key.limit - self.key.limit % unit;
         let need = lack.tokens.next_multiple_of(unit).min(most);
         let want = self.batch.max(need).next_multiple_of(unit).min(most);

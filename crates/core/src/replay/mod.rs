@@ -1,17 +1,19 @@
 //! What a replay of past intents gave, counted: by segment, channel, category, cap, reason, hour and user, under one
 //! policy or under two side by side.
 
+mod budgets;
 mod counts;
 mod outcome;
 mod report;
 mod tally;
 mod users;
 
+pub use budgets::{ReplayBudgets, SpentBudget};
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use outcome::{Outcome, Ruling};
 pub use report::{
-    CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource, Report,
-    Spread, Totals, Users,
+    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource,
+    Report, Spread, Totals, Users,
 };
 pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;

@@ -25,6 +25,8 @@ pub struct Ruling {
     pub why: Option<SuppressReason>,
     /// The cap that denied it.
     pub cap: Option<Box<str>>,
+    /// The budget that denied it.
+    pub budget: Option<Box<str>>,
 }
 
 impl Outcome {
@@ -36,11 +38,12 @@ impl Outcome {
     pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
         let suppressed = verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(|cap| cap.name.into());
+        let budget = suppressed.and_then(|suppressed| suppressed.cause.budget()).map(|budget| budget.name.into());
         let sent = match verdict {
             Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
             Verdict::Suppressed(_) => false,
         };
-        Self { deferred, ruling: Some(Ruling { at, sent, why: suppressed.map(Suppressed::reason), cap }) }
+        Self { deferred, ruling: Some(Ruling { at, sent, why: suppressed.map(Suppressed::reason), cap, budget }) }
     }
 
     /// Whether the intent is approved.

@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::{
     counts::{Names, VerdictCounts},
     outcome::Outcome,
-    tally::{CapTally, PerPolicy, ReplayTally},
+    tally::{BudgetTally, CapTally, PerPolicy, ReplayTally},
 };
 use crate::{
+    budget::Budget,
     dead_letter::DeadLetterReason,
+    decide::Scope,
     policy::{Mode, Policy},
     time::Time,
     verdict::SuppressReason,
@@ -116,6 +118,24 @@ pub struct CapRow {
     pub difference: Option<i64>,
 }
 
+/// A budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BudgetRow {
+    /// The budget's name.
+    pub budget: String,
+    /// Its limit, one entry per policy; null in a policy without this budget.
+    pub limits: Vec<Option<u64>>,
+    /// Its window, in words, one entry per policy.
+    pub windows: Vec<Option<String>>,
+    /// How many intents it suppressed, one entry per policy; of all campaigns, where each has one.
+    pub suppressed: Vec<u64>,
+    /// When it first had too little left for an intent, one entry per policy; null where it never had.
+    pub first_spent: Vec<Option<Time>>,
+    /// With two policies: how many more it suppressed under the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<i64>,
+}
+
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ReasonRow {
@@ -211,6 +231,8 @@ pub struct Report {
     pub segments: Vec<NameRow>,
     /// By cap, also caps that suppressed nothing.
     pub caps: Vec<CapRow>,
+    /// By budget, also budgets that suppressed nothing.
+    pub budgets: Vec<BudgetRow>,
     /// By reason.
     pub reasons: Vec<ReasonRow>,
     /// By channel.
@@ -223,6 +245,14 @@ pub struct Report {
     pub hours_of_day: Vec<Vec<VerdictCounts>>,
     /// Users.
     pub users: Users,
+}
+
+/// What a budget looks back over, in words: `in any 1h`, `per day of each campaign`.
+fn budget_window(budget: &Budget) -> String {
+    match budget.scope {
+        Scope::Every => budget.span.to_string(),
+        Scope::SameCampaign => format!("{} of each campaign", budget.span),
+    }
 }
 
 impl ReplayTally {
@@ -249,6 +279,7 @@ impl ReplayTally {
             policies: self.policies.iter().zip(names).zip(counted).map(policy).collect(),
             segments: self.names(&self.segments),
             caps: self.caps.iter().flat_map(|(name, caps)| caps.iter().map(move |cap| self.cap(name, cap))).collect(),
+            budgets: self.budgets.iter().map(|(name, tally)| self.budget(name, tally)).collect(),
             reasons: self.reasons.iter().map(|(reason, counts)| self.reason(*reason, counts)).collect(),
             channels: self.names(&self.channels),
             categories: self.names(&self.categories),
@@ -289,6 +320,19 @@ impl ReplayTally {
             limits: caps.clone().map(|cap| cap.as_ref().map(|cap| cap.limit)).collect(),
             windows: caps.map(|cap| cap.as_ref().map(|cap| cap.window.to_string())).collect(),
             suppressed: tally.suppressed[..policies].to_vec(),
+            difference: self.difference(&tally.suppressed),
+        }
+    }
+
+    fn budget(&self, name: &str, tally: &BudgetTally) -> BudgetRow {
+        let policies = self.policies.len();
+        let budgets = tally.budgets.iter().take(policies);
+        BudgetRow {
+            budget: name.to_owned(),
+            limits: budgets.clone().map(|budget| budget.as_ref().map(|budget| budget.limit)).collect(),
+            windows: budgets.map(|budget| budget.as_ref().map(budget_window)).collect(),
+            suppressed: tally.suppressed[..policies].to_vec(),
+            first_spent: tally.first_spent[..policies].to_vec(),
             difference: self.difference(&tally.suppressed),
         }
     }

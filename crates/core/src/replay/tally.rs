@@ -12,6 +12,7 @@ use super::{
     users::{UserCounts, UserTable},
 };
 use crate::{
+    budget::Budget,
     intent::Intent,
     policy::{Cap, Policy},
     time::Time,
@@ -44,6 +45,15 @@ pub(super) struct CapTally {
     pub(super) suppressed: PerPolicy<u64>,
 }
 
+/// A budget, as each policy has it, and what it did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BudgetTally {
+    pub(super) budgets: PerPolicy<Option<Budget>>,
+    pub(super) suppressed: PerPolicy<u64>,
+    /// When it first denied an intent.
+    pub(super) first_spent: PerPolicy<Option<Time>>,
+}
+
 /// All that is counted.
 #[derive(Debug, Clone)]
 pub struct ReplayTally {
@@ -56,6 +66,7 @@ pub struct ReplayTally {
     pub(super) channels: Names<PerPolicy<VerdictCounts>>,
     pub(super) categories: Names<PerPolicy<VerdictCounts>>,
     pub(super) caps: Names<BTreeMap<String, CapTally>>,
+    pub(super) budgets: BTreeMap<String, BudgetTally>,
     pub(super) reasons: BTreeMap<SuppressReason, PerPolicy<u64>>,
     pub(super) hours: BTreeMap<Time, PerPolicy<VerdictCounts>>,
     pub(super) hours_of_day: [PerPolicy<VerdictCounts>; 24],
@@ -72,7 +83,11 @@ impl ReplayTally {
         let mut caps: Names<BTreeMap<String, CapTally>> = Names::default();
         let segments: BTreeSet<Option<&str>> =
             segment_names.iter().map(|name| Some(name.as_str())).chain([None]).collect();
+        let mut budgets: BTreeMap<String, BudgetTally> = BTreeMap::new();
         for (number, policy) in policies.iter().enumerate().take(POLICIES) {
+            for budget in &policy.budgets {
+                budgets.entry(budget.name.to_string()).or_default().budgets[number] = Some(budget.clone());
+            }
             for segment in &segments {
                 for cap in policy.caps_of(*segment).list() {
                     caps.of(*segment).entry(cap.name.to_string()).or_default().caps[number] = Some(cap.clone());
@@ -89,6 +104,7 @@ impl ReplayTally {
             channels: Names::default(),
             categories: Names::default(),
             caps,
+            budgets,
             reasons: BTreeMap::new(),
             hours: BTreeMap::new(),
             hours_of_day: Default::default(),
@@ -138,6 +154,18 @@ impl ReplayTally {
             && let Some(tally) = self.caps.of(segment).get_mut(&**cap)
         {
             tally.suppressed[policy] += 1;
+        }
+        if let Some(budget) = &ruling.budget
+            && let Some(tally) = self.budgets.get_mut(&**budget)
+        {
+            tally.suppressed[policy] += 1;
+        }
+    }
+
+    /// When a budget of a policy (its number) first denied an intent.
+    pub fn first_spent(&mut self, policy: usize, budget: &str, at: Time) {
+        if let Some(tally) = self.budgets.get_mut(budget) {
+            tally.first_spent[policy] = Some(at);
         }
     }
 

@@ -1,4 +1,7 @@
+use serde_json::value::RawValue;
+
 use super::*;
+use crate::query::DecisionOrigin;
 
 /// 2026-11-20T09:00:00.500Z.
 const NOW_MS: i64 = 1_795_165_200_500;
@@ -101,4 +104,85 @@ fn what_is_out_of_the_ordinary_is_said() {
 fn deferred_intents_are_said_to_be_elsewhere_where_there_can_be_any() {
     let told = |may_defer| page(&user(), None, may_defer).contains("Deferred intents are not listed");
     assert_eq!([told(true), told(false)], [true, false]);
+}
+
+fn budget(name: &str, left: Option<u64>) -> BudgetView {
+    BudgetView {
+        name: name.to_owned(),
+        campaign: None,
+        limit: 50,
+        used: left.map(|left| 50 - left),
+        left,
+        leased: left.map(|_| 0),
+        held: None,
+        window: Some("1h".to_owned()),
+        per: None,
+        total: None,
+        free_at: None,
+        available: left.is_some(),
+    }
+}
+
+/// A decision on an intent that takes from these budgets; the last one denies it, until then.
+fn denied(budgets: Vec<BudgetView>, eligible_at: Option<Time>) -> Decision {
+    let last = budgets.last().unwrap();
+    let denying = DecisionBudget { name: last.name.clone(), limit: last.limit, used: last.used.unwrap() };
+    Decision {
+        schema: String::new(),
+        verdict: "suppressed".to_owned(),
+        reason: Some(SuppressReason::Budget),
+        intent_id: "i".to_owned(),
+        user_id: "42".to_owned(),
+        segment: None,
+        cap: None,
+        budget: Some(denying),
+        eligible_at,
+        decided_at: at(0),
+        policy_version: String::new(),
+        segments_version: String::new(),
+        origin: DecisionOrigin { topic: String::new(), partition: 0, offset: 0 },
+        intent: RawValue::from_string("{}".to_owned()).unwrap(),
+        bypassed: false,
+        deferred_until: None,
+        budgets,
+    }
+}
+
+#[track_caller]
+fn decided(decision: &Decision, parts: &[&str]) {
+    let page = page(&user(), Some(decision), false);
+    for part in parts {
+        assert!(page.contains(part), "{part:?}: {page}");
+    }
+    assert!(page.lines().all(|line| line == line.trim_end()), "{page}");
+}
+
+#[test]
+fn a_budget_that_denies_is_named_with_its_limit_and_when_it_frees() {
+    let spent = BudgetView { free_at: Some(at(HOUR_MS)), ..budget("spring", Some(0)) };
+    let until = "are used. This reason holds until 2026-11-20 18:00:01 (in 1h).";
+    let why = "reason budget: 50 of the 50 that budget spring allows in any 1h";
+    decided(&denied(vec![budget("other", Some(7)), spent.clone()], Some(at(HOUR_MS))), &[why, until, "in 1h"]);
+    let total = BudgetView { window: None, total: Some(true), free_at: None, ..spent.clone() };
+    decided(&denied(vec![total], None), &["that budget spring allows in total are used, and it never frees.", "never"]);
+    let campaign = BudgetView { campaign: Some("may".to_owned()), window: None, per: Some("day".to_owned()), ..spent };
+    decided(&denied(vec![campaign], Some(at(HOUR_MS))), &["budget spring allows for campaign may per day are used."]);
+}
+
+#[test]
+fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_read_is_told() {
+    let decision = denied(vec![budget("a", None), budget("b", Some(7)), budget("c", Some(0))], None);
+    decided(
+        &decision,
+        &[
+            "BUDGET  USED  LIMIT  LEFT  WINDOW     CAMPAIGN  NEXT TOKENS",
+            "a       ?     50     ?     in any 1h  all       unknown: cannot be read",
+            "b       43    50     7     in any 1h  all       now",
+            "c       50    50     0     in any 1h  all       never",
+            "WARNING: a budget cannot be read from Redis",
+        ],
+    );
+    let shown = page(&user(), Some(&denied(vec![budget("b", Some(7))], None)), false);
+    assert!(!shown.contains("WARNING"), "{shown}");
+    assert!(!page(&user(), None, false).to_lowercase().contains("budget"));
 }

@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     approved::{self, ApprovedRecord},
     decode::{Header, decode},
-    embedded::{EmbeddedStore, PastSend},
+    embedded::PastSend,
     fields::FieldMap,
     record::RecordView,
-    shard::{OriginMark, UserHash},
+    shard::OriginMark,
     time::Time,
 };
 use weir_kafka::{
@@ -22,6 +22,7 @@ use super::{
     PastSource,
     file::LineReader,
     past::{Between, Sent, Unwrapped, unwrap_line},
+    replay::Replay,
 };
 use crate::cli::output::progress;
 
@@ -37,8 +38,8 @@ pub(super) struct History<'h> {
 }
 
 impl History<'_> {
-    /// Puts the sends into all stores; tells how many there were.
-    pub(super) fn load(&self, stores: &[&EmbeddedStore], stop: &CancellationToken) -> anyhow::Result<u64> {
+    /// Has the replay remember the sends; tells how many there were.
+    pub(super) fn load(&self, replay: &mut Replay, stop: &CancellationToken) -> anyhow::Result<u64> {
         match self.from {
             PastSource::File(path) => {
                 let name = || format!("--approved {}: cannot be read", path.display());
@@ -47,29 +48,30 @@ impl History<'_> {
                 while let Some(line) = reader.next().with_context(name)?
                     && !stop.is_cancelled()
                 {
-                    sends += self.line(line.text, stores);
+                    sends += self.line(line.text, replay);
                 }
                 Ok(sends)
             }
-            PastSource::Topic(kafka, topic) => self.topic(kafka, topic, stores, stop),
+            PastSource::Topic(kafka, topic) => self.topic(kafka, topic, replay, stop),
         }
     }
 
-    fn line(&self, line: &[u8], stores: &[&EmbeddedStore]) -> u64 {
+    fn line(&self, line: &[u8], replay: &mut Replay) -> u64 {
         let Unwrapped { intent, at: decided, sent } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
         let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
         let (Some(time), Sent::Counts) = (time, sent) else { return 0 };
         let id = intent.id_hash;
         let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
-        remember(stores, intent.user, &send)
+        replay.remember(intent.user, &send);
+        1
     }
 
     fn topic(
         &self,
         kafka: &KafkaOptions,
         topic: &str,
-        stores: &[&EmbeddedStore],
+        replay: &mut Replay,
         stop: &CancellationToken,
     ) -> anyhow::Result<u64> {
         let with_slack = |time: Option<Time>, slack_ms| time.map(|time: Time| time.plus(slack_ms));
@@ -85,14 +87,14 @@ impl History<'_> {
         while let Some(record) = reader.read()?
             && !stop.is_cancelled()
         {
-            sends += self.record(&record, stores);
+            sends += self.record(&record, replay);
             bar.inc(1);
         }
         bar.finish_and_clear();
         Ok(sends)
     }
 
-    fn record(&self, record: &RecordView<'_>, stores: &[&EmbeddedStore]) -> u64 {
+    fn record(&self, record: &RecordView<'_>, replay: &mut Replay) -> u64 {
         let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
         let Ok(ApprovedRecord::Counts(sent)) = approved::read(record.value, headers, self.fields) else { return 0 };
         let approved::Sent { user, id, at, cost, .. } = sent;
@@ -101,13 +103,7 @@ impl History<'_> {
         }
         // Not the intent's own origin, which the record does not tell: the same id again is a duplicate.
         let origin = OriginMark::RESTORED;
-        remember(stores, user, &PastSend { at, id, origin, class: sent.class(), cost })
+        replay.remember(user, &PastSend { at, id, origin, class: sent.class(), cost });
+        1
     }
-}
-
-fn remember(stores: &[&EmbeddedStore], user: UserHash, send: &PastSend<'_>) -> u64 {
-    for store in stores {
-        store.remember(user, send);
-    }
-    1
 }

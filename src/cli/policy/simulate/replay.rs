@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    embedded::EmbeddedStore,
+    embedded::PastSend,
     intent::Intent,
     record::Records as _,
     replay::{Judged, Outcome, ReplaySource, ReplayTally},
+    shard::UserHash,
     time::Time,
 };
 
@@ -51,9 +52,11 @@ impl Replay {
         }
     }
 
-    /// The histories under each policy.
-    pub(super) fn stores(&self) -> Vec<&EmbeddedStore> {
-        self.sides.iter().map(Side::store).collect()
+    /// Counts a send of before the first intent, under each policy.
+    pub(super) fn remember(&mut self, user: UserHash, send: &PastSend<'_>) {
+        for side in &mut self.sides {
+            side.remember(user, send);
+        }
     }
 
     /// Judges a batch and counts what became of it.
@@ -153,7 +156,10 @@ impl Replay {
         for open in std::mem::take(&mut self.open).into_values() {
             self.close(open);
         }
-        for (side, name) in self.sides.iter().zip(&plan.names) {
+        for (number, (side, name)) in self.sides.iter().zip(&plan.names).enumerate() {
+            for (budget, at) in side.first_spent() {
+                self.tally.first_spent(number, budget, at);
+            }
             if let Some((count, due)) = side.still_deferred() {
                 source.notes.push(format!(
                     "under {name}, {count} intents are still deferred at the end and have no verdict; the last of them is \

@@ -3,14 +3,18 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use weir_core::{
+    admit::AdmitBatch,
     current::Current,
+    decide::{AdmitVerdict, Answer},
     decider::{Decider, Decoded, Disposition, GateResult},
     deferral::Deferral,
-    embedded::EmbeddedStore,
+    embedded::{EmbeddedStore, PastSend},
     policy::{Mode, Policy},
     record::Records as _,
-    replay::Outcome,
+    replay::{Outcome, ReplayBudgets, SpentBudget},
+    shard::UserHash,
     time::Time,
+    verdict::{Counts, Verdict},
     wheel::Ring,
 };
 
@@ -23,6 +27,8 @@ use super::{
 pub(super) struct Side {
     decider: Decider,
     store: EmbeddedStore,
+    budgets: ReplayBudgets,
+    policy: Arc<Policy>,
     /// Whether intents can be deferred.
     may_defer: bool,
     /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
@@ -84,6 +90,8 @@ impl Side {
                 wheel: None,
             },
             store: EmbeddedStore::new(plan.bounds),
+            budgets: ReplayBudgets::new(Arc::clone(policy)),
+            policy: Arc::clone(policy),
             may_defer: policy.mode == Mode::Enforce && (plan.may_defer || policy.defers()),
             defers: policy.defers(),
             waiting: BTreeMap::new(),
@@ -95,8 +103,15 @@ impl Side {
         self.decider.decode(records)
     }
 
-    pub(super) fn store(&self) -> &EmbeddedStore {
-        &self.store
+    /// Counts a send of before the first intent.
+    pub(super) fn remember(&mut self, user: UserHash, send: &PastSend<'_>) {
+        self.store.remember(user, send);
+        self.budgets.remember(&send.class, send.cost, send.at);
+    }
+
+    /// The budgets that denied intents, and when first.
+    pub(super) fn first_spent(&self) -> impl Iterator<Item = (&str, Time)> {
+        self.budgets.first_spent()
     }
 
     /// How many intents are still deferred, and when the last of them is due; `None` without one.
@@ -164,17 +179,14 @@ impl Side {
     ) -> Vec<GateResult> {
         let mut batch_decision = self.decider.begin_batch(times.first().copied().unwrap_or_default());
         let (gate_results, requests, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
-        let asked = |(gate_result, time): (&GateResult, &Time)| match gate_result.disposition {
-            Disposition::CheckCaps { .. } | Disposition::LookUp { .. } => Some(*time),
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
-        };
-        // Requests are in the order of their gate results.
-        let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
-        let answers = self.store.admit_each(&requests, &ask_times);
+        let (answers, denied) = self.admit((decoded, times), &gate_results, &requests);
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let (gate_result, now, record) = (&gate_results[index], times[index], piece.get(index));
-            let (verdict, _) = batch_decision.ruling(gate_result, &answers, now);
+            let verdict = match denied.get(index).copied().flatten() {
+                Some(budget) => budget_verdict(&budget, &self.policy),
+                None => batch_decision.ruling(gate_result, &answers, now).0,
+            };
             let to_defer = batch_decision.to_defer(gate_result, intent, &verdict, now).filter(|_| self.may_defer);
             if let Some((why, due)) = to_defer {
                 let deferral = Deferral::after(&record, &self.decider.topic, (why, due), now);
@@ -185,5 +197,70 @@ impl Side {
             }
         }
         gate_results
+    }
+
+    /// Asks the store for each intent at its own time, and before it the intent's budgets, if the policy has any. Gives the
+    /// store's answers by request, and the budgets that deny by intent.
+    fn admit(
+        &mut self,
+        (decoded, times): (&[Decoded<'_>], &[Time]),
+        gate_results: &[GateResult],
+        batch: &AdmitBatch<'_>,
+    ) -> (Vec<Option<Answer>>, Vec<Option<SpentBudget>>) {
+        if self.budgets.is_empty() {
+            let asked = |(gate_result, time): (&GateResult, &Time)| request(gate_result).map(|_| *time);
+            // Requests are in the order of their gate results.
+            let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
+            return (self.store.admit_each(batch, &ask_times), Vec::new());
+        }
+        let (mut answers, mut denied) = (vec![None; batch.requests.len()], vec![None; decoded.len()]);
+        for (index, (gate_result, decoded)) in gate_results.iter().zip(decoded).enumerate() {
+            let (Ok(intent), now) = (decoded, times[index]) else { continue };
+            let asks_budgets = is_let_in(gate_result);
+            if asks_budgets {
+                denied[index] = self.budgets.take(&intent.class(), intent.cost, now).err();
+            }
+            let is_denied = denied[index].is_some();
+            if is_denied && self.policy.mode == Mode::Enforce {
+                continue;
+            }
+            let Some(place) = request(gate_result) else { continue };
+            let answer = self.store.admit_one(batch, place, now);
+            let is_spent = match answer.verdict {
+                AdmitVerdict::Allowed => true,
+                AdmitVerdict::Replayed => false,
+                AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. } => self.policy.mode == Mode::Shadow,
+            };
+            if asks_budgets && !is_denied && !is_spent {
+                self.budgets.give_back(&intent.class(), intent.cost, now);
+            }
+            answers[place] = Some(answer);
+        }
+        (answers, denied)
+    }
+}
+
+/// The place of the store's request, where it is asked.
+fn request(gate_result: &GateResult) -> Option<usize> {
+    match gate_result.disposition {
+        Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+    }
+}
+
+/// Whether no gate denies an intent, so that its budgets are asked.
+fn is_let_in(gate_result: &GateResult) -> bool {
+    match gate_result.disposition {
+        Disposition::CheckCaps { shadowed, .. } | Disposition::Bypass { shadowed } => shadowed.is_none(),
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
+    }
+}
+
+/// What becomes of an intent that a budget denies.
+fn budget_verdict<'p>(budget: &SpentBudget, policy: &'p Policy) -> Verdict<'p> {
+    let suppressed = budget.suppressed(policy);
+    match policy.mode {
+        Mode::Enforce => Verdict::Suppressed(suppressed),
+        Mode::Shadow => Verdict::ShadowSuppressed(suppressed, Counts::Yes),
     }
 }

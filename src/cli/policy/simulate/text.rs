@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use weir_core::replay::{CapRow, DeferralCounts, NameRow, Report, Totals, VerdictCounts};
+use weir_core::{
+    replay::{BudgetRow, CapRow, DeferralCounts, NameRow, Report, Totals, VerdictCounts},
+    time::Time,
+};
 
 use crate::cli::output::plain;
 
@@ -102,6 +105,10 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
             "By cap: how many intents it suppressed".to_owned(),
             grid(&["segment", "cap", "what"], &["suppressed"], caps.collect()),
         ),
+        (
+            "By budget: how many intents it suppressed, and when it first had too little left".to_owned(),
+            budgets(report),
+        ),
         ("By reason".to_owned(), grid(&["reason"], &["suppressed"], reasons.collect())),
         ("Deferrals".to_owned(), grid(&["intents"], &["deferred"], deferrals(report))),
         ("By channel".to_owned(), names("channel", &report.channels)),
@@ -111,6 +118,24 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
     ];
     tables.extend(changed(report));
     tables
+}
+
+/// The budgets; no row where there is none.
+fn budgets(report: &Report) -> Grid {
+    let row = |row: &BudgetRow| {
+        let said = |(limit, window): (&Option<u64>, &Option<String>)| match (limit, window) {
+            (Some(limit), Some(window)) => format!("{limit} {window}"),
+            (None, _) | (_, None) => "no such budget".to_owned(),
+        };
+        let mut what: Vec<String> = row.limits.iter().zip(&row.windows).map(said).collect();
+        what.dedup();
+        let spent = |at: &Option<Time>| at.map_or_else(|| "never".to_owned(), |at| at.to_string());
+        let words = [row.budget.clone(), what.join(" / ")].into_iter().chain(row.first_spent.iter().map(spent));
+        (words.collect(), row.suppressed.iter().map(|count| vec![*count]).collect())
+    };
+    let spent: &[&str] =
+        if report.policies.len() > 1 { &["first spent (policy)", "first spent (against)"] } else { &["first spent"] };
+    grid(report, &[&["budget", "what"], spent].concat(), &["suppressed"], report.budgets.iter().map(row).collect())
 }
 
 /// The words of a row, and its numbers for each policy.

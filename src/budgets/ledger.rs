@@ -1,0 +1,74 @@
+//! The ledger, looked at over connections of its own: nothing is taken, and no lane waits.
+
+use std::{pin::Pin, time::Duration};
+
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::timeout,
+};
+use weir_core::{
+    lease::BudgetUse,
+    ledger::{TakeAnswer, TakeRequest},
+    ports::Ledger,
+};
+
+/// How long a look may take: who looks is shown what has answered by then.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// Looks at the same time, at most; others wait.
+const MOST_LOOKS: usize = 4;
+/// The most budgets of one call.
+const MOST_AT_ONCE: usize = 100;
+
+/// What a look found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// Of each budget; `None` where the ledger did not answer in time.
+    pub answers: Vec<Option<TakeAnswer>>,
+    /// Why some have no answer.
+    pub error: Option<String>,
+}
+
+/// Looks at budgets; takes nothing.
+pub trait LooksAtLedger: Send + Sync + 'static {
+    /// How these budgets stand, and when each has so many tokens left. It takes a second at most.
+    fn look<'a>(&'a self, budgets: &'a [BudgetUse], tokens: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>>;
+}
+
+/// Ledgers that are used one look at a time: a node that does not answer keeps no other look waiting for long.
+pub struct LedgerPool<L> {
+    connect: Box<dyn Fn() -> L + Send + Sync>,
+    free: Mutex<Vec<L>>,
+    permits: Semaphore,
+}
+
+impl<L: Ledger> LedgerPool<L> {
+    /// `connect` makes one more, where all are in use.
+    pub fn new(connect: impl Fn() -> L + Send + Sync + 'static) -> Self {
+        Self { connect: Box::new(connect), free: Mutex::default(), permits: Semaphore::new(MOST_LOOKS) }
+    }
+
+    async fn ask(&self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
+        let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
+        let free = self.free.lock().await.pop();
+        let mut ledger = free.unwrap_or_else(|| (self.connect)());
+        let mut outcome = Ok(());
+        for (requests, answers) in requests.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
+            outcome = outcome.and(ledger.take(requests, answers).await.map_err(|error| error.to_string()));
+        }
+        self.free.lock().await.push(ledger);
+        outcome
+    }
+}
+
+impl<L: Ledger + 'static> LooksAtLedger for LedgerPool<L> {
+    fn look<'a>(&'a self, budgets: &'a [BudgetUse], tokens: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
+        Box::pin(async move {
+            let requests: Vec<TakeRequest> = budgets.iter().map(|used| TakeRequest::look(used, tokens)).collect();
+            let mut answers = vec![None; requests.len()];
+            let asked = timeout(LOOK_WITHIN, self.ask(&requests, &mut answers)).await;
+            let late = || format!("no answer within {} s", LOOK_WITHIN.as_secs());
+            let error = asked.unwrap_or_else(|_| Err(late())).err();
+            Looked { answers, error }
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! How a query goes about budgets: it takes tokens, or looks at what is left.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    lease::{Answers, Claim, Claimed, Outcome, Spent, Want},
+    ledger::TakeAnswer,
+    policy::Policy,
+    time::Time,
+};
+use weir_worker::budgets::Claimant;
+
+use super::QueryError;
+use crate::budgets::{BudgetView, Looked, LooksAtLedger, views_of};
+
+/// What is done about budgets.
+pub(super) enum Funds {
+    /// Tokens are taken.
+    Take(Claimant),
+    /// It is looked at what is left.
+    Look(Arc<dyn LooksAtLedger>),
+}
+
+/// What came of a claim.
+pub(super) enum Funded {
+    /// The answers, and how the budgets stand, where they were looked at.
+    Answered(Answers, Vec<BudgetView>),
+    /// The batch is to be judged again.
+    Again,
+}
+
+impl Funds {
+    /// Who takes tokens.
+    pub(super) const fn claimant(&self) -> Option<&Claimant> {
+        match self {
+            Self::Take(claimant) => Some(claimant),
+            Self::Look(_) => None,
+        }
+    }
+
+    /// Asks for what an intent needs.
+    pub(super) async fn ask(&self, claim: &Arc<Claim>, policy: &Policy, now: Time) -> Result<Funded, QueryError> {
+        match self {
+            Self::Take(claimant) => match claimant.claim(Arc::clone(claim)).await? {
+                Claimed::Answered(answers) => Ok(Funded::Answered(answers, Vec::new())),
+                Claimed::Pending => {
+                    claimant.ready().await;
+                    Ok(Funded::Again)
+                }
+            },
+            Self::Look(ledger) => {
+                let cost = claim.wants.first().map_or(1, |want| u64::from(want.cost));
+                let looked = ledger.look(&claim.budgets, cost).await;
+                let views = views_of(policy, &claim.budgets, &looked, now);
+                Ok(Funded::Answered(answers(claim, &looked), views))
+            }
+        }
+    }
+}
+
+/// What the ledger would answer the intents of a claim, if no instance held tokens. A budget that cannot be looked at denies none.
+fn answers(claim: &Claim, looked: &Looked) -> Answers {
+    let spent = |answer: &Option<TakeAnswer>| {
+        let TakeAnswer { used, free_in_ms, .. } = (*answer)?;
+        let wait = |wait_ms: i64| claim.judged_at + Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+        (free_in_ms != Some(0)).then(|| Spent { used, free_at: free_in_ms.map(wait) })
+    };
+    let spent: Vec<Option<Spent>> = looked.answers.iter().map(spent).collect();
+    let outcome = |want: &Want| {
+        let set = usize::try_from(want.set).ok().and_then(|set| claim.sets.get(set));
+        let denying = set.into_iter().flatten().filter_map(|place| Some((*place, spent[usize::from(*place)]?)));
+        // The one that frees last, if ever.
+        let last = denying.max_by_key(|(_, spent)| spent.free_at.unwrap_or(Duration::MAX));
+        last.map_or(Outcome::Granted, |(place, _)| Outcome::Denied(place))
+    };
+    let (outcomes, leases) = (claim.wants.iter().map(outcome).collect(), vec![None; claim.budgets.len()]);
+    Answers { outcomes, spent, leases }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{
+        budget::{BudgetId, SpanNow},
+        lease::BudgetUse,
+    };
+
+    use super::*;
+
+    #[test]
+    fn of_several_budgets_that_are_spent_the_one_that_frees_last_denies_and_one_that_cannot_be_read_does_not() {
+        let used = |name: &str| BudgetUse {
+            id: BudgetId { name: name.into(), campaign: None },
+            limit: 10,
+            span: SpanNow::Total,
+            best_effort: true,
+        };
+        let wants = [vec![0, 1], vec![1, 2], vec![0, 4], vec![4], vec![0, 3]];
+        let claim = Claim {
+            judged_at: Duration::from_secs(100),
+            unavailable_after: None,
+            budgets: ["soon", "late", "never", "left", "unread"].map(used).to_vec(),
+            wants: (0..5).map(|set| Want { set, cost: 3 }).collect(),
+            sets: wants.to_vec(),
+        };
+        let answer = |free_in_ms| Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms });
+        let looked = Looked {
+            answers: vec![answer(Some(1_000)), answer(Some(2_000)), answer(None), answer(Some(0)), None],
+            error: Some("a shard does not answer".to_owned()),
+        };
+        let found = answers(&claim, &looked);
+        let denied = Outcome::Denied;
+        assert_eq!(found.outcomes, [denied(1), denied(2), denied(0), Outcome::Granted, denied(0)]);
+        let spent = |free_at| Some(Spent { used: 9, free_at });
+        let after = |seconds| spent(Some(Duration::from_secs(seconds)));
+        assert_eq!(found.spent, [after(101), after(102), spent(None), None, None]);
+        assert_eq!(found.leases, [None; 5]);
+    }
+}

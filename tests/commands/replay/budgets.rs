@@ -1,0 +1,191 @@
+//! Policies with budgets: how many intents they would have suppressed, and when they would first have been spent.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use super::runs::{Folder, HOUR_MS, intent};
+
+const MINUTE_MS: i64 = HOUR_MS / 60;
+const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
+
+fn folder(policy: &str, intents: impl IntoIterator<Item = Value>) -> Folder {
+    let folder = Folder::new();
+    folder.write("policy.toml", &format!("version = \"v\"\n{policy}"));
+    folder.write_lines("intents", intents);
+    folder
+}
+
+fn unlimited(budgets: &str) -> String {
+    format!("[default]\ncaps = \"unlimited\"\n{budgets}")
+}
+
+fn budget(name: &str, rest: &str) -> String {
+    format!("[[budgets]]\nname = \"{name}\"\n{rest}\n")
+}
+
+/// So many intents of different users, one each minute.
+fn minutes(count: i64, more: &Value) -> Vec<Value> {
+    let one = |number: i64| {
+        let mut more = more.clone();
+        more["user_id"] = json!(number);
+        intent(&format!("i{number}"), number * MINUTE_MS, more)
+    };
+    (0..count).map(one).collect()
+}
+
+/// Suppressed, and first spent, by budget.
+fn rows(report: &Value) -> BTreeMap<&str, (u64, Option<&str>)> {
+    let rows = report["budgets"].as_array().unwrap().iter();
+    rows.map(|row| {
+        let (count, at) = (row["suppressed"][0].as_u64().unwrap(), row["first_spent"][0].as_str());
+        (row["budget"].as_str().unwrap(), (count, at))
+    })
+    .collect()
+}
+
+fn totals(report: &Value, policy: usize) -> [u64; 4] {
+    let totals = &report["policies"][policy];
+    let counts =
+        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
+    counts.map(|count| count.as_u64().unwrap())
+}
+
+#[test]
+fn each_budget_reports_what_it_suppressed_and_when_it_was_first_spent() {
+    let budgets = [
+        budget("hourly", "limit = 20\nwindow = \"1h\""),
+        budget("total", "channel = \"push\"\nlimit = 70\ntotal = true"),
+        budget("idle", "channel = \"sms\"\nlimit = 1\nper = \"day\""),
+        budget("campaigns", "each = \"campaign\"\nlimit = 1_000\nper = \"week\""),
+    ];
+    let folder = folder(&unlimited(&budgets.concat()), minutes(240, &json!({"channel": "push", "campaign": "c"})));
+    let report = folder.report(&ARGS);
+    // 20 at the beginning of each hour, of the last one 10.
+    assert_eq!(totals(&report, 0), [70, 170, 0, 0]);
+    // Where both are spent, the one that frees last denies.
+    let expected = [
+        ("campaigns", (0, None)),
+        ("hourly", (120, Some("2026-11-16T00:20:00.000Z"))),
+        ("idle", (0, None)),
+        ("total", (50, Some("2026-11-16T03:10:00.000Z"))),
+    ];
+    assert_eq!(rows(&report), expected.into());
+    assert_eq!(report["reasons"], json!([{"reason": "budget", "suppressed": [170]}]));
+    assert_eq!(report["budgets"][0]["windows"], json!(["per week of each campaign"]));
+    assert_eq!(report["budgets"][3]["limits"], json!([70]));
+    assert_eq!(report, folder.report(&ARGS), "it is the same each time");
+
+    let text = folder.says(&[&ARGS[..], &["--html", "page.html"]].concat());
+    let page = std::fs::read_to_string(folder.path("page.html")).unwrap();
+    for part in ["By budget", "20 in any 1h", "2026-11-16T00:20:00.000Z", "first spent", "70 in total"] {
+        assert!(text.contains(part) && page.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn two_policies_are_compared_by_budget() {
+    let folder = folder(&unlimited(&budget("b", "limit = 20\ntotal = true")), minutes(60, &json!({})));
+    folder.write("against.toml", &format!("version = \"w\"\n{}", unlimited(&budget("b", "limit = 50\ntotal = true"))));
+    let args = [&ARGS[..], &["--against", "against.toml"]].concat();
+    let report = folder.report(&args);
+    let expected = json!([{"budget": "b", "limits": [20, 50], "windows": ["in total", "in total"],
+        "suppressed": [40, 10], "difference": 30,
+        "first_spent": ["2026-11-16T00:20:00.000Z", "2026-11-16T00:50:00.000Z"]}]);
+    assert_eq!(report["budgets"], expected);
+    assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 0, "newly_suppressed": 30}));
+    let text = folder.says(&args);
+    for part in ["20 in total / 50 in total", "first spent (policy)", "first spent (against)", "+30"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn intents_that_caps_and_gates_deny_take_nothing_and_bypasses_do() {
+    let policy = format!(
+        "[default]\ncaps = [{{ name = \"once\", limit = 1, window = \"24h\" }}]\n\
+         [[bypass]]\ncategory = \"receipt\"\ncounts = false\n[[stop]]\ncategory = \"stopped\"\n{}",
+        budget("b", "limit = 4\ntotal = true")
+    );
+    let at = |minute: i64, user: u64, more: Value| {
+        let mut more = more;
+        more["user_id"] = json!(user);
+        intent(&format!("i{minute}"), minute * MINUTE_MS, more)
+    };
+    let plain = || json!({});
+    let intents = [
+        at(0, 1, plain()),
+        // Denied by the cap, by the stop, as a duplicate and as expired.
+        at(1, 1, plain()),
+        at(2, 2, json!({"category": "stopped"})),
+        at(3, 1, json!({"id": "i0"})),
+        at(4, 3, json!({"expires_at": "2026-11-16T00:00:01Z"})),
+        at(5, 1, json!({"category": "receipt"})),
+        at(6, 4, json!({"cost": 1})),
+        at(7, 5, plain()),
+        at(8, 6, plain()),
+        at(9, 7, json!({"cost": 2})),
+    ];
+    let report = folder(&policy, intents).report(&ARGS);
+    assert_eq!(totals(&report, 0), [4, 6, 0, 0], "{report:#}");
+    assert_eq!(rows(&report), [("b", (2, Some("2026-11-16T00:08:00.000Z")))].into());
+}
+
+#[test]
+fn an_intent_that_a_budget_defers_returns_when_the_budget_frees() {
+    let policy = unlimited(&budget("b", "limit = 20\nwindow = \"1h\"\nwhen_spent = \"defer\""));
+    let end = intent("end", 5 * HOUR_MS + MINUTE_MS, json!({"user_id": 999}));
+    let report = folder(&policy, minutes(60, &json!({})).into_iter().chain([end])).report(&ARGS);
+    assert_eq!(totals(&report, 0), [61, 0, 40, 0]);
+    assert_eq!(rows(&report), [("b", (0, Some("2026-11-16T00:20:00.000Z")))].into());
+    let hours: Vec<u64> = report["hours"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["outcomes"][0]["approved"].as_u64().unwrap())
+        .collect();
+    assert_eq!(hours, [20, 20, 20, 1], "{report:#}");
+}
+
+#[test]
+fn in_shadow_mode_a_spent_budget_is_reported_and_everything_approved() {
+    let policy = format!("shadow = true\n{}", unlimited(&budget("b", "limit = 20\ntotal = true")));
+    let report = folder(&policy, minutes(60, &json!({}))).report(&ARGS);
+    assert_eq!((totals(&report, 0), &report["policies"][0]["shadow_suppressed"]), ([20, 0, 0, 0], &json!(40)));
+    assert_eq!(rows(&report), [("b", (40, Some("2026-11-16T00:20:00.000Z")))].into());
+}
+
+#[test]
+fn earlier_approvals_have_used_the_budget() {
+    let folder = folder(&unlimited(&budget("b", "limit = 20\nper = \"week\"")), minutes(60, &json!({})).split_off(30));
+    let before =
+        minutes(15, &json!({})).into_iter().map(|intent| json!({"at": intent["created_at"], "intent": intent}));
+    folder.write_lines("approved", before);
+    let report = folder.report(&[&ARGS[..], &["--approved", "approved"]].concat());
+    assert_eq!(report["source"]["history_sends"], 15, "{report:#}");
+    assert_eq!(rows(&report), [("b", (25, Some("2026-11-16T00:35:00.000Z")))].into());
+}
+
+#[test]
+fn it_is_exact_for_random_intents() {
+    const LIMIT: u64 = 40;
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut at, mut expected) = (0, 0);
+    // What was approved in the last hour, by an independent count: when, and its cost.
+    let mut approved: VecDeque<(i64, u64)> = VecDeque::new();
+    let intents: Vec<Value> = (0..3_000)
+        .map(|number| {
+            at += random.i64(0..3 * MINUTE_MS);
+            let cost = random.u64(1..=9);
+            approved.retain(|(time, _)| *time > at - HOUR_MS);
+            match approved.iter().map(|(_, cost)| cost).sum::<u64>() + cost <= LIMIT {
+                true => approved.push_back((at, cost)),
+                false => expected += 1,
+            }
+            intent(&format!("i{number}"), at, json!({"user_id": number, "cost": cost}))
+        })
+        .collect();
+    let report = folder(&unlimited(&budget("b", &format!("limit = {LIMIT}\nwindow = \"1h\""))), intents).report(&ARGS);
+    assert!(expected > 500, "{expected}");
+    assert_eq!(rows(&report)["b"].0, expected);
+}

@@ -1,0 +1,235 @@
+//! `GET /v1/budgets`: what is used and left of each budget, as the ledger, the page and decisions have it.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use testkit::{kafka::Record, ports::Port, redis::RedisCluster, stack::Stack, wait_until};
+use weir::config::HttpSettings;
+use weir_core::{
+    budget::BudgetId,
+    segment::{Members, UserIdKind},
+    shard::slot_of_shard,
+};
+
+use crate::{
+    client::Client,
+    in_process::{Server, set},
+    page::browser::Browser,
+    support::{
+        DEADLINE, Scene,
+        http::{address, wait_degraded, wait_ready, wait_whole},
+        outcome::intent,
+    },
+};
+
+/// As scenes have it.
+const SHARDS: u16 = 64;
+
+/// A policy whose caps deny nothing, with these budgets.
+fn policy(budgets: &str) -> String {
+    format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{budgets}")
+}
+
+const BUDGETS: &str = r#"
+[[budgets]]
+name = "all"
+limit = 5_000
+total = true
+[[budgets]]
+name = "sms"
+channel = "sms"
+limit = 20
+window = "1h"
+best_effort = true
+[[budgets]]
+name = "money"
+each = "campaign"
+limit = 300
+per = "month"
+best_effort = true
+"#;
+
+fn publish(scene: &Scene, name: &str, count: usize, more: &Value) {
+    let one = |number: usize| -> Record { intent(&format!("{name} {number}"), 10_000 + number, more.clone()) };
+    scene.publish((0..count).map(one));
+}
+
+/// The row of a budget, of a campaign where it has several.
+#[track_caller]
+fn row(client: &Client, name: &str, campaign: Option<&str>) -> Value {
+    let all = client.get("/v1/budgets").json();
+    let mut rows = all["budgets"].as_array().unwrap().iter();
+    let found = rows.find(|row| row["name"] == name && row["campaign"].as_str() == campaign);
+    found.cloned().unwrap_or_else(|| panic!("no {name} of {campaign:?}: {all:#}"))
+}
+
+#[track_caller]
+fn adds_up(row: &Value) -> u64 {
+    let number = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!(number("used") + number("left"), number("limit"), "{row}");
+    assert!(number("held") <= number("leased") && number("leased") <= number("used"), "{row}");
+    assert_eq!(row["available"], true, "{row}");
+    number("used") - number("held")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
+    let scene = Scene::new("http-budgets", 1, &policy(BUDGETS));
+    let mut worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    let fresh = client.get("/v1/budgets").json();
+    let bare = |name: &str, limit: u64, span: (&str, Value)| {
+        let figures = json!({"name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
+            "free_at": null, "available": true});
+        let mut row = figures;
+        row[span.0] = span.1;
+        row
+    };
+    let expected = [bare("all", 5_000, ("total", json!(true))), bare("sms", 20, ("window", json!("1h")))];
+    assert_eq!(fresh, json!({"budgets": expected, "omitted": 0}), "no campaign is known yet");
+
+    publish(&scene, "spring", 100, &json!({"campaign": "spring", "channel": "push"}));
+    publish(&scene, "summer", 40, &json!({"campaign": "summer", "channel": "sms"}));
+    scene.drain(&mut worker);
+    // 20 of summer are denied by sms.
+    let mut spent = Value::Null;
+    wait_until(DEADLINE, "the spent budget is shown", || {
+        spent = row(&client, "sms", None);
+        spent["left"] == 0
+    });
+    assert_eq!(adds_up(&spent), 20, "{spent}");
+    let free_at: jiff::Timestamp = spent["free_at"].as_str().unwrap().parse().unwrap();
+    let decided: Vec<i64> =
+        scene.decisions().values().filter(|decision| decision.approved()).map(|decision| decision.at_ms).collect();
+    let after_ms = free_at.as_millisecond() - decided.iter().min().unwrap();
+    assert!((3_600_000..3_800_000).contains(&after_ms), "{spent}");
+    assert_eq!(adds_up(&row(&client, "all", None)), 120);
+    for (campaign, used) in [("spring", 100), ("summer", 20)] {
+        let row = row(&client, "money", Some(campaign));
+        assert_eq!((adds_up(&row), &row["per"], &row["free_at"]), (used, &json!("month"), &Value::Null));
+    }
+    let names: Vec<Value> = client.get("/v1/budgets").json()["budgets"].as_array().unwrap().clone();
+    let names: Vec<&str> = names.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["all", "sms", "money", "money"], "in the policy's order");
+
+    one_by_name(&client);
+    decisions(&client, &spent);
+    on_the_page(&Browser::open(&address(&worker)).await).await;
+}
+
+fn one_by_name(client: &Client) {
+    // Leases end meanwhile: figures are those of their moment.
+    let without_leases = |mut row: Value| {
+        for figure in ["free_at", "leased", "held", "used", "left"] {
+            assert!(row.as_object_mut().unwrap().remove(figure).is_some(), "{figure}: {row}");
+        }
+        row
+    };
+    assert_eq!(without_leases(client.get("/v1/budgets/sms").json()), without_leases(row(client, "sms", None)));
+    let mut money = client.get("/v1/budgets/money").json();
+    let listed: Vec<Value> = money["campaigns"].as_array().unwrap().iter().cloned().map(without_leases).collect();
+    money["campaigns"] = json!(listed);
+    let campaigns = ["spring", "summer"].map(|campaign| without_leases(row(client, "money", Some(campaign))));
+    let expected = json!({"name": "money", "limit": 300, "per": "month", "each": "campaign", "campaigns": campaigns,
+        "omitted": 0});
+    assert_eq!(money, expected);
+    let problem = client.get("/v1/budgets/none").problem(404, "no_such_budget");
+    assert!(problem["detail"].as_str().unwrap().contains("GET /v1/budgets"), "{problem}");
+    for (path, reason) in [("/v1/budgets?x=1", "query"), ("/v1/budgets/sms?x=1", "query"), ("/v1/budgets/%ff", "path")]
+    {
+        client.get(path).problem(400, reason);
+    }
+}
+
+/// A decision that a budget denies names it, and a dry run too; both say when it frees.
+fn decisions(client: &Client, spent: &Value) {
+    for query in ["", "?dry_run=true"] {
+        let denied = client.decide(query, &json!({"id": "sms", "user_id": 9_000_001, "channel": "sms"})).json();
+        assert_eq!((&denied["verdict"], &denied["reason"]), (&json!("suppressed"), &json!("budget")), "{denied}");
+        assert_eq!(denied["budget"], json!({"name": "sms", "limit": 20, "used": 20}));
+        let time = |of: &Value| of.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        assert!((time(&denied["eligible_at"]) - time(&spent["free_at"])).abs() < 5_000, "{denied} {spent}");
+    }
+    let approved = client.decide("", &json!({"id": "push", "user_id": 9_000_002, "channel": "push"})).json();
+    assert_eq!((&approved["verdict"], approved.get("budget")), (&json!("approved"), None));
+    let document = client.get("/openapi.json").json();
+    assert!(document["components"]["schemas"]["DecisionBudget"]["properties"]["used"].is_object());
+}
+
+async fn on_the_page(browser: &Browser) {
+    let rows = "document.querySelectorAll('#budgets td.bar').length";
+    browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
+    assert_eq!(browser.script("return document.getElementById('budgets-card').hidden").await, false);
+    let shown = browser.text("#budgets").await;
+    for part in
+        ["all", "in total", "5,000", "sms", "in any 1h", "money of spring", "money of summer", "per month", "now"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.nameless(), Vec::<String>::new());
+}
+
+#[test]
+fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
+    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
+    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut text = String::new();
+    for number in 0..9 {
+        let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
+    }
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "budgets-away", 1, &policy(&text));
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
+    let mut worker = scene.worker("one");
+    wait_whole(&worker);
+    let client = Client::of(&worker);
+    for number in 0..9 {
+        publish(&scene, &format!("before {number}"), 3, &json!({"channel": format!("c{number}")}));
+    }
+    scene.drain(&mut worker);
+    let names: Vec<String> = (0..9).map(|number| format!("b{number}")).collect();
+    for name in &names {
+        assert_eq!(adds_up(&row(&client, name, None)), 3, "{name}");
+    }
+
+    let victim = 1;
+    let owned = cluster.slots_of(victim).unwrap();
+    let is_on_it = |name: &&String| {
+        let id = BudgetId { name: name.as_str().into(), campaign: None };
+        owned.contains(&slot_of_shard(id.shard(SHARDS), SHARDS))
+    };
+    let (on_it, elsewhere): (Vec<&String>, Vec<&String>) = names.iter().partition(is_on_it);
+    assert!(!on_it.is_empty() && !elsewhere.is_empty(), "{on_it:?}");
+    cluster.freeze(victim);
+    let is_available = |name: &str| row(&client, name, None)["available"].as_bool().unwrap();
+    wait_until(DEADLINE, "only its budgets are unavailable", || {
+        on_it.iter().all(|name| !is_available(name)) && elsewhere.iter().all(|name| is_available(name))
+    });
+    for name in &on_it {
+        let row = client.get(&format!("/v1/budgets/{name}")).json();
+        let used = row["used"].as_u64().unwrap_or_else(|| panic!("the last known figures are shown: {row}"));
+        assert!(used >= 3 && row["left"] == 50 - used, "{row}");
+    }
+    // It is degraded once this instance needs more of it.
+    let all = |_: usize| json!({"channel": format!("c{}", &on_it[0][1..])});
+    publish(&scene, "during", 60, &all(0));
+    wait_until(DEADLINE, "the status names it", || {
+        let entry = wait_degraded(&worker, "budgets");
+        let message = entry["message"].as_str().unwrap();
+        assert!(message.contains("on_unavailable") && !elsewhere.iter().any(|name| message.contains(*name)), "{entry}");
+        message.contains(on_it[0].as_str())
+    });
+
+    cluster.thaw(victim);
+    wait_until(DEADLINE, "all are available", || names.iter().all(|name| is_available(name)));
+    scene.drain(&mut worker);
+    wait_whole(&worker);
+}
+
+#[test]
+fn a_policy_without_budgets_has_an_empty_list() {
+    let server = Server::start(&HttpSettings::default(), set(UserIdKind::U32, Members::U32([1].into_iter().collect())));
+    assert_eq!(server.client.get("/v1/budgets").json(), json!({"budgets": [], "omitted": 0}));
+    server.client.get("/v1/budgets/any").problem(404, "no_such_budget");
+}
