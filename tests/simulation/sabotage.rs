@@ -38,10 +38,16 @@ pub enum Sabotage {
     ReleasedEarly,
     /// Deferred intents are moved on in one transaction, and the offsets of those moved are committed in the next.
     MovedTwice,
+    /// The ledger believes that a lease has ended, and tokens of it are spent.
+    LeaseOutlived,
+    /// Tokens of sends without an answer are given back, though they may have been recorded.
+    UnclearGivenBack,
+    /// Tokens are given back twice.
+    GivenBackTwice,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -57,6 +63,9 @@ impl Sabotage {
         Self::UnmarkedWrites,
         Self::ReleasedEarly,
         Self::MovedTwice,
+        Self::LeaseOutlived,
+        Self::UnclearGivenBack,
+        Self::GivenBackTwice,
     ];
 
     /// What of a script is replaced, and by what.
@@ -83,7 +92,10 @@ impl Sabotage {
             | Self::JudgeOnce
             | Self::GatesBeforeReplays
             | Self::ReleasedEarly
-            | Self::MovedTwice => &[],
+            | Self::MovedTwice
+            | Self::LeaseOutlived
+            | Self::UnclearGivenBack
+            | Self::GivenBackTwice => &[],
         }
     }
 
