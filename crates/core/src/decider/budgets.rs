@@ -209,7 +209,7 @@ impl BatchBudgets {
         mode: Mode,
         unclear: &[usize],
     ) -> Unspent {
-        self.tokens(|record| !is_spent(&gate_results[record].disposition, answers, mode, unclear))
+        self.tokens(|record| !is_spent(&gate_results[record].disposition, (answers, self.now), mode, unclear))
     }
 
     /// All tokens of the batch.
@@ -262,14 +262,20 @@ impl BatchBudgets {
     }
 }
 
-/// Whether the tokens of an intent that was granted them are spent.
-fn is_spent(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode, unclear: &[usize]) -> bool {
+/// Whether the tokens of an intent that was granted them are spent, in a batch that was judged at `now`.
+fn is_spent(
+    disposition: &Disposition,
+    (answers, now): (&[Option<Answer>], Time),
+    mode: Mode,
+    unclear: &[usize],
+) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
-            // A replay's were spent when it was admitted.
-            Some(Answer { verdict: AdmitVerdict::Replayed, .. }) => false,
+            // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
+            // again because a reply was lost.
+            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
             Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
             Some(Answer { verdict: AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
             None => *fallback == crate::policy::Unavailable::Approve || unclear.binary_search(request).is_ok(),
