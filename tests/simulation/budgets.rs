@@ -10,6 +10,7 @@ use weir_core::{
 use super::{
     env::Env,
     rules::{of_category, on_channel},
+    sabotage::Sabotage,
     workload::{Ask, Kind},
 };
 
@@ -53,7 +54,8 @@ pub struct Allowance {
 
 /// None, or up to three.
 pub fn draw(env: &Env, may_defer: bool) -> [Option<Allowance>; NAMES.len()] {
-    let count = if env.chance(550) { 1 + env.index(NAMES.len()) } else { 0 };
+    let chance = if env.sabotage().is_of_budgets() { 1_000 } else { 550 };
+    let count = if env.chance(chance) { 1 + env.index(NAMES.len()) } else { 0 };
     let mut names = NAMES.into_iter().enumerate();
     [(); NAMES.len()].map(|()| {
         let (place, name) = names.next()?;
@@ -71,10 +73,17 @@ impl Allowance {
             (false, Of::Pushes) => [2, 5, 10],
             (false, Of::Everything) => [4, 12, 30],
         };
+        let limit = limits[env.index(3)];
+        let windows = [Over::Last(2_000), Over::Last(8_000), Over::Last(40_000), Over::Day, Over::Total];
+        // The planted bug shows in rolling windows only.
+        let among = if env.sabotage() == Sabotage::LeaseOutlived { 3 } else { windows.len() };
+        let over = windows[env.index(among)];
+        // With few a day, what is deferred would come back for weeks.
+        let may_defer = may_defer && (over != Over::Day || limit >= 30);
         Self {
             name,
-            limit: limits[env.index(3)],
-            over: [Over::Last(2_000), Over::Last(8_000), Over::Last(40_000), Over::Day, Over::Total][env.index(5)],
+            limit,
+            over,
             of,
             each,
             defers: may_defer && env.chance(500),

@@ -68,6 +68,11 @@ impl Sabotage {
         Self::GivenBackTwice,
     ];
 
+    /// Whether it is a bug of budgets, of which every run needs one then.
+    pub fn is_of_budgets(self) -> bool {
+        matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice)
+    }
+
     /// What of a script is replaced, and by what.
     fn edits(self) -> &'static [(&'static str, &'static str)] {
         match self {
