@@ -80,15 +80,7 @@ impl Allowance {
         let over = windows[env.index(among)];
         // With few a day, what is deferred would come back for weeks.
         let may_defer = may_defer && (over != Over::Day || limit >= 30);
-        Self {
-            name,
-            limit,
-            over,
-            of,
-            each,
-            defers: may_defer && env.chance(500),
-            waits: env.chance(700),
-        }
+        Self { name, limit, over, of, each, defers: may_defer && env.chance(500), waits: env.chance(700) }
     }
 
     /// Whether it is asked for an intent.

@@ -282,3 +282,20 @@ fn is_spent(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Unavailable;
+
+    #[test]
+    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission() {
+        let now = Time::default().plus(1_000);
+        let disposition =
+            Disposition::CheckCaps { request: 0, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
+        for (at, spent) in [(now.plus(-1), false), (now, true), (now.plus(1), true)] {
+            let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
+            assert_eq!(is_spent(&disposition, (&[Some(answer)], now), Mode::Enforce, &[]), spent, "{at:?}");
+        }
+    }
+}
