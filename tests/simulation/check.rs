@@ -40,6 +40,8 @@ pub struct Told {
     /// It was approved while its history was unavailable.
     pub later: bool,
     pub shadow: bool,
+    /// In shadow mode: why it would be suppressed.
+    pub reason: Option<String>,
 }
 
 /// Reads the decision from the headers.
@@ -51,6 +53,7 @@ pub fn told(out: &Out) -> Told {
         counts: decision["counts"] != false,
         later: decision["recorded"] == "later",
         shadow: decision["verdict"] == "shadow-suppressed",
+        reason: decision["reason"].as_str().map(str::to_owned),
     }
 }
 
@@ -92,6 +95,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.conserved(&broker, &outs);
     judge.deferral(&broker, &outs);
     judge.sends(&broker, &outs);
+    judge.budgets(&broker, &outs, &cluster);
     judge.histories(&cluster);
     judge.refunds(&refunds);
     drop((broker, cluster, refunded));
@@ -157,13 +161,20 @@ impl<'w> Judge<'w> {
                 && match reason.as_str() {
                     "cap" => self.is_used_up(ask, &envelope) && !matches!(ask.kind, Kind::Alert | Kind::Receipt),
                     "duplicate" => self.was_recorded(ask),
-                    "unavailable" => ask.kind == Kind::Email && self.world.setting.unavailable_after.is_some(),
+                    "budget" => self.is_spent(out, ask, &envelope),
+                    "unavailable" => {
+                        self.world.setting.unavailable_after.is_some()
+                            && (ask.kind == Kind::Email || self.has_budget_that(ask, false))
+                    }
                     "stopped" => self.is_stopped(out, ask),
                     "expired" => self.shut(out, ask, Shut::Expired),
                     "too_early" => self.shut(out, ask, Shut::TooEarly),
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),
                     _ => false,
                 };
+            if reason == "budget" {
+                self.is_no_replay(out, ask, &reason);
+            }
             if !found {
                 let tag = match reason.as_str() {
                     "cap" if self.names_lost && envelope["cap"]["name"] == "once" => "names: ",
@@ -195,9 +206,8 @@ impl<'w> Judge<'w> {
         stops && self.world.stopped_at.get().is_some_and(|at| at <= out.submit.at)
     }
 
-    /// Whether the clock can have shown a time that suppresses this intent. One whose admission was recorded
-    /// before this lane read it must be approved again.
-    fn shut(&mut self, out: &Out, ask: &Ask, why: Shut) -> bool {
+    /// An intent whose admission was recorded before this lane read it must be approved again.
+    fn is_no_replay(&mut self, out: &Out, ask: &Ask, why: &str) {
         let of = (field_of(&ask.user), IdHash::of(&ask.id));
         let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
         // A history that is unavailable for so long that intents are decided without it cannot be checked.
@@ -206,10 +216,14 @@ impl<'w> Judge<'w> {
         for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
             if once && !known.restored && known.since < out.fetched {
-                self.broken
-                    .push(format!("replay: {ask:?} was suppressed as {why:?}, and is in its history since {at}"));
+                self.broken.push(format!("replay: {ask:?} was suppressed as {why}, and is in its history since {at}"));
             }
         }
+    }
+
+    /// Whether the clock can have shown a time that suppresses this intent.
+    fn shut(&mut self, out: &Out, ask: &Ask, why: Shut) -> bool {
+        self.is_no_replay(out, ask, &format!("{why:?}"));
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
         let clock = self.world.clock(out.submit.instance, from, upto);
         // A deferred intent is as old as the clock showed that first decided it, which may have been slow.
@@ -311,6 +325,11 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("shadowed", approved().filter(|out| told(out).shadow).count()),
         ("later", approved().filter(|out| told(out).later).count()),
         ("costly", approved().filter(costly).count()),
+        ("budget", of_reason("budget")),
+        ("budget_grants", cluster.till.grants),
+        ("budget_given_back", cluster.till.given_back),
+        ("budget_calls_refused", lock(&world.keyspace.tells.told).refused),
+        ("budgets_rebuilt", cluster.till.rebuilt),
         ("unavailable", of_reason("unavailable")),
         ("expired", of_reason("expired")),
         ("too_early", of_reason("too_early")),
@@ -320,6 +339,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("deferred_too_early", deferred(DeferReason::TooEarly)),
         ("deferred_quiet_hours", deferred(DeferReason::QuietHours)),
         ("deferred_cap", deferred(DeferReason::Cap)),
+        ("deferred_budget", deferred(DeferReason::Budget)),
         ("deferred_unavailable", deferred(DeferReason::Unavailable)),
         ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
         ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to == Destination::Approved)),

@@ -14,6 +14,7 @@ use super::{
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, error},
+    till::Till,
 };
 
 const FIRST_PORT: u16 = 7000;
@@ -57,6 +58,7 @@ pub struct Cluster {
     /// The group whose nodes have a wrong clock: one of three must not stop a worker.
     pub wrong_clock: Option<usize>,
     pub ledger: Ledger,
+    pub till: Till,
     /// Failovers that lost names.
     pub names_lost: usize,
 }
@@ -101,6 +103,7 @@ impl Cluster {
             expiries: BTreeMap::new(),
             wrong_clock: None,
             ledger: Ledger::default(),
+            till: Till::default(),
             names_lost: 0,
         }
     }
@@ -190,13 +193,22 @@ impl Cluster {
         if let Err(redirect) = self.serves(node, keys, asking) {
             return redirect;
         }
+        let now_us = now.as_micros();
+        for key in keys {
+            if let Some(at) = self.expiries.get(key) {
+                let left_us = at.as_micros().saturating_sub(now_us);
+                effects.left_ms.insert(key.clone(), u64::try_from(left_us / 1000).unwrap());
+            }
+        }
         let mut data = std::mem::take(&mut self.nodes[node].data);
         let (reply, writer) = if script {
             let sha = String::from_utf8_lossy(&args[1]).into_owned();
             match self.nodes[node].scripts.get(&sha) {
                 None => (error("NOSCRIPT No matching script. Please use EVAL."), Writer::Other),
                 Some(source) => {
-                    let reply = script::run(source, keys, &args[3 + keys.len()..], &mut data, &mut effects);
+                    let script_args = &args[3 + keys.len()..];
+                    let reply = script::run(source, keys, script_args, &mut data, &mut effects);
+                    self.till.ran(source, keys, script_args, &reply);
                     (reply, Writer::of_script(source))
                 }
             }
@@ -211,12 +223,16 @@ impl Cluster {
 
     fn note_expiries(&mut self, effects: &Effects) {
         // A replica that takes over without a deletion still has the key, and when it expires.
-        for change in effects.changes.iter().filter(|change| change.new.is_some()) {
+        for change in effects.changes.iter().filter(|change| change.new.is_some() && change.field.is_empty()) {
             self.expiries.remove(&change.key);
         }
         let now = self.env.passed();
-        let expiries = effects.expiries.iter().map(|(key, ms)| (key.clone(), now + Duration::from_millis(*ms)));
-        self.expiries.extend(expiries);
+        for (key, ms) in &effects.expiries {
+            match ms {
+                Some(ms) => self.expiries.insert(key.clone(), now + Duration::from_millis(*ms)),
+                None => self.expiries.remove(key),
+            };
+        }
     }
 
     fn expire(&mut self, now: Duration) {
@@ -318,6 +334,7 @@ impl Cluster {
         for key in &behind {
             let (had, kept) = (self.nodes[old].data.get(key), self.groups[group].replica_data.get(key));
             lost += self.ledger.fails_over(now, had, kept);
+            self.till.fails_over(key, had, kept);
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
@@ -342,6 +359,8 @@ impl Cluster {
         if keeps == Keeps::Nothing {
             let data = std::mem::take(&mut node.data);
             data.values().for_each(|item| self.ledger.wiped(item));
+            self.till.wiped(data.keys());
+            data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];
             group.replica_data.clear();
             group.log.clear();

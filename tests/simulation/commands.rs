@@ -23,8 +23,10 @@ pub struct Effects {
     pub run_id: String,
     pub replicas: usize,
     pub changes: Vec<Change>,
-    /// Keys that expire within the run, and after how many milliseconds.
-    pub expiries: Vec<(Vec<u8>, u64)>,
+    /// Keys that expire within the run, and after how many milliseconds; `None`: not any more.
+    pub expiries: Vec<(Vec<u8>, Option<u64>)>,
+    /// How many milliseconds the keys have left that will expire.
+    pub left_ms: BTreeMap<Vec<u8>, u64>,
 }
 
 impl Effects {
@@ -36,7 +38,16 @@ impl Effects {
         const LONGEST_RUN_MS: u64 = 3_600_000;
         let ms: u64 = str::from_utf8(ms).unwrap().parse().unwrap();
         if ms < LONGEST_RUN_MS {
-            self.expiries.push((key.to_vec(), ms));
+            self.expiries.push((key.to_vec(), Some(ms)));
+            self.left_ms.insert(key.to_vec(), ms);
+        } else {
+            self.persist(key);
+        }
+    }
+
+    fn persist(&mut self, key: &[u8]) {
+        if self.left_ms.remove(key).is_some() {
+            self.expiries.push((key.to_vec(), None));
         }
     }
 
@@ -87,6 +98,12 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
             }
             number(usize::from(found.is_some()))
         }
+        (b"PTTL", None) => Value::Int(-2),
+        (b"PTTL", Some(_)) => Value::Int(effects.left_ms.get(key).map_or(-1, |ms| i64::try_from(*ms).unwrap())),
+        (b"PERSIST", _) => {
+            effects.persist(key);
+            Value::Int(1)
+        }
         (b"HGET", Some(Item::Hash(hash))) => optional(hash.get(&args[2])),
         (b"HEXISTS", Some(Item::Hash(hash))) => number(usize::from(hash.contains_key(&args[2]))),
         (b"HLEN", Some(Item::Hash(hash))) => number(hash.len()),
@@ -129,6 +146,7 @@ fn writing(name: &[u8], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects
             }
             if hash.is_empty() {
                 data.remove(key);
+                effects.persist(key);
             }
             number(gone)
         }

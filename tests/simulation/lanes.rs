@@ -5,14 +5,12 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
-    ledger::EmbeddedLedger,
     ports::Clock as _,
-    time::Time,
     wheel::{Ring, Wheel},
 };
 use weir_redis::NodeClocks;
 use weir_worker::{
-    budgets::BudgetKeeper,
+    budgets::Claimant,
     lane::{Lane, LaneError, LaneSettings, Task},
 };
 
@@ -72,22 +70,20 @@ impl World {
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,
-        Place { task, number: place }: Place,
+        (Place { task, number: place }, budgets): (Place, Claimant),
         stop: CancellationToken,
     ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let number = self.next_lane();
-        let clock = process.clock.clone();
-        let (_, budgets) = BudgetKeeper::new(|| EmbeddedLedger::new("none", Time::default), clock, metrics.clone());
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, reads(task), process.number),
             sink: SimSink::new(&self.env, &self.broker, &process, (place, number)),
-            store: self.keyspace.store(&self.env, number, &process.clock),
+            store: self.keyspace.store(&self.env, (process.number, number), &process.clock),
             clock: process.clock.clone(),
             task,
             decider: self.decider.clone(),
-            budgets: budgets.claimant(),
+            budgets,
             settings: LaneSettings {
                 batch: 40,
                 commit_interval: Duration::from_millis(200),

@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 mod broker;
+mod budgets;
 mod chaos;
 mod check;
 mod cluster;
@@ -27,8 +28,10 @@ mod seeds;
 mod sends;
 mod sink;
 mod source;
+mod spending;
 mod store;
 mod tale;
+mod till;
 mod time;
 mod truth;
 mod wheel;

@@ -138,6 +138,7 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
         rebuild.leave().await;
         return Err(message);
     }
+    world.restore_budgets(rebuild.shards());
     let lost = rebuild.finish().await.map_err(|error| error.to_string())?;
     if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?} were lost again")) }
 }

@@ -18,7 +18,11 @@ use weir_core::{
     zone::Zone,
 };
 
-use super::{env::Env, rings::SHARES};
+use super::{
+    budgets::{self, Allowance},
+    env::Env,
+    rings::SHARES,
+};
 
 /// A bound on histories that is reached soon: one above the highest limit.
 pub const MOST: u32 = 6;
@@ -243,11 +247,12 @@ pub struct Setting {
     /// Deferral, where there is a wheel.
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
+    budgets: [Option<Allowance>; 3],
 }
 
 impl Setting {
     pub fn draw(env: &Env) -> Self {
-        Self {
+        let mut setting = Self {
             mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
             unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
             deferred_bytes: [600, 1 << 20][env.index(2)],
@@ -261,7 +266,15 @@ impl Setting {
             patient: env.chance(700),
             deferring: env.chance(500).then(|| Deferring::draw(env)),
             stop: env.chance(200).then(|| Stop::draw(env)),
-        }
+            budgets: [None; 3],
+        };
+        setting.budgets = budgets::draw(env, setting.deferring.is_some());
+        setting
+    }
+
+    /// The budgets of the policy.
+    pub fn budgets(&self) -> impl Iterator<Item = &Allowance> {
+        self.budgets.iter().flatten()
     }
 }
 
@@ -285,11 +298,11 @@ fn cap(limit: &Limit, defers: bool) -> Cap {
     }
 }
 
-fn on_channel(name: &str) -> Filter {
+pub fn on_channel(name: &str) -> Filter {
     Filter { channels: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
 }
 
-fn of_category(name: &str) -> Filter {
+pub fn of_category(name: &str) -> Filter {
     Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
 }
 
@@ -319,7 +332,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
         on_unavailable,
         quiet_hours: setting.quiet.and_then(|quiet| quiet.to_weir(spread_ms)),
         stops: stop.map(Stop::to_weir).into_iter().collect(),
-        budgets: Vec::new(),
+        budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,

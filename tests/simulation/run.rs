@@ -14,7 +14,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::decider::Decider;
-use weir_worker::lane::LaneError;
+use weir_worker::{budgets::BudgetKeeper, lane::LaneError};
 
 use super::{
     broker::Broker,
@@ -226,11 +226,15 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
+        let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
+        let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));
+        spawn_local(process.run(keeper.run()));
         let one = |place| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
+            let claimant = budgets.claimant();
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, place, stop.clone()).await;
+                let end = world.lane(process, (place, claimant), stop.clone()).await;
                 stop.cancel();
                 end
             }
@@ -256,6 +260,7 @@ impl World {
                 }
             }
         }
+        process.run(budgets.close()).await;
         process.kill();
     }
 }

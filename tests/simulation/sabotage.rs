@@ -38,10 +38,16 @@ pub enum Sabotage {
     ReleasedEarly,
     /// Deferred intents are moved on in one transaction, and the offsets of those moved are committed in the next.
     MovedTwice,
+    /// The ledger believes that a lease has ended, and tokens of it are spent.
+    LeaseOutlived,
+    /// Tokens of sends without an answer are given back, though they may have been recorded.
+    UnclearGivenBack,
+    /// Tokens are given back twice.
+    GivenBackTwice,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -57,7 +63,15 @@ impl Sabotage {
         Self::UnmarkedWrites,
         Self::ReleasedEarly,
         Self::MovedTwice,
+        Self::LeaseOutlived,
+        Self::UnclearGivenBack,
+        Self::GivenBackTwice,
     ];
+
+    /// Whether it is a bug of budgets, of which every run needs one then.
+    pub fn is_of_budgets(self) -> bool {
+        matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice)
+    }
 
     /// What of a script is replaced, and by what.
     fn edits(self) -> &'static [(&'static str, &'static str)] {
@@ -83,7 +97,10 @@ impl Sabotage {
             | Self::JudgeOnce
             | Self::GatesBeforeReplays
             | Self::ReleasedEarly
-            | Self::MovedTwice => &[],
+            | Self::MovedTwice
+            | Self::LeaseOutlived
+            | Self::UnclearGivenBack
+            | Self::GivenBackTwice => &[],
         }
     }
 

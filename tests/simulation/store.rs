@@ -17,7 +17,8 @@ use weir_core::{
     time::Time,
 };
 use weir_redis::{
-    KeyspaceSeed, NodeClocks, Opened, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing, open,
+    KeyspaceSeed, NodeClocks, Opened, RedisLedger, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing,
+    open,
 };
 
 use super::{
@@ -27,6 +28,7 @@ use super::{
     rules::Setting,
     sabotage::Sabotage,
     script::{Data, Item},
+    till::{SimLedger, Tells},
     time::{Virtual, WorkerClock},
 };
 
@@ -97,6 +99,7 @@ pub struct Keyspace {
     /// Of all stores together.
     pub stats: Arc<RedisStats>,
     pub answers: Answers,
+    pub tells: Tells,
 }
 
 /// An answer that a lane was given, and when: true times.
@@ -125,7 +128,9 @@ impl Keyspace {
     pub fn new(env: &Env, setting: &Setting, Made { opened, slots, keys }: Made) -> Self {
         let mut cluster = Cluster::new(env, GROUPS, slots);
         cluster.put(keys);
-        cluster.wrong_clock = env.chance(300).then(|| env.index(GROUPS));
+        let wrong_clock = env.chance(300).then(|| env.index(GROUPS));
+        // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
+        cluster.wrong_clock = wrong_clock.filter(|_| setting.budgets().next().is_none());
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
@@ -144,6 +149,7 @@ impl Keyspace {
             put_in: Arc::default(),
             stats: Arc::default(),
             answers: Arc::default(),
+            tells: Tells::new(setting.budgets().map(|budget| budget.to_weir())),
         }
     }
 
@@ -153,10 +159,21 @@ impl Keyspace {
     }
 
     /// The store of a lane.
-    pub fn store(&self, env: &Env, lane: u64, clock: &WorkerClock) -> SimStore {
+    pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
+        let tells = self.tells.clone();
         let store = RedisStore::new(&self.options, &self.stats, &self.opened);
         let (put_in, answers) = (Arc::clone(&self.put_in), Arc::clone(&self.answers));
-        SimStore { env: env.clone(), lane, store, put_in, answers, held: Arc::clone(&clock.held) }
+        SimStore { env: env.clone(), process, lane, store, put_in, answers, tells, held: Arc::clone(&clock.held) }
+    }
+
+    /// What makes ledgers for a process.
+    pub fn ledgers(&self, env: &Env, process: u64, instance: usize) -> impl Fn() -> SimLedger + Send + 'static {
+        let (env, options, stats) = (env.clone(), Arc::clone(&self.options), Arc::clone(&self.stats));
+        let (opened, tells) = (self.opened.clone(), self.tells.clone());
+        move || {
+            let ledger = RedisLedger::new(&options, &stats, &opened, format!("weir-{instance}"));
+            SimLedger { env: env.clone(), process, ledger, tells: tells.clone() }
+        }
     }
 
     /// Where a process takes sends back.
@@ -191,10 +208,12 @@ pub type PutIn = Arc<Mutex<BTreeSet<(Vec<u8>, i64, IdHash)>>>;
 
 pub struct SimStore {
     env: Env,
+    process: u64,
     lane: u64,
     store: RedisStore,
     put_in: PutIn,
     answers: Answers,
+    tells: Tells,
     /// See [`WorkerClock`].
     held: Arc<Mutex<Option<Time>>>,
 }
@@ -218,6 +237,11 @@ impl Store for SimStore {
             let through = Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false };
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = Some(through));
             outcome = Ok(());
+        }
+        if outcome.is_err() && self.env.sabotage() == Sabotage::UnclearGivenBack {
+            for (request, _) in batch.requests.iter().zip(&*answers).filter(|(_, answer)| answer.is_none()) {
+                self.tells.give_back(self.process, &request.class, request.cost);
+            }
         }
         if self.env.sabotage() == Sabotage::JudgeOnce {
             let mut held = lock(&self.held);

@@ -54,7 +54,7 @@ impl Virtual {
     }
 
     pub fn sleep(self: &Arc<Self>, wait: Duration) -> Sleep {
-        let at = self.now_us.load(Relaxed) + u64::try_from(wait.as_micros()).unwrap();
+        let at = self.now_us.load(Relaxed).saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
         Sleep { time: Arc::clone(self), at, number: self.numbers.fetch_add(1, Relaxed) }
     }
 
@@ -86,6 +86,9 @@ impl Future for Sleep {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.time.now_us.load(Relaxed) >= self.at {
             return Poll::Ready(());
+        }
+        if self.at == u64::MAX {
+            return Poll::Pending;
         }
         let mut timers = self.time.timers.lock().unwrap_or_else(PoisonError::into_inner);
         timers.insert((self.at, self.number), context.waker().clone());

@@ -155,7 +155,9 @@ impl Judge<'_> {
             if *why != DeferReason::Unavailable && due.millis() > last + deferring.max_ms {
                 wrong.push("too long");
             }
-            if let Some(what) = self.unfounded(ask, before, deferral, |fits| some_moment(&clock, &ask.edges(), fits)) {
+            if let Some(what) =
+                self.unfounded((out, ask), before, deferral, |fits| some_moment(&clock, &ask.edges(), fits))
+            {
                 wrong.push(what);
             }
         }
@@ -167,7 +169,7 @@ impl Judge<'_> {
     /// What is wrong with the reason of a deferral.
     fn unfounded(
         &self,
-        ask: &Ask,
+        (out, ask): (&Out, &Ask),
         before: Option<&Deferral>,
         Deferral { due, why, .. }: &Deferral,
         at_some_moment: impl Fn(&dyn Fn(i64) -> bool) -> bool,
@@ -187,11 +189,10 @@ impl Judge<'_> {
                     && at_some_moment(&|clock| ask.is_quiet(clock))
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
-            // Its policies have no budgets.
-            DeferReason::Budget => false,
+            DeferReason::Budget => self.may_be_deferred(out, ask),
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
-                waits && setting.unavailable_after.is_some()
+                (waits || self.has_budget_that(ask, true)) && setting.unavailable_after.is_some()
             }
         };
         (!right).then_some("no reason")
@@ -227,6 +228,7 @@ impl Judge<'_> {
                 None => return true,
             },
             "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => 0,
+            "budget" if setting.budgets().any(|budget| budget.defers && envelope["budget"]["name"] == budget.name) => 0,
             _ => return true,
         };
         let eligible = envelope["eligible_at"].as_str().and_then(Time::from_rfc3339);

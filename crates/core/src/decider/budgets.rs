@@ -204,7 +204,7 @@ impl BatchBudgets {
         mode: Mode,
         unclear: &[usize],
     ) -> Unspent {
-        self.tokens(|record| !is_spent(&gate_results[record].disposition, answers, mode, unclear))
+        self.tokens(|record| !is_spent(&gate_results[record].disposition, (answers, self.now), mode, unclear))
     }
 
     /// All tokens of the batch.
@@ -257,17 +257,40 @@ impl BatchBudgets {
     }
 }
 
-/// Whether the tokens of an intent that was granted them are spent.
-fn is_spent(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode, unclear: &[usize]) -> bool {
+/// Whether the tokens of an intent that was granted them are spent, in a batch that was judged at `now`.
+fn is_spent(
+    disposition: &Disposition,
+    (answers, now): (&[Option<Answer>], Time),
+    mode: Mode,
+    unclear: &[usize],
+) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
-            // A replay's were spent when it was admitted.
-            Some(Answer { verdict: AdmitVerdict::Replayed, .. }) => false,
+            // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
+            // again because a reply was lost.
+            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
             Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
             Some(Answer { verdict: AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
             None => *fallback == crate::policy::Unavailable::Approve || unclear.binary_search(request).is_ok(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Unavailable;
+
+    #[test]
+    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission() {
+        let now = Time::default().plus(1_000);
+        let disposition =
+            Disposition::CheckCaps { request: 0, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
+        for (at, spent) in [(now.plus(-1), false), (now, true), (now.plus(1), true)] {
+            let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
+            assert_eq!(is_spent(&disposition, (&[Some(answer)], now), Mode::Enforce, &[]), spent, "{at:?}");
+        }
     }
 }

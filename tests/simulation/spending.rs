@@ -1,0 +1,217 @@
+//! Checks budgets, by recorded and by true times; and what a rebuild restores of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+use weir_core::{
+    approved::{self, ApprovedRecord, Spent},
+    budget::BudgetId,
+    decode::Header,
+    fields::FieldMap,
+    policy::Mode,
+    record::Destination,
+};
+use weir_worker::lane::ANSWERS_HOLD;
+
+use super::{
+    broker::{Broker, Out},
+    budgets::{Allowance, DAY_MS, Over},
+    check::{Judge, told},
+    cluster::Cluster,
+    env::lock,
+    run::World,
+    script::Item,
+    till::Denial,
+    truth::Decided,
+    workload::Ask,
+};
+
+/// An approved record that took from a budget.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    cost: u64,
+    /// Its `decided_at`.
+    at: i64,
+    decided: Option<Decided>,
+    visible: Duration,
+}
+
+/// What weir itself reads in an approved record.
+fn spent(out: &Out) -> Spent {
+    let headers = out.headers.iter();
+    let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
+    match approved::read(Some(out.intent.value.as_bytes()), headers, &FieldMap::default()) {
+        Ok(ApprovedRecord::Counts(sent)) => sent.spent(),
+        Ok(ApprovedRecord::DoesNotCount(spent)) => spent,
+        other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => panic!("an approved record of weir's: {other:?}"),
+    }
+}
+
+impl Judge<'_> {
+    /// All promises about what was approved from budgets.
+    pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
+        self.broken.extend(cluster.till.broken.iter().cloned());
+        let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
+        for out in outs.iter().filter(|out| out.to == Destination::Approved) {
+            let Some(ask) = self.asks.get(&out.intent.first) else { continue };
+            let asked: Vec<Allowance> = self.of(ask).copied().collect();
+            let Spent { at, cost, budgets, .. } = spent(out);
+            // In shadow mode those take nothing that a cap was not asked for.
+            let took = told(out).reason.is_none_or(|reason| ["cap", "duplicate"].contains(&reason.as_str()));
+            if !asked.iter().filter(|_| took).map(|budget| budget.name).eq(budgets.iter().map(String::as_str)) {
+                self.broken
+                    .push(format!("budget: {ask:?} takes from {asked:?}, and says that it did from {budgets:?}"));
+            }
+            let (cost, at) = (u64::from(cost), at.millis());
+            let decided = self.world.decided(out, ask, |_| true);
+            let visible = broker.visible_at(out).unwrap_or_default();
+            for budget in asked {
+                let (_, all) = taken.entry(budget.id(ask.campaign.as_deref())).or_insert((budget, Vec::new()));
+                all.push(Taken { cost, at, decided, visible });
+            }
+        }
+        if self.world.setting.mode == Mode::Shadow {
+            return;
+        }
+        for (id, (budget, taken)) in &taken {
+            let forgotten = match self.world.keyspace.wait_replicas {
+                0 => cluster.till.forgotten(&self.world.keyspace.opened.keyspace.budget_key(id)),
+                _ => 0,
+            };
+            self.limit(id, budget, taken, budget.limit + forgotten);
+        }
+    }
+
+    /// The budgets of the policy that an intent takes from.
+    fn of<'s>(&'s self, ask: &'s Ask) -> impl Iterator<Item = &'s Allowance> + use<'s> {
+        self.world.setting.budgets().filter(|budget| budget.is_asked_for(ask))
+    }
+
+    /// No window holds more than the limit.
+    fn limit(&mut self, id: &BudgetId, budget: &Allowance, taken: &[Taken], limit: u64) {
+        let off = self.world.most_off();
+        let is_exact = off <= 100;
+        let sum = |within: &dyn Fn(&Taken) -> bool| -> u64 {
+            taken.iter().filter(|taken| within(taken)).map(|taken| taken.cost).sum()
+        };
+        let mut most = 0;
+        match budget.over {
+            Over::Total => most = sum(&|_| true),
+            Over::Day if is_exact => {
+                let inside = |at: i64| (off..DAY_MS - off).contains(&at.rem_euclid(DAY_MS));
+                let days: BTreeSet<i64> = taken.iter().map(|taken| taken.at.div_euclid(DAY_MS)).collect();
+                for day in days {
+                    most = most.max(sum(&|taken| taken.at.div_euclid(DAY_MS) == day && inside(taken.at)));
+                }
+            }
+            Over::Day => {}
+            Over::Last(length_ms) => {
+                let length_ms = length_ms - 2 * off;
+                for end in taken.iter().filter(|_| is_exact) {
+                    most = most.max(sum(&|taken| (end.at - length_ms + 1..=end.at).contains(&taken.at)));
+                }
+                // What a rebuild restores counts from when a wrong clock said that it was decided.
+                if is_exact || self.world.rebuilds.borrow().begun == 0 {
+                    let length = Duration::from_millis(u64::try_from(length_ms.max(0)).unwrap());
+                    for first in taken.iter().filter_map(|taken| taken.decided) {
+                        let end = first.from + length;
+                        most = most.max(sum(&|taken| {
+                            taken.decided.is_some_and(|decided| decided.from >= first.from) && taken.visible < end
+                        }));
+                    }
+                }
+            }
+        }
+        if most > limit {
+            let (over, mut taken) = (budget.over, taken.to_vec());
+            taken.sort_by_key(|taken| taken.at);
+            self.broken.push(format!("budget: {most} of {limit} of {id} {over:?} were approved: {taken:?}"));
+        }
+    }
+
+    /// Whether the budget that an envelope names denied this intent for a reason.
+    pub fn is_spent(&self, out: &Out, ask: &Ask, envelope: &Value) -> bool {
+        let named = &envelope["budget"];
+        let budget = self.of(ask).find(|budget| named["name"] == budget.name && named["limit"] == budget.limit);
+        budget.is_some_and(|budget| self.was_denied(out, ask, budget))
+    }
+
+    /// Whether an intent is deferred by one of its budgets for a reason.
+    pub fn may_be_deferred(&self, out: &Out, ask: &Ask) -> bool {
+        self.of(ask).any(|budget| budget.defers && self.was_denied(out, ask, budget))
+    }
+
+    /// Whether an intent may go by `on_unavailable`, because a budget cannot be asked that waits, or does not.
+    pub fn has_budget_that(&self, ask: &Ask, waits: bool) -> bool {
+        self.of(ask).any(|budget| budget.waits == waits)
+    }
+
+    /// Whether the ledger had told the process that decided that there is too little.
+    fn was_denied(&self, out: &Out, ask: &Ask, budget: &Allowance) -> bool {
+        if u64::from(ask.cost) > budget.limit {
+            return true;
+        }
+        let (id, upto) = (budget.id(ask.campaign.as_deref()), out.submit.at);
+        let from = upto.saturating_sub(ANSWERS_HOLD).max(out.fetched);
+        let from = self.world.before_freezes(out.submit.process, from, upto);
+        let holds = |denial: &Denial| match denial.holds {
+            Some(holds) => self.world.awake(denial.process, denial.at) + holds >= from,
+            None => true,
+        };
+        let told = lock(&self.world.keyspace.tells.told);
+        let mut denials = told.denials.iter().filter(|denial| denial.process == out.submit.process);
+        denials.any(|denial| denial.budget == id && denial.at <= upto && holds(denial))
+    }
+}
+
+impl World {
+    /// When a process takes notice of something.
+    fn awake(&self, process: u64, at: Duration) -> Duration {
+        let processes = self.all_processes.borrow();
+        let frozen = processes.iter().find(|other| other.number == process).map(|process| process.freezes.borrow());
+        let frozen = frozen.and_then(|freezes| freezes.iter().find(|(from, to)| (*from..*to).contains(&at)).copied());
+        frozen.map_or(at, |(_, thawed)| thawed)
+    }
+
+    /// Restores the lost budgets of these shards from the visible approved records, as `weir rebuild` does once earlier decisions
+    /// are visible and before the shards are used again.
+    pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
+        let mut broker = self.broker.borrow_mut();
+        let mut sums: BTreeMap<BudgetId, BTreeMap<String, u64>> = BTreeMap::new();
+        for out in broker.stable(0).0.into_iter().filter(|out| out.to == Destination::Approved) {
+            let Spent { at, cost, campaign, budgets } = spent(out);
+            for budget in self.setting.budgets().filter(|budget| budgets.iter().any(|name| name == budget.name)) {
+                let sums = sums.entry(budget.id(campaign.as_deref())).or_default();
+                *sums.entry(field(budget.over, at.millis())).or_default() += u64::from(cost);
+            }
+        }
+        let (keyspace, mut cluster) = (&self.keyspace.opened.keyspace, lock(&self.keyspace.cluster));
+        for (id, sums) in sums.iter().filter(|(id, _)| shards.contains(&keyspace.budget_shard(id))) {
+            let key = keyspace.budget_key(id).into_bytes();
+            let epoch = cluster.key(keyspace.epoch_key(keyspace.budget_shard(id)).as_bytes());
+            let is_marked = matches!(epoch, Some(Item::Text(text)) if text.starts_with(b"rebuilding:"));
+            if is_marked && cluster.key(&key).is_none() {
+                self.env.note(|| format!("{id} is restored: {sums:?}"));
+                let pair =
+                    |(field, tokens): (&String, &u64)| (field.clone().into_bytes(), tokens.to_string().into_bytes());
+                cluster.put([(key, Item::Hash(sums.iter().map(pair).collect()))].into());
+                cluster.till.rebuilt += 1;
+            }
+        }
+    }
+}
+
+/// The field of a budget's hash that what was decided then is in.
+fn field(over: Over, at: i64) -> String {
+    match over {
+        Over::Last(length_ms) => {
+            let width = (length_ms / 60).max(1);
+            (-(-at).div_euclid(width) * width).to_string()
+        }
+        Over::Day => format!("p{}", at - at.rem_euclid(DAY_MS)),
+        Over::Total => "t".to_owned(),
+    }
+}
