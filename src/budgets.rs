@@ -159,7 +159,7 @@ impl UnavailableBudgets {
 async fn unavailable(budgets: &Budgets, ledger: &dyn LooksAtLedger) -> Vec<(BudgetId, Duration)> {
     let states = budgets.states().await.into_iter();
     let unanswered = states.filter_map(|BudgetState { id, span, limit, unavailable_since, .. }| {
-        Some((BudgetUse { id, limit, span, best_effort: true }, unavailable_since?))
+        Some((BudgetUse { id, limit, span, best_effort: true, unavailable_after: None }, unavailable_since?))
     });
     let (uses, since): (Vec<BudgetUse>, Vec<Duration>) = unanswered.take(MOST_ROWS).unzip();
     if uses.is_empty() {

@@ -93,11 +93,11 @@ mod tests {
             limit: 10,
             span: SpanNow::Total,
             best_effort: true,
+            unavailable_after: None,
         };
         let wants = [vec![0, 1], vec![1, 2], vec![0, 4], vec![4], vec![0, 3]];
         let claim = Claim {
             judged_at: Duration::from_secs(100),
-            unavailable_after: None,
             budgets: ["soon", "late", "never", "left", "unread"].map(used).to_vec(),
             wants: (0..5).map(|set| Want { set, cost: 3 }).collect(),
             sets: wants.to_vec(),

@@ -33,14 +33,12 @@ struct Draw {
 }
 
 impl Draw {
-    fn new(began: Time) -> Self {
+    fn new(seed: u64, began: Time) -> Self {
         let mut budgets: Vec<BudgetId> = (0..9).map(|number| budget(&format!("b{number}"))).collect();
         // Names that a key must keep apart.
         for (name, campaign) in [("a", "b:c"), ("a:b", "c"), ("b0", "may"), ("", "")] {
             budgets.push(BudgetId { name: name.into(), campaign: Some(campaign.into()) });
         }
-        let seed = fastrand::u64(..);
-        eprintln!("seed {seed}");
         Self { rng: Rng::with_seed(seed), budgets, began }
     }
 
@@ -118,12 +116,12 @@ impl Seen {
     }
 }
 
-async fn run(urls: &[String]) -> Seen {
+async fn run(urls: &[String], seed: u64) -> Seen {
     let options = options(urls);
     let opened = opened(&options).await.unwrap();
     let mut ledgers = HOLDERS.map(|holder| ledger(&options, &opened, holder));
     let (_, began) = look(&mut ledgers[0], &budget("b0"), 1).await;
-    let (mut draw, mut book, mut seen) = (Draw::new(began), Book::default(), Seen::default());
+    let (mut draw, mut book, mut seen) = (Draw::new(seed, began), Book::default(), Seen::default());
     let mut granted: [Vec<GiveBack>; HOLDERS.len()] = Default::default();
     for round in 0..STEPS / STEPS_A_ROUND {
         let holder = draw.rng.usize(..HOLDERS.len());
@@ -181,7 +179,9 @@ async fn give_back(ledger: &mut RedisLedger, book: &mut Book, holder: &str, toke
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_random_steps_are_those_of_the_reference() {
     let (server, cluster) = (vec![Stack::shared().redis().to_owned()], Stack::shared().redis_cluster().to_vec());
-    let (one, many) = tokio::join!(run(&server), run(&cluster));
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let (one, many) = tokio::join!(run(&server, seed), run(&cluster, seed));
     for seen in [one, many] {
         eprintln!("{seen:?}");
         let Seen { granted, denied, freed, waits, never, shared, given_back, too_late } = seen;

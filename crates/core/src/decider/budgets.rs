@@ -9,7 +9,7 @@ use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
     decide::{AdmitVerdict, Answer},
-    lease::{Answers, Claim, LeaseNumber, Outcome, Spent, Want},
+    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Spent, Want},
     policy::{Gate, GateReason, Mode, PolicyEval},
     record::Records,
     tally::Tally,
