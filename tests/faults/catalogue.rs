@@ -250,14 +250,11 @@ pub const CASES: &[Case] = &[
     case("35a", "1, then 4, then 2 workers that spend budgets, killed all the while", budgets::killed)
         .times(50)
         .in_ci(3)
-        .within_s(60)
-        .promises(Promise::Capped),
+        .within_s(60),
     case("35b", "a worker that holds leases is frozen past their end and wakes beside its successor", budgets::frozen)
         .times(4)
-        .within_s(60)
-        .promises(Promise::Capped),
+        .within_s(60),
     case("35c", "the node that counts a spent budget is emptied; weir rebuild counts it again", budgets::wiped)
         .times(2)
-        .within_s(60)
-        .promises(Promise::Capped),
+        .within_s(60),
 ];

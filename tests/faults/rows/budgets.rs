@@ -15,12 +15,13 @@ use crate::{
 const BUDGETS: &str = r#"
 [[budgets]]
 name = "rate"
+channel = "email"
 limit = 300
 window = "10s"
 [[budgets]]
 name = "contract"
 channel = "push"
-limit = 3_000
+limit = 600
 total = true
 [[budgets]]
 name = "share"
@@ -30,7 +31,7 @@ per = "month"
 "#;
 const RATE_LIMIT: u64 = 300;
 const RATE_WINDOW_MS: i64 = 10_000;
-const CONTRACT_LIMIT: u64 = 3_000;
+const CONTRACT_LIMIT: u64 = 600;
 const SHARE_LIMIT: u64 = 4_000;
 /// Intents per second.
 const OFFERED: u32 = 600;
