@@ -140,8 +140,8 @@ fn deferral(scene: &mut Scene) {
     assert!(said.out.contains("reason too_early: its not_before has not come.\n"), "{}", said.out);
     assert!(said.out.contains(not_listed), "{}", said.out);
     let said = explain(scene, &[&args[..], &["--output", "json"]].concat(), &intent).json();
-    let until = said["deferred_until"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
-    assert!(until % 60 == 0 && (0..60).contains(&(until - not_before_ms / 1000)), "{said:#}");
+    let until = said["deferred_until"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    assert!(until % 60_000 == 0 && (0..60_000).contains(&(until - not_before_ms)), "{said:#}");
     assert_eq!(said["decision"]["verdict"], "suppressed", "the envelope is that of a decision now");
 }
 
