@@ -22,6 +22,7 @@ mod clock;
 mod commit;
 mod deferred_writes;
 mod interruption;
+mod judge;
 mod recovery;
 mod ripe;
 mod rounds;
@@ -32,20 +33,13 @@ mod tests;
 mod unavailable_shards;
 mod waiting;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    decide::Answer,
-    decider::{Decider, Decoded, Disposition, GateResult, UnavailableOutcome},
-    deferred_send::DeferredSend,
-    moving::move_on,
+    decider::Decider,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
-    record::{Job, Output, Progress, ReadBefore, Records, progress_of},
+    record::{Job, Progress, Records, progress_of},
     tally::Tally,
 };
 
@@ -55,10 +49,10 @@ use self::{
     batch_timer::BatchTimer,
     deferred_writes::{DeferredWrites, Promise},
     interruption::Interruption,
+    judge::Decided,
     ripe::Ripe,
     rounds::Rounds,
     unavailable_shards::UnavailableShards,
-    waiting::{Admitted, BatchRequest},
 };
 use super::{
     backoff::backoff,
@@ -273,132 +267,4 @@ where
         self.status.progressed(self.clock.passed());
         self.source.poll(&mut nothing, 0, Duration::ZERO).await
     }
-
-    /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
-    /// the group. After a wait the whole batch is judged again.
-    async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
-        if let Task::Move(wheel) = self.task {
-            let now = self.time_to_decide(state, batch).await?;
-            if state.ripe.as_ref().is_some_and(|ripe| ripe.is_far_from_due(batch, now)) {
-                return Err(Interruption::Rewind(
-                    "the clock was put back: deferred intents are not due yet".to_owned(),
-                ));
-            }
-            let (outputs, tally) = move_on(&self.decider, batch, wheel, now);
-            return Ok(Decided { outputs, tally, asked_at: self.clock.passed(), promises: Vec::new() });
-        }
-        let mut rounds = Rounds::begin(self.clock.passed());
-        let decoded = self.decider.decode(batch);
-        self.service_unavailable(state).await?;
-        loop {
-            match self.judge(state, batch, &decoded, &mut rounds).await? {
-                Judged::Decided(decided) => return Ok(*decided),
-                Judged::Unanswered(shards) => self.wait_for(state, &shards, rounds.pause()).await?,
-                Judged::Unfunded => self.wait_for_budgets(state).await?,
-            }
-        }
-    }
-
-    /// Judges a batch once, by the clock, policy and segments of now.
-    async fn judge(
-        &mut self,
-        state: &mut LaneState,
-        batch: &S::Batch,
-        decoded: &[Decoded<'_>],
-        rounds: &mut Rounds,
-    ) -> Result<Judged, Interruption> {
-        let now = self.time_to_decide(state, batch).await?;
-        let asked_at = self.clock.passed();
-        let mut batch_decision = self.decider.begin_batch(now);
-        // What was asked for in a round before may have been recorded, whatever came of the answer.
-        batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
-        if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
-            return Ok(Judged::Unfunded);
-        }
-        let (gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
-        self.metrics.gated(counts);
-        if rounds.is_first() {
-            self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
-        }
-
-        let (mut answers, mut unclear) = (vec![None; admit_batch.requests.len()], Vec::new());
-        let unavailable_outcomes = batch_decision.fallback(&gate_results);
-        let shards = self.store.shards();
-        let batch_request = BatchRequest {
-            admit_batch: &admit_batch,
-            unavailable_outcomes: &unavailable_outcomes,
-            shards: admit_batch.requests.iter().map(|request| request.user.shard(shards)).collect(),
-            may_defer: batch_decision.may_defer(),
-        };
-        if !answers.is_empty()
-            && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers, &mut unclear).await?
-        {
-            self.give_back(batch_decision.unspent(&gate_results, &answers, &unclear)).await?;
-            return Ok(Judged::Unanswered(shards));
-        }
-        let admitted = self.clock.passed();
-        self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
-
-        let (outputs, mut tally) =
-            batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
-        let unspent = batch_decision.unspent(&gate_results, &answers, &unclear);
-        batch_decision.count_tokens(&unspent, &mut tally);
-        self.give_back(unspent).await?;
-        self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        let promises = promises(batch, &gate_results, &batch_request, &answers);
-        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises })))
-    }
-}
-
-/// What came of judging a batch once.
-enum Judged {
-    /// It is decided.
-    Decided(Box<Decided>),
-    /// The store has to be waited for, in these shards.
-    Unanswered(BTreeSet<u16>),
-    /// A budget has to be waited for.
-    Unfunded,
-}
-
-/// A batch, decided.
-struct Decided {
-    outputs: Vec<Output>,
-    tally: Tally,
-    /// Since when the store's answers hold.
-    asked_at: Duration,
-    /// The writes that are deferred once it is committed.
-    promises: Vec<Promise>,
-}
-
-/// The sends of a batch that were approved without an answer.
-fn promises(
-    batch: &impl Records,
-    gate_results: &[GateResult],
-    batch_request: &BatchRequest<'_, '_>,
-    answers: &[Option<Answer>],
-) -> Vec<Promise> {
-    if answers.iter().all(Option::is_some) {
-        return Vec::new();
-    }
-    let mut promises = Vec::new();
-    for (index, gate_result) in gate_results.iter().enumerate() {
-        match gate_result.disposition {
-            Disposition::CheckCaps { request, .. }
-                if answers[request].is_none()
-                    && batch_request.unavailable_outcomes[request] == UnavailableOutcome::Approved =>
-            {
-                let record = batch.get(index);
-                let send =
-                    DeferredSend::new(&batch_request.admit_batch.requests[request], batch_request.admit_batch.now);
-                let (partition, offset) = (record.partition, record.offset);
-                promises.push(Promise { partition, offset, shard: batch_request.shards[request], send });
-            }
-            Disposition::CheckCaps { .. }
-            | Disposition::LookUp { .. }
-            | Disposition::DeadLetter
-            | Disposition::Suppress(_)
-            | Disposition::Bypass { .. } => {}
-        }
-    }
-    promises
 }

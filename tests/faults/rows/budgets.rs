@@ -19,7 +19,7 @@ channel = "email"
 limit = 300
 window = "10s"
 [[budgets]]
-name = "contract"
+name = "prepaid"
 channel = "push"
 limit = 600
 total = true
@@ -31,7 +31,7 @@ per = "month"
 "#;
 const RATE_LIMIT: u64 = 300;
 const RATE_WINDOW_MS: i64 = 10_000;
-const CONTRACT_LIMIT: u64 = 600;
+const PREPAID_LIMIT: u64 = 600;
 const SHARE_LIMIT: u64 = 4_000;
 /// Intents per second.
 const OFFERED: u32 = 600;
@@ -79,14 +79,11 @@ fn judged(mut trial: Trial, times: usize, lost: u64) -> Result<Findings> {
     trial.scene.wait_until_drained();
     let spent = spent(&trial)?;
     let rate = fullest(&spent["rate"], RATE_WINDOW_MS);
-    let contract: u64 = spent["contract"].iter().map(|(_, cost)| cost).sum();
+    let prepaid: u64 = spent["prepaid"].iter().map(|(_, cost)| cost).sum();
     ensure!(rate <= RATE_LIMIT, "{rate} of {RATE_LIMIT} in a window");
     ensure!(rate * 100 >= RATE_LIMIT * 90, "{rate} of {RATE_LIMIT} in the fullest window: the budget was hardly spent");
-    ensure!(contract <= CONTRACT_LIMIT, "{contract} of {CONTRACT_LIMIT} in total");
-    ensure!(
-        contract + lost >= CONTRACT_LIMIT * 99 / 100,
-        "{contract} of {CONTRACT_LIMIT} in total, {lost} lost at most"
-    );
+    ensure!(prepaid <= PREPAID_LIMIT, "{prepaid} of {PREPAID_LIMIT} in total");
+    ensure!(prepaid + lost >= PREPAID_LIMIT * 99 / 100, "{prepaid} of {PREPAID_LIMIT} in total, {lost} lost at most");
     let mut shares = 0;
     for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
         let share: u64 = all.iter().map(|(_, cost)| cost).sum();
@@ -94,7 +91,7 @@ fn judged(mut trial: Trial, times: usize, lost: u64) -> Result<Findings> {
         shares += 1;
     }
     ensure!(shares > 1, "campaigns have budgets of their own: {:?}", spent.keys());
-    trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {contract} of {CONTRACT_LIMIT}"));
+    trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {prepaid} of {PREPAID_LIMIT}"));
     trial.finish(times)
 }
 
@@ -127,7 +124,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mark = trial.over()?;
     trial.back(&mark)?;
     // A lease of a total is a thousandth at first, half as much again while it is used up, and ends with its holder.
-    let lost = u64::try_from(order.times)? * CONTRACT_LIMIT / 100;
+    let lost = u64::try_from(order.times)? * PREPAID_LIMIT / 100;
     judged(trial, order.times, lost)
 }
 
@@ -158,7 +155,7 @@ pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.ready(worker)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
-        lost::lose_and_rebuild(ground, &mut trial, worker, "contract")?;
+        lost::lose_and_rebuild(ground, &mut trial, worker, "prepaid")?;
         let mark = trial.over()?;
         trial.back(&mark)?;
     }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decoded, Disposition, GateResult, facts};
+use super::{Decoded, Disposition, GateResult, gate::facts};
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,

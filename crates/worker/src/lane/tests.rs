@@ -27,7 +27,7 @@ use weir_core::{
     ledger::EmbeddedLedger,
     policy::{Action, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, Settled, StoreError},
-    record::{Destination, Headers, RecordView},
+    record::{Destination, Headers, ReadBefore, RecordView},
     segment::{SegmentSet, UserIdKind, UserIds},
     tally::{RefundTally, SegmentCounts},
     time::Time,

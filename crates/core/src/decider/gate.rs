@@ -1,0 +1,159 @@
+//! The gate of a batch: what is to become of each record, and what the store is asked.
+
+use super::{BatchDecision, Decoded, Disposition, GateResult, Gated};
+use crate::{
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
+    decide::RecordWhen,
+    deferral::DeferReason,
+    intent::Intent,
+    policy::{Gate, IntentFacts, Mode, PolicyEval},
+    record::{RecordView, Records},
+    segment::{LookupScratch, UserSegment},
+    shard::OriginMark,
+    tally::SegmentCounts,
+    time::Time,
+};
+
+impl BatchDecision {
+    /// Finds each intent's segment and disposition; the batch of requests is for the store.
+    pub fn gate<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>]) -> Gated<'b> {
+        let now = self.now;
+        self.gate_each(records, decoded, |_| now)
+    }
+
+    /// The same, each intent at its own time, by its place in the batch: for the replay of past intents.
+    pub fn gate_each<'b>(
+        &mut self,
+        records: &'b impl Records,
+        decoded: &'b [Decoded<'b>],
+        at: impl Fn(usize) -> Time,
+    ) -> Gated<'b> {
+        let mut user_segments = self.user_segments(decoded).into_iter();
+        let mut gate_results = Vec::with_capacity(decoded.len());
+        let mut requests = Vec::with_capacity(decoded.len());
+        let mut counts = SegmentCounts::default();
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else {
+                gate_results.push(GateResult { disposition: Disposition::DeadLetter, segment: None, budgets: None });
+                continue;
+            };
+            let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
+            if let UserSegment::InSeveral(_) = user_segment {
+                counts.overlaps += 1;
+            }
+            let segment = user_segment.segment();
+            if segment.is_some_and(|segment| !self.named[segment]) {
+                counts.unnamed += 1;
+            }
+            self.eval.turn_to(at(index));
+            let disposition = self.disposition((index, intent), segment, &records.get(index), &mut requests);
+            let budgets = self.budgets.as_ref().and_then(|budgets| budgets.set_of(index));
+            gate_results.push(GateResult { disposition, segment, budgets });
+        }
+        let cap_sets = self.cap_sets(&mut requests);
+        (gate_results, AdmitBatch { now: self.now, cap_sets, requests }, counts)
+    }
+
+    /// The sets of caps of all requests. What is only looked up is asked for with a cap that nothing fits into.
+    fn cap_sets(&mut self, requests: &mut [AdmitRequest<'_>]) -> Vec<Vec<CapQuery>> {
+        let mut cap_sets = self.eval.take_cap_sets();
+        if !self.looked_up.is_empty() {
+            for request in self.looked_up.drain(..) {
+                requests[request].cap_set = cap_sets.len();
+            }
+            cap_sets.push(vec![CapQuery::nothing()]);
+        }
+        cap_sets
+    }
+
+    /// The segments of all intents, in their order.
+    fn user_segments(&self, decoded: &[Decoded<'_>]) -> Vec<UserSegment> {
+        let numbers = decoded.iter().flatten().map(|intent| self.set.number_of(intent));
+        let mut found = Vec::with_capacity(decoded.len());
+        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
+        found
+    }
+
+    fn disposition<'b>(
+        &mut self,
+        (index, intent): (usize, &'b Intent<'b>),
+        segment: Option<usize>,
+        record: &RecordView<'_>,
+        requests: &mut Vec<AdmitRequest<'b>>,
+    ) -> Disposition {
+        let facts = facts(intent, segment, record);
+        let gate = self.eval.gate(&facts);
+        let gate = match &self.budgets {
+            Some(budgets) => budgets.gate(index, gate, &self.eval),
+            None => gate,
+        };
+        let (gate, shadowed) = match (gate, self.eval.policy().mode) {
+            (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
+                let denial = (reason, eligible_at);
+                let was_asked = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
+                let may_be_recorded = was_asked || self.read_before.has(record.partition, record.offset);
+                if !may_be_recorded || !self.eval.policy().records(&facts.class) {
+                    return Disposition::Suppress(denial);
+                }
+                let fallback = self.eval.policy().unavailable(&facts.class);
+                let request = self.add_request(intent, record, PolicyEval::NO_CAPS, requests);
+                self.looked_up.push(request);
+                return Disposition::LookUp { request, denial, fallback };
+            }
+            // Nothing is suppressed in shadow mode, but the reason is reported.
+            (Gate::Suppress { reason, eligible_at }, Mode::Shadow) => {
+                (self.eval.route(&facts), Some((reason, eligible_at)))
+            }
+            (gate @ (Gate::Bypass | Gate::CheckCaps { .. }), Mode::Enforce | Mode::Shadow) => (gate, None),
+        };
+        let Gate::CheckCaps { cap_set } = gate else { return Disposition::Bypass { shadowed } };
+        let request = self.add_request(intent, record, cap_set, requests);
+        let fallback = self.eval.policy().unavailable(&facts.class);
+        Disposition::CheckCaps { request, cap_set, shadowed, fallback }
+    }
+
+    /// Adds what the store is asked of an intent; gives its place.
+    #[inline]
+    fn add_request<'b>(
+        &self,
+        intent: &'b Intent<'b>,
+        record: &RecordView<'_>,
+        cap_set: usize,
+        requests: &mut Vec<AdmitRequest<'b>>,
+    ) -> usize {
+        requests.push(AdmitRequest {
+            user: intent.user,
+            id: intent.id_hash,
+            origin: match record.deferral {
+                Some(deferral) => OriginMark::of(&deferral.topic, deferral.partition, deferral.offset),
+                None => OriginMark::of(&self.decider.topic, record.partition, record.offset),
+            },
+            class: intent.class(),
+            cost: intent.cost,
+            cap_set,
+            record: match self.eval.policy().mode {
+                Mode::Enforce => RecordWhen::IfAllowed,
+                Mode::Shadow => RecordWhen::Always,
+            },
+        });
+        requests.len() - 1
+    }
+}
+
+/// What the policy looks at.
+pub(super) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
+    let (kafka_timestamp, not_before) = match record.deferral {
+        None => (record.timestamp, intent.not_before),
+        // Whoever reads a deferred intent too soon defers it again.
+        Some(deferral) => (Some(deferral.first_at), intent.not_before.max(Some(deferral.due))),
+    };
+    IntentFacts {
+        segment,
+        class: intent.class(),
+        created_at: intent.created_at,
+        kafka_timestamp,
+        expires_at: intent.expires_at,
+        not_before,
+        zone: intent.timezone.as_ref(),
+    }
+}
