@@ -53,6 +53,7 @@ pub struct ClassNames<'a> {
 
 /// Every intent's class is hashed, so in few steps: the lengths together, then the texts, one after the other.
 impl Hash for ClassNames<'_> {
+    #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let names = [self.channel, self.category, self.campaign];
         let lengths = names.map(|name| name.map_or(0, |name| name.len() as u64 + 1));

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What the headers of approved records differ by within a batch.
-type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, &'w [Arc<str>]);
+type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, Option<u32>);
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
@@ -138,7 +138,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                     Arc::new([(HeaderName::Decision.as_str(), header)])
                 };
                 let denied = verdict.suppressed().copied();
-                let stamp = (gate_result.segment, class, intent.cost, counts, decided_at, denied, decision.budgets);
+                let stamp = (gate_result.segment, class, intent.cost, counts, decided_at, denied, gate_result.budgets);
                 // No two deferred intents have waited for the same time.
                 let headers = match decision.deferred {
                     None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
@@ -378,21 +378,26 @@ impl<'e> Grounds<'e> {
     }
 
     /// The names of the budgets that an intent with this verdict took from.
+    #[inline]
     fn budgets_of(self, gate_result: &GateResult, verdict: &Verdict<'_>) -> &'e [Arc<str>] {
-        let took = match verdict.suppressed().map(|suppressed| suppressed.cause) {
-            None | Some(Cause::Cap(_) | Cause::Duplicate) => true,
-            Some(
-                Cause::Stopped
-                | Cause::Expired
-                | Cause::TooEarly
-                | Cause::QuietHours
-                | Cause::Budget(_)
-                | Cause::Unavailable,
-            ) => false,
-        };
         match (self.budgets, gate_result.budgets) {
-            (Some(budgets), Some(set)) if took => budgets.names(set),
+            (Some(budgets), Some(set)) if took(verdict) => budgets.names(set),
             (Some(_) | None, _) => &[],
         }
+    }
+}
+
+/// Whether an intent with this verdict had come as far as to take from its budgets.
+fn took(verdict: &Verdict<'_>) -> bool {
+    match verdict.suppressed().map(|suppressed| suppressed.cause) {
+        None | Some(Cause::Cap(_) | Cause::Duplicate) => true,
+        Some(
+            Cause::Stopped
+            | Cause::Expired
+            | Cause::TooEarly
+            | Cause::QuietHours
+            | Cause::Budget(_)
+            | Cause::Unavailable,
+        ) => false,
     }
 }

@@ -47,7 +47,10 @@ impl BatchDecision {
             }
             self.eval.turn_to(at(index));
             let disposition = self.disposition((index, intent), segment, &records.get(index), &mut requests);
-            let budgets = self.budgets.as_ref().and_then(|budgets| budgets.set_of(index));
+            let budgets = match &self.budgets {
+                Some(budgets) => budgets.set_of(index),
+                None => None,
+            };
             gate_results.push(GateResult { disposition, segment, budgets });
         }
         let cap_sets = self.cap_sets(&mut requests);

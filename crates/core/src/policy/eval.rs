@@ -198,6 +198,7 @@ impl PolicyEval {
     ///
     /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
     /// [`PolicyEval::route`] says [`Gate::Bypass`].
+    #[inline]
     pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
         match self.denial(intent) {
             Some((reason, eligible_at)) => Gate::Suppress { reason, eligible_at },
@@ -206,6 +207,7 @@ impl PolicyEval {
     }
 
     /// Why an intent is denied before budgets and caps are asked, and until when; `None` where nothing denies it.
+    #[inline]
     pub fn denial(&mut self, intent: &IntentFacts<'_>) -> Option<(GateReason, Option<Time>)> {
         if !self.policy.stops.is_empty() && self.is_stopped(intent) {
             return Some((GateReason::Stopped, None));
