@@ -1,0 +1,73 @@
+//! Which intents are deferred, why and until when.
+
+use super::GateResult;
+use crate::{
+    decide::{AdmitVerdict, Answer},
+    decider::Disposition,
+    deferral::{DeferReason, Deferral},
+    limits::OutputLimits,
+    policy::{Action, GateReason, PolicyEval, Unavailable},
+    shard::UserHash,
+    time::Time,
+    verdict::{Cause, Suppressed, Verdict},
+    wheel::rounded,
+};
+
+/// Whether an intent waits for the store's answer, or for a budget that cannot be asked.
+pub(super) fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> bool {
+    match gate_result.disposition {
+        Disposition::LookUp { request, denial: (GateReason::BudgetWaits, _), .. } => {
+            answers[request].is_none_or(|answer| answer.verdict != AdmitVerdict::Replayed)
+        }
+        Disposition::Suppress((GateReason::BudgetWaits, _)) => true,
+        Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
+            fallback == Unavailable::Wait && answers[request].is_none()
+        }
+        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
+    }
+}
+
+/// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
+/// deferral, up to a quarter of an hour.
+pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
+    const MINUTE_MS: i64 = 60 * 1000;
+    let times = before.filter(|before| before.why == DeferReason::Unavailable).map_or(0, |before| before.count);
+    (MINUTE_MS << times.min(4)).min(15 * MINUTE_MS)
+}
+
+/// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
+pub(crate) fn to_defer(
+    (eval, limits): (&PolicyEval, &OutputLimits),
+    (segment, user): (Option<&str>, UserHash),
+    verdict: &Verdict<'_>,
+    now: Time,
+) -> Option<(DeferReason, Time)> {
+    let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
+    let policy = eval.policy();
+    let cap_defers = |name: &str| {
+        let caps = policy.caps_of(segment).list();
+        caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
+    };
+    let budget_defers =
+        |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
+    let (why, at) = match (cause, &policy.quiet_hours) {
+        (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
+        (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+            (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
+        }
+        (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
+        (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
+        (
+            Cause::Cap(_)
+            | Cause::Budget(_)
+            | Cause::QuietHours
+            | Cause::Duplicate
+            | Cause::Stopped
+            | Cause::Expired
+            | Cause::Unavailable,
+            _,
+        ) => return None,
+    };
+    let due = rounded(at);
+    (due <= now.plus(policy.defer_max_ms.min(limits.deferrable_ms()))).then_some((why, due))
+}
