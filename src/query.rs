@@ -11,7 +11,7 @@ use weir_core::{
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, Unspent},
+    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, Places, Unspent},
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
@@ -127,7 +127,7 @@ impl<S, C: Clock> QueryService<S, C> {
         &'q self,
         record: &'b SingleRecord<'_>,
         decoded: &'b [Decoded<'b>],
-        now: fn(&C) -> Result<Time, WrongClock>,
+        (now, places): (fn(&C) -> Result<Time, WrongClock>, Places),
     ) -> impl Future<Output = Result<(BatchDecision, Vec<BudgetView>), QueryError>> + use<'q, 'b, S, C> {
         let Self { decider, clock, funds, .. } = self;
         async move {
@@ -135,6 +135,7 @@ impl<S, C: Clock> QueryService<S, C> {
                 let mut batch_decision = decider.begin_batch(now(clock)?);
                 // The same id again is a replay here, too, whatever the gate says of it now.
                 batch_decision.look_up(ReadBefore::All);
+                batch_decision.press(record, decoded, places);
                 let Some(funds) = funds else { return Ok((batch_decision, Vec::new())) };
                 let Some(claim) = batch_decision.claim(record, decoded, clock.passed(), AT_ONCE) else {
                     return Ok((batch_decision, Vec::new()));
@@ -196,7 +197,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let (mut batch_decision, budgets) = self.fund(&record, &decoded, |clock| Ok(clock.now())).await?;
+        let (mut batch_decision, budgets) =
+            self.fund(&record, &decoded, (|clock| Ok(clock.now()), Places::Look)).await?;
         give_back(self.funds.as_ref(), batch_decision.granted()).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
@@ -223,10 +225,12 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let (mut batch_decision, _) = self.fund(&record, &decoded, |clock| clock.time_to_decide(&[])).await?;
+        let (mut batch_decision, _) =
+            self.fund(&record, &decoded, (|clock| clock.time_to_decide(&[]), Places::Take)).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let answers = self.admit(&batch).await?;
+        batch_decision.note_active(&decoded, &gate_results, &answers);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
         if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";

@@ -139,6 +139,7 @@ async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, C
         policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
         limits: Arc::default(),
         wheel: None,
+        pressure: None,
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
     let keyspace = assemble::existing_keyspace(&settings.redis).await?;

@@ -10,9 +10,10 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use indicatif::HumanCount;
+use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 use weir_core::{
+    activity::CELLS_PER_USER,
     budget::{Budget, BudgetSpan, WhenUnavailable},
     class::Filter,
     decide::Scope,
@@ -22,6 +23,7 @@ use weir_core::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
     },
     policy_file::{PolicyBounds, parse_policy},
+    pressure::PressureRule,
 };
 
 use super::{
@@ -136,6 +138,7 @@ fn in_text(name: &str, policy: &Policy) -> String {
     sentences.extend(policy.max_age_ms.map(|ms| format!("Intents older than {} have expired.", in_words(ms))));
     sentences.extend(policy.quiet_hours.as_ref().map(quiet_in_words));
     sentences.extend(policy.stops.iter().map(stop_in_words));
+    sentences.extend(policy.pressure.as_ref().map(pressure_in_words));
     sentences.extend(policy.budgets.iter().map(budget_in_words));
     if policy.defers() {
         sentences.push(format!("Intents are deferred for at most {}.", in_words(policy.defer_max_ms)));
@@ -209,6 +212,19 @@ fn stop_in_words(selection: &Selection) -> String {
     format!("Stopped: {}.", selection_in_words(selection))
 }
 
+fn pressure_in_words(rule: &PressureRule) -> String {
+    let PressureRule { max_active_users, window_minutes: _, filter, action } = rule;
+    let (most, window) = (HumanCount(*max_active_users), in_words(rule.window_ms()));
+    let (what, memory) = (filter_in_words(filter, " of "), HumanBytes(max_active_users * CELLS_PER_USER));
+    let action = match action {
+        Action::Suppress => "suppressed",
+        Action::Defer => "deferred, and spread over the window",
+    };
+    format!(
+        "Pressure: at most {most} users are active in {window} (takes {memory} of memory); then intents{what} of other users are {action}."
+    )
+}
+
 fn budget_in_words(budget: &Budget) -> String {
     let Budget { name, selection, scope, limit, span, best_effort, when_spent, on_unavailable } = budget;
     let (amount, then) = match limit {
@@ -273,6 +289,7 @@ fn in_json(policy: &Policy) -> Value {
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
         "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
         "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
+        "pressure": policy.pressure.as_ref().map(pressure_in_words),
         "budgets": policy.budgets.iter().map(budget_in_json).collect::<Vec<_>>(),
         "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),

@@ -154,6 +154,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
         wheel: wheels.first().map(|(_, wheel)| *wheel),
+        pressure: None,
     };
     let refunds = refunds(
         &kafka,

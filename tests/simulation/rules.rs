@@ -355,5 +355,6 @@ pub fn decider(setting: &Setting) -> Decider {
         policy: Current::new(Arc::new(policy(setting, None))),
         limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
+        pressure: None,
     }
 }

@@ -218,6 +218,7 @@ pub fn decider() -> Decider {
         on_unavailable: Vec::new(),
         quiet_hours: None,
         stops: Vec::new(),
+        pressure: None,
         budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
@@ -230,6 +231,7 @@ pub fn decider() -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
+        pressure: None,
     }
 }
 

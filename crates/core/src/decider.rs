@@ -2,6 +2,7 @@
 
 mod budgets;
 mod gate;
+mod pressure;
 #[cfg(test)]
 mod tests;
 mod unavailable;
@@ -25,6 +26,7 @@ use crate::{
     lease::{Answers, Claim},
     origin::Topic,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
+    pressure::Pressure,
     room::DecisionRoom,
     segment::SegmentSet,
     tally::{SegmentCounts, Tally},
@@ -35,6 +37,8 @@ use crate::{
 
 pub(super) use budgets::BatchBudgets;
 pub use budgets::{Patience, Unspent};
+use pressure::BatchPressure;
+pub use pressure::Places;
 pub use unavailable::UnavailableOutcome;
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
@@ -56,6 +60,8 @@ pub struct Decider {
     pub limits: Arc<OutputLimits>,
     /// Where intents are deferred to; `None`: nothing is deferred.
     pub wheel: Option<Wheel>,
+    /// Who is active; `None`: the policy's `[pressure]` has no effect.
+    pub pressure: Option<Arc<Pressure>>,
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
@@ -125,6 +131,8 @@ pub struct BatchDecision {
     eval: PolicyEval,
     /// `None` where no intent takes from a budget.
     budgets: Option<BatchBudgets>,
+    /// `None` where there is no pressure.
+    pressure: Option<BatchPressure>,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
     /// The records that are looked up where the gate denies them.
@@ -150,7 +158,8 @@ impl Decider {
         let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
         let eval = PolicyEval::new(policy, &names, now);
         let (decider, read_before) = (self.clone(), ReadBefore::none());
-        BatchDecision { decider, set, eval, budgets: None, named, read_before, looked_up: Vec::new(), now }
+        let looked_up = Vec::new();
+        BatchDecision { decider, set, eval, budgets: None, pressure: None, named, read_before, looked_up, now }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -211,6 +220,23 @@ impl BatchDecision {
         self.read_before = read_before;
     }
 
+    /// Finds the users who may not come in now, where the policy limits how many are active; before [`BatchDecision::claim`].
+    pub fn press<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>], places: Places) {
+        if self.eval.policy().pressure.is_none() {
+            return;
+        }
+        if let Some(pressure) = &self.decider.pressure {
+            self.pressure = BatchPressure::of(pressure, &mut self.eval, (records, decoded), self.now, places);
+        }
+    }
+
+    /// The users of approved intents are active from now on, now that the store has answered.
+    pub fn note_active(&mut self, decoded: &[Decoded<'_>], gate_results: &[GateResult], answers: &[Option<Answer>]) {
+        if let Some(pressure) = &mut self.pressure {
+            pressure.note(decoded, gate_results, answers, self.eval.policy().mode);
+        }
+    }
+
     /// What the intents take from budgets, where they take from any: to be asked for before the gate. `judged_at`: the monotonic
     /// clock when this batch's clock was read.
     pub fn claim<'b>(
@@ -223,7 +249,12 @@ impl BatchDecision {
         if self.eval.policy().budgets.is_empty() {
             return None;
         }
-        self.budgets = BatchBudgets::of(&mut self.eval, (records, decoded), (self.now, judged_at), patience);
+        self.budgets = BatchBudgets::of(
+            (&mut self.eval, self.pressure.as_ref()),
+            (records, decoded),
+            (self.now, judged_at),
+            patience,
+        );
         self.budgets.as_ref().map(BatchBudgets::claim)
     }
 

@@ -31,13 +31,16 @@ pub enum DeferReason {
     Cap,
     /// A budget is spent whose `when_spent` is `defer`.
     Budget,
+    /// Too many users are active, and the policy's `[pressure]` defers.
+    Pressure,
     /// The user's history is unavailable.
     Unavailable,
 }
 
 impl DeferReason {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::TooEarly, Self::QuietHours, Self::Cap, Self::Budget, Self::Unavailable];
+    pub const ALL: [Self; 6] =
+        [Self::TooEarly, Self::QuietHours, Self::Cap, Self::Budget, Self::Pressure, Self::Unavailable];
 
     /// The word for it in headers and metrics: that of the suppression that it stands for.
     #[must_use]
@@ -47,6 +50,7 @@ impl DeferReason {
             Self::QuietHours => "quiet_hours",
             Self::Cap => "cap",
             Self::Budget => "budget",
+            Self::Pressure => "pressure",
             Self::Unavailable => "unavailable",
         }
     }

@@ -102,6 +102,7 @@ pub(super) fn put_denying(json: &mut Json, cause: &Cause<'_>) {
         | Cause::Expired
         | Cause::TooEarly
         | Cause::QuietHours
+        | Cause::Pressure
         | Cause::Unavailable => {}
     }
 }

@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
+pub mod activity_log;
 pub mod admit;
 pub mod approved;
 pub mod budget;
@@ -45,6 +47,7 @@ pub mod output;
 pub mod policy;
 pub mod policy_file;
 pub mod ports;
+pub mod pressure;
 pub mod record;
 pub mod refund;
 pub mod replay;

@@ -316,6 +316,7 @@ impl<'e> Grounds<'e> {
             (GateReason::Expired, _) => Cause::Expired,
             (GateReason::TooEarly, _) => Cause::TooEarly,
             (GateReason::QuietHours, _) => Cause::QuietHours,
+            (GateReason::Pressure, _) => Cause::Pressure,
             (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place, self.eval)),
             (GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits, _) => Cause::Unavailable,
         };
@@ -341,6 +342,7 @@ fn took(verdict: &Verdict<'_>) -> bool {
             | Cause::Expired
             | Cause::TooEarly
             | Cause::QuietHours
+            | Cause::Pressure
             | Cause::Budget(_)
             | Cause::Unavailable,
         ) => false,

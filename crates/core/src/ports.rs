@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::record::{Job, Progress, ReadBefore, Records};
 use crate::{
+    activity_log::{SyncReply, SyncRequest},
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
     clocks::{Append, WrongClock},
@@ -182,6 +183,18 @@ pub trait Ledger: Send {
     /// # Errors
     /// Some may not have been taken back.
     fn give_back(&mut self, tokens: &[GiveBack]) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Where instances tell each other who is active.
+pub trait ActivityLog: Send {
+    /// Takes a turn: tells who became active here, reads what others told, and shares places. One round trip.
+    ///
+    /// Safe to call again after an error, and to drop half way: who is told twice is active all the same, and places that were
+    /// added without an answer are held until the next turn.
+    ///
+    /// # Errors
+    /// It may have been done or not; nothing is lost where the request is made again.
+    fn sync(&mut self, request: &SyncRequest<'_>) -> impl Future<Output = Result<SyncReply, StoreError>> + Send;
 }
 
 /// How one node of the store is.

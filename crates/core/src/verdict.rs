@@ -8,7 +8,7 @@ use super::{deferral::DeferReason, origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
 ///
-/// Later versions add `pressure` and `capacity`: ignore unknown reasons.
+/// Later versions add `capacity`: ignore unknown reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SuppressReason {
@@ -26,13 +26,15 @@ pub enum SuppressReason {
     TooEarly,
     /// It is in quiet hours in the user's time zone.
     QuietHours,
+    /// Too many users are active, and this one is not (`[pressure]` of the policy).
+    Pressure,
     /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
     Unavailable,
 }
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cap,
         Self::Budget,
         Self::Duplicate,
@@ -40,6 +42,7 @@ impl SuppressReason {
         Self::Expired,
         Self::TooEarly,
         Self::QuietHours,
+        Self::Pressure,
         Self::Unavailable,
     ];
 
@@ -54,6 +57,7 @@ impl SuppressReason {
             Self::Expired => "expired",
             Self::TooEarly => "too_early",
             Self::QuietHours => "quiet_hours",
+            Self::Pressure => "pressure",
             Self::Unavailable => "unavailable",
         }
     }
@@ -111,6 +115,8 @@ pub enum Cause<'a> {
     TooEarly,
     /// See [`SuppressReason::QuietHours`].
     QuietHours,
+    /// See [`SuppressReason::Pressure`].
+    Pressure,
     /// See [`SuppressReason::Unavailable`].
     Unavailable,
 }
@@ -136,6 +142,7 @@ impl<'a> Cause<'a> {
             | Self::Expired
             | Self::TooEarly
             | Self::QuietHours
+            | Self::Pressure
             | Self::Unavailable => None,
         }
     }
@@ -151,6 +158,7 @@ impl<'a> Cause<'a> {
             | Self::Expired
             | Self::TooEarly
             | Self::QuietHours
+            | Self::Pressure
             | Self::Unavailable => None,
         }
     }
@@ -168,6 +176,7 @@ impl Suppressed<'_> {
             Cause::Expired => SuppressReason::Expired,
             Cause::TooEarly => SuppressReason::TooEarly,
             Cause::QuietHours => SuppressReason::QuietHours,
+            Cause::Pressure => SuppressReason::Pressure,
             Cause::Unavailable => SuppressReason::Unavailable,
         }
     }

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod deferred_shards;
 pub mod lane;
 pub mod observer;
+pub mod pressure;
 pub mod refresh;
 pub mod refunds;
 pub mod status;

@@ -174,6 +174,7 @@ async fn worker(
         policy: policy.value(),
         limits: Arc::default(),
         wheel: Some(WHEEL),
+        pressure: None,
     };
     let lane = LaneSettings {
         batch: 10_000,

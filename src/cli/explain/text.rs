@@ -187,6 +187,7 @@ impl Page<'_> {
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
+            (SuppressReason::Pressure, _) => "too many users are active, and this one is not".to_owned(),
             (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
         }
     }

@@ -82,6 +82,7 @@ fn decider(policy: &str) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
+        pressure: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decoded, Disposition, GateResult, gate::facts};
+use super::{Decoded, Disposition, GateResult, gate::facts, pressure::BatchPressure};
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
@@ -106,7 +106,7 @@ impl<'b> Needs<'b, '_> {
 impl BatchBudgets {
     /// What the intents need that no gate denies; `None` where they take from no budget.
     pub(crate) fn of<'b>(
-        eval: &mut PolicyEval,
+        (eval, pressure): (&mut PolicyEval, Option<&BatchPressure>),
         (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
         (now, judged_at): (Time, Duration),
         patience: Patience,
@@ -121,7 +121,9 @@ impl BatchBudgets {
             let class = intent.class();
             let Some(set) = needs.set(eval, class, now, patience) else { continue };
             takes[index].set = set;
-            if eval.denial(&facts(intent, None, &records.get(index))).is_some() {
+            if pressure.is_some_and(|pressure| pressure.denies(index))
+                || eval.denial(&facts(intent, None, &records.get(index))).is_some()
+            {
                 continue;
             }
             takes[index].want = u32::try_from(needs.claim.wants.len()).unwrap_or(NONE);

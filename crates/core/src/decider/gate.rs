@@ -86,6 +86,10 @@ impl BatchDecision {
     ) -> Disposition {
         let facts = facts(intent, segment, record);
         let gate = self.eval.gate(&facts);
+        let gate = match &self.pressure {
+            Some(pressure) => pressure.gate(index, gate),
+            None => gate,
+        };
         let gate = match &self.budgets {
             Some(budgets) => budgets.gate(index, gate, &self.eval),
             None => gate,

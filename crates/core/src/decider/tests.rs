@@ -19,6 +19,7 @@ fn decider(budgets: &str) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
+        pressure: None,
     }
 }
 

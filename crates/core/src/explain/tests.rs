@@ -65,6 +65,7 @@ impl Case {
             on_unavailable: Vec::new(),
             quiet_hours: None,
             stops: Vec::new(),
+            pressure: None,
             budgets: Vec::new(),
             defer_max_ms: 0,
             max_age_ms: None,

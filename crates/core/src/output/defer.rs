@@ -50,6 +50,7 @@ pub(crate) fn to_defer(
     };
     let budget_defers =
         |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
+    let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
     let (why, at) = match (cause, &policy.quiet_hours) {
         (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
         (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
@@ -57,6 +58,7 @@ pub(crate) fn to_defer(
         }
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
+        (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user))),
         (
             Cause::Cap(_)
             | Cause::Budget(_)

@@ -38,6 +38,8 @@ pub enum GateReason {
     TooEarly,
     /// It is quiet where the user is.
     QuietHours,
+    /// Too many users are active, and this one is not.
+    Pressure,
     /// A budget is spent: its place in the batch's claim.
     Budget(u16),
     /// A budget cannot be asked, and its intents are suppressed meanwhile.

@@ -11,6 +11,7 @@ use super::{
     budget::Budget,
     class::{ClassNames, Filter},
     decide::Scope,
+    pressure::PressureRule,
     zone::Zone,
 };
 
@@ -203,6 +204,8 @@ pub struct Policy {
     pub quiet_hours: Option<QuietHours>,
     /// What is not sent any more, deferred intents included.
     pub stops: Vec<Selection>,
+    /// How many users may be active; `None`: any number.
+    pub pressure: Option<PressureRule>,
     /// What may be approved over all users; names are unique, and there are at most [`super::budget::MAX_BUDGETS`].
     pub budgets: Vec<Budget>,
     /// The longest that an intent is deferred at a time, in milliseconds.
@@ -239,6 +242,7 @@ impl Policy {
         let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
         self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
+            || self.pressure.as_ref().is_some_and(|pressure| pressure.action == Action::Defer)
             || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)
     }
 

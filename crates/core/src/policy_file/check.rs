@@ -7,6 +7,7 @@ use jiff::civil::Time as CivilTime;
 use super::{
     PolicyBounds, budgets,
     caps::{self, action, filter},
+    pressure,
 };
 use crate::{
     document::{
@@ -52,6 +53,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
     let stops = table.node("stop").map_or_else(Vec::new, |node| stops(document, node));
     let budgets =
         table.node("budgets").map_or_else(Vec::new, |node| budgets::budgets(document, node, bounds.may_defer));
+    let pressure = table.node("pressure").and_then(|node| pressure::pressure(document, node, bounds.may_defer));
     let history_ms = bounds.history.retention_ms;
     let defer_max_ms = table.node("defer").and_then(|node| defer_max_ms(document, node, history_ms));
     let max_age_ms = table.optional("max_age", value::duration_ms);
@@ -66,6 +68,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
         on_unavailable,
         quiet_hours,
         stops,
+        pressure,
         budgets,
         defer_max_ms: defer_max_ms.unwrap_or(DEFER_MAX_MS.min(history_ms)),
         max_age_ms,

@@ -9,6 +9,7 @@ use crate::{
 mod budgets;
 mod caps;
 mod check;
+mod pressure;
 mod schema;
 
 pub use schema::schema_text;

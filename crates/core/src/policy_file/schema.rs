@@ -45,6 +45,8 @@ struct PolicyFile {
     /// The most that may be approved in a window, over all users and instances.
     #[schemars(default, length(max = 255))]
     budgets: Vec<Budget>,
+    /// The most users that may be active at a time.
+    pressure: Option<Pressure>,
     /// Bounds of deferral.
     defer: Option<Defer>,
     /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
@@ -171,6 +173,25 @@ struct Budget {
 enum BudgetUnavailable {
     Wait,
     Suppress,
+}
+
+/// Pressure: active users still get messages, and others only while fewer than the maximum are active. A user is active who had
+/// an approved intent of any kind in the window, or was reported as active. Without channel and category, it applies to all intents.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Pressure {
+    /// The most users that may be active. weir takes 24 bytes of memory for each.
+    #[schemars(range(min = 1, max = 100_000_000))]
+    max_active_users: u64,
+    /// For how long a user is active: whole minutes, "30m" (the default), at most "2h".
+    window: Option<Duration>,
+    /// Only intents of these channels.
+    channel: Option<Names>,
+    /// Only intents of these categories.
+    category: Option<Names>,
+    /// The action for intents of users who may not become active now. Default: suppress.
+    action: Option<Action>,
 }
 
 /// Bounds of deferral.

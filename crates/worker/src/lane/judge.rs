@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
     decide::Answer,
-    decider::{Decoded, Disposition, GateResult, UnavailableOutcome},
+    decider::{Decoded, Disposition, GateResult, Places, UnavailableOutcome},
     deferred_send::DeferredSend,
     moving::move_on,
     ports::{Clock, Sink, Source, Store},
@@ -62,6 +62,7 @@ where
         let mut batch_decision = self.decider.begin_batch(now);
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        batch_decision.press(batch, decoded, Places::Take);
         if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
             return Ok(Judged::Unfunded);
         }
@@ -86,6 +87,7 @@ where
             self.give_back(batch_decision.unspent(&gate_results, &answers, &unclear)).await?;
             return Ok(Judged::Unanswered(shards));
         }
+        batch_decision.note_active(decoded, &gate_results, &answers);
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
 

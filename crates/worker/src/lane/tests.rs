@@ -401,6 +401,7 @@ fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider 
         on_unavailable,
         quiet_hours: None,
         stops: Vec::new(),
+        pressure: None,
         budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
@@ -414,6 +415,7 @@ fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider 
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel,
+        pressure: None,
     }
 }
 

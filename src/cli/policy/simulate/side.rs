@@ -88,6 +88,7 @@ impl Side {
                 policy: Current::new(Arc::clone(policy)),
                 limits: Arc::default(),
                 wheel: None,
+                pressure: None,
             },
             store: EmbeddedStore::new(plan.bounds),
             budgets: ReplayBudgets::new(Arc::clone(policy)),

@@ -1,0 +1,194 @@
+//! Which users are active: a Bloom filter over one array of cells, each of which holds the minute in which it was last set.
+//!
+//! A user is active who was [noted](ActiveUsers::note) in the current minute or in one of the `window - 1` minutes before it. To a
+//! question it says "active" of every active user, and wrongly of under 0.5% of the others at twice the number of users that it was
+//! made for. Lanes ask and note without locks; a [sweep](ActiveUsers::sweep) a minute clears what has left the window.
+
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{shard::UserHash, time::Time};
+
+/// Cells for each user that an array is made for.
+pub const CELLS_PER_USER: u64 = 24;
+/// Cells that a user is noted in. 24 cells a user would be best asked by 17; 6 set fewer, so that twice the users still fit.
+const HASHES: u64 = 6;
+/// The most users that an array is made for: 2.4 GB.
+pub const MAX_ACTIVE_USERS: u64 = 100_000_000;
+/// The longest window, in minutes: half of what a cell tells apart.
+pub const LONGEST_WINDOW_MINUTES: u8 = 120;
+/// Minutes that a cell tells apart; 0 is an empty cell.
+const MINUTES: i64 = 255;
+/// How far a cell may be ahead of this array's minute: it was noted by an instance whose clock is ahead.
+pub const AHEAD_MINUTES: i64 = 1;
+
+/// A user, as instances tell each other who is active. Two users are taken for one at odds of 2^-64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActivityHash(pub u64);
+
+impl From<UserHash> for ActivityHash {
+    fn from(user: UserHash) -> Self {
+        Self(xxh3_64(&user.0.to_le_bytes()))
+    }
+}
+
+/// A minute: whole minutes since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Minute(pub i64);
+
+impl From<Time> for Minute {
+    fn from(time: Time) -> Self {
+        Self(time.millis().div_euclid(60_000))
+    }
+}
+
+/// What noting a user changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    /// The user was not active.
+    New,
+    /// The user was active, and is now for longer.
+    Again,
+    /// The user was noted in this minute already.
+    Known,
+}
+
+/// The users that are active in a window.
+#[derive(Debug)]
+pub struct ActiveUsers {
+    cells: Box<[AtomicU8]>,
+    window: u8,
+    /// Cells that are not empty.
+    set: AtomicU64,
+    /// The latest minute that was seen; it never goes back.
+    latest: AtomicI64,
+}
+
+impl ActiveUsers {
+    /// Nobody is active. `max_users`: for how many the promises hold, 1 to [`MAX_ACTIVE_USERS`]; `window`: in minutes, 1 to
+    /// [`LONGEST_WINDOW_MINUTES`]. Takes [`CELLS_PER_USER`] bytes a user.
+    #[must_use]
+    pub fn new(max_users: u64, window: u8) -> Self {
+        // Below so many cells the estimate is coarse.
+        const FEWEST: u64 = 24 * 1024;
+        let cells = (max_users.clamp(1, MAX_ACTIVE_USERS) * CELLS_PER_USER).max(FEWEST);
+        let cells = usize::try_from(cells).unwrap_or(usize::MAX);
+        let cells = std::iter::repeat_with(AtomicU8::default).take(cells).collect();
+        let window = window.clamp(1, LONGEST_WINDOW_MINUTES);
+        Self { cells, window, set: AtomicU64::new(0), latest: AtomicI64::new(i64::MIN) }
+    }
+
+    /// The window in minutes.
+    #[must_use]
+    pub const fn window(&self) -> u8 {
+        self.window
+    }
+
+    /// How much memory it takes, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether a user is active in this minute.
+    #[must_use]
+    #[inline]
+    pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
+        let now = self.advanced(now);
+        self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now))
+    }
+
+    /// A user was active in `minute`: the current one, or another as instances tell it, at most [`AHEAD_MINUTES`] ahead.
+    #[inline]
+    pub fn note(&self, user: ActivityHash, minute: Minute, now: Minute) -> Noted {
+        let now = self.advanced(now);
+        let new_age = now.0 - minute.0;
+        if !(-AHEAD_MINUTES..i64::from(self.window)).contains(&new_age) {
+            return Noted::Known;
+        }
+        let code = code(minute);
+        let (mut was_active, mut changed, mut set) = (true, false, 0);
+        for place in self.places(user) {
+            let cell = &self.cells[place];
+            let before = cell.load(Ordering::Relaxed);
+            let in_window = self.is_in_window(before, now);
+            was_active &= in_window;
+            if in_window && age(before, now) <= new_age {
+                continue;
+            }
+            changed = true;
+            set += u64::from(cell.swap(code, Ordering::Relaxed) == 0);
+        }
+        if set > 0 {
+            self.set.fetch_add(set, Ordering::Relaxed);
+        }
+        match (was_active, changed) {
+            (false, _) => Noted::New,
+            (true, true) => Noted::Again,
+            (true, false) => Noted::Known,
+        }
+    }
+
+    /// How many users are active, estimated: within 2% up to twice the number that it was made for. What has left the window counts
+    /// until the next sweep.
+    #[must_use]
+    pub fn estimate(&self) -> u64 {
+        let cells = self.cells.len() as f64;
+        let set = (self.set.load(Ordering::Relaxed) as f64).min(cells - 1.0);
+        let users = -(cells / HASHES as f64) * (-set / cells).ln_1p();
+        users.round() as u64
+    }
+
+    /// Clears what has left the window. Once a minute; later ones are cleared then, up to two hours.
+    pub fn sweep(&self, now: Minute) {
+        let before = self.latest.load(Ordering::Relaxed);
+        let now = self.advanced(now);
+        // Beyond this a cell's minute cannot be told any more; all of them have left the window.
+        let all = before != i64::MIN && now.0 - before > MINUTES - AHEAD_MINUTES - i64::from(LONGEST_WINDOW_MINUTES);
+        let mut cleared = 0;
+        for cell in &self.cells {
+            let found = cell.load(Ordering::Relaxed);
+            let stays = found == 0 || (!all && self.is_in_window(found, now));
+            if !stays && cell.compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                cleared += 1;
+            }
+        }
+        self.set.fetch_sub(cleared, Ordering::Relaxed);
+    }
+
+    /// The latest minute seen, with this one. A clock that is put back makes users active for longer.
+    fn advanced(&self, minute: Minute) -> Minute {
+        let latest = self.latest.load(Ordering::Relaxed);
+        if minute.0 <= latest {
+            return Minute(latest);
+        }
+        Minute(self.latest.fetch_max(minute.0, Ordering::Relaxed).max(minute.0))
+    }
+
+    fn is_in_window(&self, found: u8, now: Minute) -> bool {
+        found != 0 && age(found, now) < i64::from(self.window)
+    }
+
+    /// The cells of a user.
+    fn places(&self, user: ActivityHash) -> impl Iterator<Item = usize> + use<> {
+        let cells = self.cells.len() as u128;
+        // Double hashing: the second is odd, so that no two of the six are the same.
+        let (first, step) = (user.0, user.0.rotate_left(32).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        (0..HASHES).map(move |hash| {
+            let at = first.wrapping_add(hash.wrapping_mul(step));
+            usize::try_from((u128::from(at) * cells) >> 64).unwrap_or(0)
+        })
+    }
+}
+
+/// What a cell holds of a minute: 1 to 255.
+fn code(minute: Minute) -> u8 {
+    u8::try_from(minute.0.rem_euclid(MINUTES) + 1).unwrap_or(1)
+}
+
+/// How many minutes ago that was, of -[`AHEAD_MINUTES`] to what a cell tells apart.
+fn age(found: u8, now: Minute) -> i64 {
+    let age = (i64::from(code(now)) - i64::from(found)).rem_euclid(MINUTES);
+    if age >= MINUTES - AHEAD_MINUTES { age - MINUTES } else { age }
+}

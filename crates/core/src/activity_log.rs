@@ -1,0 +1,54 @@
+//! What instances tell each other about who is active: the port's requests and replies ([`crate::ports::ActivityLog`]).
+
+use crate::activity::{ActivityHash, Minute};
+
+/// How far an instance has read the log; `None`: nothing of it.
+pub type Cursor = Option<Box<str>>;
+
+/// One instance's turn: what it tells, what it has read, and the places that it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncRequest<'r> {
+    /// How far it has read.
+    pub cursor: &'r Cursor,
+    /// The users who became active here since the last turn, by minute.
+    pub active: &'r [ActiveIn],
+    /// What it looks back over, in milliseconds: what is older is forgotten by all.
+    pub window_ms: i64,
+    /// How long it stays a member without another turn, in milliseconds; 0: it leaves.
+    pub member_for_ms: i64,
+    /// The places that it holds, used or not, whose users it has not told yet.
+    pub held: u64,
+    /// The most users that may be active, without those that this instance knows to be active: what all places together may be. `None`:
+    /// it wants no more places than it holds.
+    pub room: Option<u64>,
+}
+
+/// Users who became active in a minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveIn {
+    /// When.
+    pub minute: Minute,
+    /// How many of them were not active before, as far as the instance knows that tells it.
+    pub new: u64,
+    /// Who.
+    pub users: Vec<ActivityHash>,
+}
+
+/// What came of a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SyncReply {
+    /// What other instances told since the cursor, or this one before it was started anew.
+    pub active: Vec<ActiveIn>,
+    /// How far that is.
+    pub cursor: Cursor,
+    /// There is more to read: take another turn at once. No places were added.
+    pub more: bool,
+    /// The log no longer has what the cursor stands for: it was lost, and is read from its beginning.
+    pub lost: bool,
+    /// The places that this instance holds from now on: never fewer than it held.
+    pub held: u64,
+    /// The instances, this one included.
+    pub members: u64,
+    /// Bytes sent and received, about.
+    pub bytes: u64,
+}

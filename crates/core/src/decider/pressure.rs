@@ -1,0 +1,131 @@
+//! The pressure of one batch: which of its users may not come in, and which become active by it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use foldhash::fast::RandomState;
+
+use super::{Decoded, Disposition, GateResult, gate::facts};
+use crate::{
+    activity::{ActivityHash, Minute},
+    decide::{AdmitVerdict, Answer},
+    policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
+    pressure::{PUT_OFF_MS, Pressure, PressureState},
+    record::Records,
+    time::Time,
+};
+
+/// Whether users who are not active take places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// They do, for a decision that is carried out.
+    Take,
+    /// They do not: it is only asked what would become of an intent.
+    Look,
+}
+
+/// The pressure of one batch. What it took and did not use goes back when it is dropped.
+pub(crate) struct BatchPressure {
+    pressure: Arc<Pressure>,
+    state: Arc<PressureState>,
+    now: Time,
+    /// The places of the records whose users may not come in, ascending.
+    denied: Vec<usize>,
+    /// The users who took a place.
+    placed: HashSet<ActivityHash, RandomState>,
+}
+
+impl BatchPressure {
+    /// Finds the users who may not come in; takes places for others who are not active. `None` where there is no pressure.
+    pub(crate) fn of<'b>(
+        pressure: &Arc<Pressure>,
+        eval: &mut PolicyEval,
+        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+        now: Time,
+        places: Places,
+    ) -> Option<Self> {
+        let policy = Arc::clone(eval.policy());
+        let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
+        let minute = Minute::from(now);
+        let (mut denied, mut placed) = (Vec::new(), HashSet::default());
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            let class = intent.class();
+            if !rule.filter.matches(class.channel, class.category) {
+                continue;
+            }
+            let user = ActivityHash::from(intent.user);
+            if state.users.is_active(user, minute) || placed.contains(&user) {
+                continue;
+            }
+            if eval.denial(&facts(intent, None, &records.get(index))).is_some() {
+                continue;
+            }
+            match (places, policy.mode) {
+                (Places::Take, Mode::Enforce) if state.take_place() => drop(placed.insert(user)),
+                // Nobody is kept out in shadow mode, so nobody needs a place.
+                (Places::Look, Mode::Enforce | Mode::Shadow) | (Places::Take, Mode::Shadow) if state.has_place() => {}
+                (Places::Take | Places::Look, Mode::Enforce | Mode::Shadow) => denied.push(index),
+            }
+        }
+        Some(Self { pressure: Arc::clone(pressure), state, now, denied, placed })
+    }
+
+    /// Whether the user of a record may not come in.
+    pub(crate) fn denies(&self, record: usize) -> bool {
+        self.denied.binary_search(&record).is_ok()
+    }
+
+    /// What the gate makes of an intent.
+    pub(crate) fn gate(&self, record: usize, gate: Gate) -> Gate {
+        match gate {
+            Gate::Bypass | Gate::CheckCaps { .. } if self.denies(record) => {
+                Gate::Suppress { reason: GateReason::Pressure, eligible_at: Some(self.now.plus(PUT_OFF_MS)) }
+            }
+            gate @ (Gate::Bypass | Gate::CheckCaps { .. } | Gate::Suppress { .. }) => gate,
+        }
+    }
+
+    /// Notes the users of approved intents as active; places that nobody used go back.
+    pub(crate) fn note(
+        &mut self,
+        decoded: &[Decoded<'_>],
+        gate_results: &[GateResult],
+        answers: &[Option<Answer>],
+        mode: Mode,
+    ) {
+        let minute = Minute::from(self.now);
+        let approved = decoded.iter().zip(gate_results).filter_map(|(decoded, gate_result)| {
+            let intent = decoded.as_ref().ok()?;
+            is_approved(&gate_result.disposition, answers, mode).then(|| ActivityHash::from(intent.user))
+        });
+        self.pressure.note_in(&self.state, approved, minute);
+        let placed = std::mem::take(&mut self.placed);
+        let taken = u64::try_from(placed.len()).unwrap_or(0);
+        let used = placed.into_iter().filter(|user| self.state.users.is_active(*user, minute)).count();
+        let used = u64::try_from(used).unwrap_or(0);
+        self.state.places.used(used);
+        self.state.places.put_back(taken - used);
+    }
+}
+
+impl Drop for BatchPressure {
+    fn drop(&mut self) {
+        self.state.places.put_back(u64::try_from(self.placed.len()).unwrap_or(0));
+    }
+}
+
+/// Whether an intent is approved, in whatever mode.
+fn is_approved(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode) -> bool {
+    match disposition {
+        Disposition::Bypass { .. } => true,
+        Disposition::DeadLetter | Disposition::Suppress(_) => false,
+        Disposition::LookUp { request, .. } => {
+            answers[*request].is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
+        }
+        Disposition::CheckCaps { request, fallback, .. } => match answers[*request].map(|answer| answer.verdict) {
+            Some(AdmitVerdict::Allowed | AdmitVerdict::Replayed) => true,
+            Some(AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }) => mode == Mode::Shadow,
+            None => *fallback == Unavailable::Approve || (mode == Mode::Shadow && *fallback != Unavailable::Wait),
+        },
+    }
+}

@@ -1,0 +1,170 @@
+//! Pressure: no more active users at once than the app carries.
+//!
+//! The policy's [rule](PressureRule), and what one process knows of who is active ([`Pressure`]): lanes ask it, and a task tells it
+//! what other instances say. A user who is not active needs a [place](Places) to become so. Places are shared by all instances through
+//! the log ([`crate::activity_log`]), so that no more users become active than the maximum.
+
+mod places;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use arc_swap::ArcSwapOption;
+
+pub use places::Places;
+
+use crate::{
+    activity::{ActiveUsers, ActivityHash, Minute, Noted},
+    class::Filter,
+    policy::Action,
+    shard::UserHash,
+};
+
+/// When nobody new comes in any more: at this share of the maximum, which is as exactly as the number of active users is known.
+const FULL_PERCENT: u64 = 99;
+/// When users come in again.
+const OPEN_PERCENT: u64 = 95;
+/// The least that an intent of a user who may not come in is put off, in milliseconds.
+pub const PUT_OFF_MS: i64 = 60_000;
+
+/// `[pressure]` of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PressureRule {
+    /// The most users that may be active: 1 to [`crate::activity::MAX_ACTIVE_USERS`].
+    pub max_active_users: u64,
+    /// How many minutes a user is active for, the current one included: 1 to [`crate::activity::LONGEST_WINDOW_MINUTES`].
+    pub window_minutes: u8,
+    /// The intents that it applies to. Approved intents of all others make users active, too.
+    pub filter: Filter,
+    /// What becomes of an intent of a user who may not come in.
+    pub action: Action,
+}
+
+impl PressureRule {
+    /// The window in milliseconds.
+    #[must_use]
+    pub fn window_ms(&self) -> i64 {
+        i64::from(self.window_minutes) * 60_000
+    }
+
+    /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window.
+    #[must_use]
+    pub fn spread_of(&self, user: UserHash) -> i64 {
+        let window = u128::try_from(self.window_ms()).unwrap_or(0);
+        let share = (u128::from(ActivityHash::from(user).0) * window) >> 64;
+        i64::try_from(share).unwrap_or(0)
+    }
+}
+
+/// Users who became active, as a batch tells it: the minute, the users, and how many of them were not active before.
+pub type NewlyActive = crate::activity_log::ActiveIn;
+
+/// Who is active, and who may become so: what a process knows. `None` in force: the policy has no rule, or its window has not been
+/// read yet.
+#[derive(Debug)]
+pub struct Pressure {
+    in_force: ArcSwapOption<PressureState>,
+    told: mpsc::Sender<NewlyActive>,
+}
+
+/// What is in force: made anew when the policy's maximum or window changes.
+#[derive(Debug)]
+pub struct PressureState {
+    /// Who is active.
+    pub users: ActiveUsers,
+    /// The places of this process.
+    pub places: Places,
+    max: u64,
+    throttling: AtomicBool,
+}
+
+impl Pressure {
+    /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it at least once a second.
+    #[must_use]
+    pub fn new() -> (Arc<Self>, mpsc::Receiver<NewlyActive>) {
+        let (told, inbox) = mpsc::channel();
+        (Arc::new(Self { in_force: ArcSwapOption::empty(), told }), inbox)
+    }
+
+    /// What is in force; hold it for a batch.
+    #[must_use]
+    pub fn state(&self) -> Option<Arc<PressureState>> {
+        self.in_force.load_full()
+    }
+
+    /// Takes up another state, or none.
+    pub fn replace(&self, state: Option<Arc<PressureState>>) {
+        self.in_force.store(state);
+    }
+
+    /// Users were active in this minute, whoever says so: approved intents, or reports. Nobody is active where nothing is in force.
+    pub fn note(&self, users: impl IntoIterator<Item = ActivityHash>, now: Minute) {
+        if let Some(state) = self.in_force.load().as_deref() {
+            self.note_in(state, users, now);
+        }
+    }
+
+    /// The same, in the state that a batch was judged by.
+    pub fn note_in(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, now: Minute) {
+        let mut told = NewlyActive { minute: now, new: 0, users: Vec::new() };
+        for user in users {
+            match state.users.note(user, now, now) {
+                Noted::Known => continue,
+                Noted::Again => {}
+                Noted::New => told.new += 1,
+            }
+            told.users.push(user);
+        }
+        if !told.users.is_empty() {
+            // Nobody listens in a process that is ending.
+            let _ = self.told.send(told);
+        }
+    }
+}
+
+impl PressureState {
+    /// Nobody is active, and there are no places.
+    #[must_use]
+    pub fn new(rule: &PressureRule) -> Self {
+        let users = ActiveUsers::new(rule.max_active_users, rule.window_minutes);
+        Self { users, places: Places::default(), max: rule.max_active_users, throttling: AtomicBool::new(false) }
+    }
+
+    /// The most users that may be active.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Whether only users come in that are active: from the maximum on, until 5% below it.
+    #[must_use]
+    pub fn is_throttling(&self) -> bool {
+        self.throttling.load(Ordering::Relaxed)
+    }
+
+    /// Looks again whether it is to throttle; gives the estimate.
+    pub fn look(&self) -> u64 {
+        let active = self.users.estimate();
+        let limit = |percent: u64| self.max.saturating_mul(percent).div_ceil(100);
+        if active >= limit(FULL_PERCENT) {
+            self.throttling.store(true, Ordering::Relaxed);
+        } else if active < limit(OPEN_PERCENT).min(self.max) {
+            self.throttling.store(false, Ordering::Relaxed);
+        }
+        active
+    }
+
+    /// Takes a place for a user who is not active; `false`: nobody may come in now.
+    pub fn take_place(&self) -> bool {
+        !self.is_throttling() && self.places.take()
+    }
+
+    /// Whether a user who is not active would find a place.
+    #[must_use]
+    pub fn has_place(&self) -> bool {
+        !self.is_throttling() && self.places.left() > 0
+    }
+}

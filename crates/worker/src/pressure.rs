@@ -1,0 +1,43 @@
+//! Pressure between instances: one task a process tells the log who became active here, and takes from it who did elsewhere, once a
+//! second, however many intents there are.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use weir_core::pressure::Pressure;
+
+/// How pressure stands in this process, for HTTP, metrics and people; clones show the same.
+#[derive(Debug, Clone, Default)]
+pub struct PressureStatus(Arc<ArcSwap<Option<PressureSeen>>>);
+
+/// See [`PressureStatus`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PressureSeen {
+    /// Users active in the window, estimated.
+    pub active_users: u64,
+    /// The most that may be.
+    pub max_active_users: u64,
+    /// The window in minutes.
+    pub window_minutes: u8,
+    /// Whether only users come in that are active.
+    pub throttling: bool,
+    /// Instances that share the maximum, this one included.
+    pub members: u64,
+    /// Users who may still become active here until the next turn.
+    pub places: u64,
+    /// When the log answered last, by the monotonic clock.
+    pub synced_at: Duration,
+    /// Since when it does not answer, by the monotonic clock, and why; `None`: it does.
+    pub unsynced: Option<(Duration, String)>,
+}
+
+impl PressureStatus {
+    /// What is known; `None` where the policy has no pressure, or the window has not been read yet.
+    #[must_use]
+    pub fn seen(&self) -> Arc<Option<PressureSeen>> {
+        self.0.load_full()
+    }
+}
+
+/// Where reports of active users go, and what lanes ask.
+pub type SharedPressure = Arc<Pressure>;
