@@ -1,6 +1,7 @@
 //! `weir run`: the worker.
 
 mod lanes;
+mod readers;
 mod watch;
 
 use std::{
@@ -13,11 +14,11 @@ use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio::{
-    runtime::Handle,
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    current::Current,
     decider::Decider,
     policy::Policy,
     ports::{Clock as _, CommitTable, StoreError},
@@ -26,27 +27,26 @@ use weir_core::{
 use weir_kafka::{
     client::KafkaOptions,
     limits,
-    sink::KafkaSink,
-    source::KafkaSource,
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisLedger, RedisOptions, RedisPool, RedisRefunds,
-    RedisStats, RedisStore, WhenMissing,
+    Absent, KeyspaceSeed, Opened, PooledStore, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPool,
+    RedisRefunds, RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
+    activity::Activity,
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
-    lane::{LaneError, LaneSettings},
+    lane::LaneSettings,
+    pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
-    refunds::Refunds,
-    status::{LaneStatus, StoreStatus},
-    supervise::LaneWork,
+    status::StoreStatus,
 };
 
 use self::{
     lanes::{lane_ends, wheels},
+    readers::Readers,
     watch::{watch_nodes, watch_shards},
 };
 use super::{
@@ -54,7 +54,7 @@ use super::{
     clocks,
     exit::UsageError,
     logging, time_zones,
-    worker::{HttpSetup, Worker},
+    worker::{HttpSetup, Worker, WorkerPressure},
 };
 use crate::{
     budgets::LedgerPool,
@@ -145,6 +145,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ));
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
+    let log = RedisActivityLog::new(&look, &stats, &opened, settings.kafka.instance.clone());
+    let pressure = pressure(log, &clock, policy.value(), &metrics).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
     let decider = Decider {
@@ -154,15 +156,12 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
         wheel: wheels.first().map(|(_, wheel)| *wheel),
-        pressure: None,
+        pressure: Some(Arc::clone(&pressure.shared)),
     };
-    let refunds = refunds(
-        &kafka,
-        RedisWith { options: &redis_options, stats: &stats, opened: &opened },
-        settings.worker.drain,
-        &metrics,
-        &stop,
-    );
+    let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
+    let reader = assemble::activity_fields(settings)?;
+    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
+    let refunds = readers.refunds(RedisRefunds::new(&redis_options, &stats, &opened));
     let deferred_shards = Arc::default();
     let ledger = |options: &Arc<RedisOptions>| {
         let (options, stats, opened) = (Arc::clone(options), Arc::clone(&stats), opened.clone());
@@ -187,12 +186,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &noting, &store);
     Ok(Worker {
         lanes,
-        refunds,
+        readers: [refunds, activity].into_iter().flatten().collect(),
         decider,
         segments,
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(ledger(&look))),
+        pressure: Some(pressure),
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -213,35 +213,18 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     })
 }
 
-/// A Redis that was opened.
-struct RedisWith<'r> {
-    options: &'r Arc<RedisOptions>,
-    stats: &'r Arc<RedisStats>,
-    opened: &'r Opened,
-}
-
-/// The reader of refunds, where there is a topic of them.
-fn refunds(
-    kafka: &KafkaOptions,
-    redis: RedisWith<'_>,
-    drain: Duration,
+/// Reads who is active, and begins to share it with other instances.
+async fn pressure(
+    log: RedisActivityLog,
+    clock: &ComparedClock<SystemClock>,
+    policy: Arc<Current<Policy>>,
     metrics: &Arc<Metrics>,
-    stop: &CancellationToken,
-) -> Option<(LaneWork, Arc<LaneStatus>)> {
-    let options = Arc::new(kafka.for_refunds()?);
-    let store = RedisRefunds::new(redis.options, redis.stats, redis.opened);
-    let (metrics, stop, runtime) = (Arc::clone(metrics), stop.clone(), Handle::current());
-    let status = Arc::<LaneStatus>::default();
-    let its_status = Arc::clone(&status);
-    let work: LaneWork = Box::new(move || {
-        let source = KafkaSource::join(&options).map_err(|error| LaneError::Fatal(format!("refunds: {error}")))?;
-        let (topic, limits) = (options.intents.as_str().into(), Arc::clone(&options.limits));
-        let (sink, clock) = (KafkaSink::new(options, 0), SystemClock);
-        let mut refunds =
-            Refunds { topic, source, sink, store, clock, limits, drain, stop, metrics, status: its_status };
-        runtime.block_on(Box::pin(refunds.run()))
-    });
-    Some((work, status))
+) -> anyhow::Result<WorkerPressure> {
+    let (mut keeper, shared, status) = PressureKeeper::new(log, clock.clone(), policy, Arc::<Metrics>::clone(metrics));
+    keeper.load(START_PATIENCE).await?;
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(keeper.run(stop.clone()));
+    Ok(WorkerPressure { shared, status, stop, task })
 }
 
 /// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP

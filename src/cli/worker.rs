@@ -5,7 +5,7 @@ mod health;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use tokio::{net::TcpListener, runtime::Handle};
+use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
@@ -19,6 +19,7 @@ use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
+    pressure::{PressureStatus, SharedPressure},
     refresh::Refreshed,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -26,10 +27,11 @@ use weir_worker::{
 
 use self::health::WorkerHealth;
 use crate::{
+    activity::ActivityReports,
     budgets::{BudgetDesk, LooksAtLedger, UnavailableBudgets},
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Queries, Server, Sources},
+    http::{self, Degraded, Queries, Server, Sources},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
 };
@@ -48,10 +50,12 @@ pub struct Worker<D> {
     pub budgets: Budgets,
     /// Where it is seen how budgets stand.
     pub ledger: Arc<dyn LooksAtLedger>,
+    /// Who is active, and the task that shares it with other instances; `None`: the policy cannot have pressure.
+    pub pressure: Option<WorkerPressure>,
     /// Batch size and pace.
     pub lane: LaneSettings,
-    /// The refunds' reader and how it stands, where refunds are read.
-    pub refunds: Option<(LaneWork, Arc<LaneStatus>)>,
+    /// The readers of topics beside the intents.
+    pub readers: Vec<BesideReader>,
     /// HTTP; none if `None`.
     pub http: Option<HttpSetup>,
     /// How long lanes may take to end.
@@ -70,6 +74,38 @@ pub struct Worker<D> {
     pub deferred: Option<DeferredCount>,
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
+}
+
+/// What a worker has for pressure.
+pub struct WorkerPressure {
+    /// Where reports of active users go; the decider has it, too.
+    pub shared: SharedPressure,
+    /// How it stands.
+    pub status: PressureStatus,
+    /// Ends the task, once no more users become active.
+    pub stop: CancellationToken,
+    /// The task.
+    pub task: JoinHandle<()>,
+}
+
+impl WorkerPressure {
+    /// Tells other instances who became active here last, and gives up the places.
+    async fn close(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::warn!("the task of pressure has failed: {error}");
+        }
+    }
+}
+
+/// The reader of a topic beside the intents, and how it stands.
+pub struct BesideReader {
+    /// What is degraded while it waits.
+    pub what: Degraded,
+    /// What it does.
+    pub work: LaneWork,
+    /// How it stands.
+    pub status: Arc<LaneStatus>,
 }
 
 /// What one lane has for itself.
@@ -113,8 +149,9 @@ impl<D: Store + 'static> Worker<D> {
             policy: Arc::clone(&self.policy),
             redis: self.redis.clone(),
             store: self.store.clone(),
-            refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
+            readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
             budgets: unavailable,
+            pressure: self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default(),
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
@@ -125,7 +162,13 @@ impl<D: Store + 'static> Worker<D> {
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
         };
-        let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
+        let activity = ActivityReports {
+            policy: Arc::clone(&self.policy),
+            pressure: self.decider.pressure.clone(),
+            clock: self.clock.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let server = self.http.take().map(|setup| serve(setup, health, (vitals, activity), &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
             .lanes
             .into_iter()
@@ -150,9 +193,12 @@ impl<D: Store + 'static> Worker<D> {
                 work
             })
             .collect();
-        work.extend(self.refunds.map(|(refunds, _)| refunds));
+        work.extend(self.readers.into_iter().map(|reader| reader.work));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         self.budgets.close().await;
+        if let Some(pressure) = self.pressure {
+            pressure.close().await;
+        }
         if let Some(server) = server {
             server.ended().await;
         }
@@ -163,7 +209,7 @@ impl<D: Store + 'static> Worker<D> {
 fn serve(
     setup: HttpSetup,
     health: Arc<WorkerHealth>,
-    vitals: Vitals,
+    (vitals, activity): (Vitals, ActivityReports),
     stop: &CancellationToken,
 ) -> anyhow::Result<Server> {
     let HttpSetup { listener, options, queries } = setup;
@@ -171,6 +217,7 @@ fn serve(
         health,
         segments: Arc::clone(&vitals.segments),
         queries,
+        activity,
         metrics: Arc::clone(&vitals.metrics),
         vitals,
     };

@@ -127,4 +127,6 @@ pub trait Observer: Send + Sync {
     fn budget_left(&self, budget: &BudgetId, tokens: u64);
     /// How many of its records are not yet taken and committed.
     fn set_topic_lag(&self, topic: BesideTopic, records: i64);
+    /// A turn at the log of activity: so many bytes were sent and received, and so many users were not noted, or not told to others.
+    fn activity_synced(&self, bytes: u64, ignored_users: u64);
 }

@@ -201,6 +201,7 @@ async fn worker(
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
+        pressure: None,
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,

@@ -52,6 +52,7 @@ impl Observer for Unobserved {
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
     fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
+    fn activity_synced(&self, _: u64, _: u64) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
