@@ -99,7 +99,7 @@ impl Server {
 
     /// The same where the policy has these sections besides, and users are noted here.
     pub fn pressed(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
-        let set = set(UserIdKind::U32, Members::default());
+        let set = set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
         Self::with((options, set), None, (policy, Some(Arc::clone(pressure))))
     }
 
