@@ -5,6 +5,7 @@
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod authorities;
 pub mod budgets;
 pub mod cli;

@@ -14,18 +14,19 @@ use prometheus_client::{
     registry::Registry,
 };
 use weir_core::{
+    activity_report::ReportOutcome,
     budget::BudgetId,
     deferral::DeferReason,
     policy::Unavailable,
     ports::CommitTimes,
     refund::RefundOutcome,
-    tally::{CapOfSegment, RefundTally, SegmentCounts, Tally},
+    tally::{CapOfSegment, SegmentCounts, Tally, TopicTally},
 };
-use weir_worker::observer::{Event, LedgerCall, Observer, Stage};
+use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel,
-    ReasonLabel, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
+    ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
 };
 
 /// A gauge of seconds.
@@ -96,6 +97,8 @@ metrics! {
     deferred_late: Histogram = lateness(), "deferred_late_seconds", "Seconds from the due time of a deferred intent to its release";
     pub refunds: Family<OutcomeLabel, Counter>, "refunds", "Refunds applied and committed";
     pub refunds_lag: Gauge, "refunds_lag_records", "Refunds not yet applied and committed";
+    pub activity_reports: Family<ReportLabels, Counter>, "activity_reports", "Reports of active users: by HTTP or a topic, and what became of them";
+    pub activity_lag: Gauge, "activity_lag_records", "Records of the topic of activity not yet taken and committed";
     pub commit_failures: Counter, "commit_failures", "Failed commits, after which a lane returned to the committed offsets";
     pub batches_halved: Counter, "batches_halved", "Times that slow brokers made a lane halve its batches";
     pub rebalances: Counter, "rebalances", "Changes of a lane's partitions";
@@ -135,6 +138,10 @@ impl Default for Metrics {
         for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
             drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
         }
+        for outcome in ReportOutcome::ALL.map(ReportOutcome::as_str) {
+            metrics.activity_reported("http", outcome, 0);
+            metrics.activity_reported("kafka", outcome, 0);
+        }
         for why in DeferReason::ALL.map(DeferReason::as_str) {
             drop(metrics.deferred.get_or_create(&WhyLabel { why }));
         }
@@ -150,6 +157,11 @@ impl Metrics {
     pub fn http_request(&self, route: &str, status: u16, time: Duration) {
         self.http_requests.get_or_create(&RequestLabels { route: route.to_owned(), status }).inc();
         self.http_seconds.get_or_create(&RouteLabel { route: route.to_owned() }).observe(time.as_secs_f64());
+    }
+
+    /// Users were reported to be active, by `http` or `kafka`.
+    pub fn activity_reported(&self, by: &'static str, outcome: &'static str, users: u64) {
+        self.activity_reports.get_or_create(&ReportLabels { by, outcome }).inc_by(users);
     }
 
     /// All of them in the text format of OpenMetrics.
@@ -204,13 +216,16 @@ impl Observer for Metrics {
         }
     }
 
+    fn set_topic_lag(&self, topic: BesideTopic, records: i64) {
+        match topic {
+            BesideTopic::Refunds => self.refunds_lag.set(records),
+            BesideTopic::Activity => self.activity_lag.set(records),
+        };
+    }
+
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {
         self.pressure_sync_bytes.inc_by(bytes);
         self.pressure_ignored_users.inc_by(ignored_users);
-    }
-
-    fn set_refunds_lag(&self, refunds: i64) {
-        self.refunds_lag.set(refunds);
     }
 
     fn committed(&self, tally: &Tally, times: &CommitTimes) {
@@ -256,9 +271,12 @@ impl Observer for Metrics {
         }
     }
 
-    fn refunded(&self, tally: &RefundTally) {
-        for (outcome, count) in tally.refunds.iter() {
-            self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+    fn topic_committed(&self, topic: BesideTopic, tally: &TopicTally) {
+        for (outcome, count) in tally.outcomes.iter() {
+            match topic {
+                BesideTopic::Refunds => drop(self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count)),
+                BesideTopic::Activity => self.activity_reported("kafka", outcome, count),
+            }
         }
         for (reason, count) in tally.dead_letters.iter() {
             self.dead_letters.get_or_create(&ReasonLabel { reason }).inc_by(count);

@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use weir_core::{
+    activity::LONGEST_WINDOW_MINUTES,
+    activity_report::ActivityReader,
     fields::{FieldMap, IntentField},
     history::HistoryBounds,
     memory::{self, LaneMemory, ReadsBeside},
     policy_file::PolicyBounds,
     ports::Clock as _,
+    time::Time,
 };
 use weir_kafka::{
     client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics},
@@ -48,6 +51,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
         refunds: settings.refunds.clone(),
+        activity: settings.activity.clone(),
         deferred: settings.deferred.as_deref().map(WheelTopics::of),
         deferred_before: settings.deferred_before.iter().map(|prefix| WheelTopics::of(prefix)).collect(),
         reads: Reads::Published,
@@ -102,7 +106,8 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
 #[must_use]
 pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
-    ReadsBeside { refunds: settings.refunds.is_some(), wheels }
+    let topics = [&settings.refunds, &settings.activity].into_iter().flatten().count();
+    ReadsBeside { topics: u64::try_from(topics).unwrap_or(u64::MAX), wheels }
 }
 
 /// What a policy must keep to.
@@ -192,6 +197,22 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     ];
     let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
     Ok(Arc::new(map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?))
+}
+
+/// Where the fields of a report of an active user are.
+///
+/// # Errors
+/// Two fields contradict each other.
+pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
+    let fields = &settings.activity.fields;
+    let reader = ActivityReader::new(&fields.user_id, &fields.at);
+    Ok(reader.map_err(|error| UsageError(format!("[activity.fields]: {error}")))?)
+}
+
+/// Since when reports of active users may still have an effect: the longest window ago.
+#[must_use]
+pub fn activity_since() -> Time {
+    SystemClock.now().plus(-i64::from(LONGEST_WINDOW_MINUTES) * 60_000)
 }
 
 /// How many lanes: 0 means one a core.

@@ -1,6 +1,7 @@
 //! `weir run`: the worker.
 
 mod lanes;
+mod readers;
 mod watch;
 
 use std::{
@@ -13,7 +14,6 @@ use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio::{
-    runtime::Handle,
     signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
@@ -27,8 +27,6 @@ use weir_core::{
 use weir_kafka::{
     client::KafkaOptions,
     limits,
-    sink::KafkaSink,
-    source::KafkaSource,
     topics::{self, TopicError},
 };
 use weir_redis::{
@@ -36,19 +34,19 @@ use weir_redis::{
     RedisRefunds, RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
+    activity::Activity,
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
-    lane::{LaneError, LaneSettings},
+    lane::LaneSettings,
     pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
-    refunds::Refunds,
-    status::{LaneStatus, StoreStatus},
-    supervise::LaneWork,
+    status::StoreStatus,
 };
 
 use self::{
     lanes::{lane_ends, wheels},
+    readers::Readers,
     watch::{watch_nodes, watch_shards},
 };
 use super::{
@@ -160,13 +158,10 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         wheel: wheels.first().map(|(_, wheel)| *wheel),
         pressure: Some(Arc::clone(&pressure.shared)),
     };
-    let refunds = refunds(
-        &kafka,
-        RedisWith { options: &redis_options, stats: &stats, opened: &opened },
-        settings.worker.drain,
-        &metrics,
-        &stop,
-    );
+    let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
+    let reader = assemble::activity_fields(settings)?;
+    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
+    let refunds = readers.refunds(RedisRefunds::new(&redis_options, &stats, &opened));
     let deferred_shards = Arc::default();
     let ledger = |options: &Arc<RedisOptions>| {
         let (options, stats, opened) = (Arc::clone(options), Arc::clone(&stats), opened.clone());
@@ -191,7 +186,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &noting, &store);
     Ok(Worker {
         lanes,
-        refunds,
+        readers: [refunds, activity].into_iter().flatten().collect(),
         decider,
         segments,
         policy,
@@ -230,37 +225,6 @@ async fn pressure(
     let stop = CancellationToken::new();
     let task = tokio::spawn(keeper.run(stop.clone()));
     Ok(WorkerPressure { shared, status, stop, task })
-}
-
-/// A Redis that was opened.
-struct RedisWith<'r> {
-    options: &'r Arc<RedisOptions>,
-    stats: &'r Arc<RedisStats>,
-    opened: &'r Opened,
-}
-
-/// The reader of refunds, where there is a topic of them.
-fn refunds(
-    kafka: &KafkaOptions,
-    redis: RedisWith<'_>,
-    drain: Duration,
-    metrics: &Arc<Metrics>,
-    stop: &CancellationToken,
-) -> Option<(LaneWork, Arc<LaneStatus>)> {
-    let options = Arc::new(kafka.for_refunds()?);
-    let store = RedisRefunds::new(redis.options, redis.stats, redis.opened);
-    let (metrics, stop, runtime) = (Arc::clone(metrics), stop.clone(), Handle::current());
-    let status = Arc::<LaneStatus>::default();
-    let its_status = Arc::clone(&status);
-    let work: LaneWork = Box::new(move || {
-        let source = KafkaSource::join(&options).map_err(|error| LaneError::Fatal(format!("refunds: {error}")))?;
-        let (topic, limits) = (options.intents.as_str().into(), Arc::clone(&options.limits));
-        let (sink, clock) = (KafkaSink::new(options, 0), SystemClock);
-        let mut refunds =
-            Refunds { topic, source, sink, store, clock, limits, drain, stop, metrics, status: its_status };
-        runtime.block_on(Box::pin(refunds.run()))
-    });
-    Some((work, status))
 }
 
 /// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP

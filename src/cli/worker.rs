@@ -27,10 +27,11 @@ use weir_worker::{
 
 use self::health::WorkerHealth;
 use crate::{
+    activity::ActivityReports,
     budgets::{BudgetDesk, LooksAtLedger, UnavailableBudgets},
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Queries, Server, Sources},
+    http::{self, Degraded, Queries, Server, Sources},
     metrics::Metrics,
     vitals::{Nodes, Vitals},
 };
@@ -53,8 +54,8 @@ pub struct Worker<D> {
     pub pressure: Option<WorkerPressure>,
     /// Batch size and pace.
     pub lane: LaneSettings,
-    /// The refunds' reader and how it stands, where refunds are read.
-    pub refunds: Option<(LaneWork, Arc<LaneStatus>)>,
+    /// The readers of topics beside the intents.
+    pub readers: Vec<BesideReader>,
     /// HTTP; none if `None`.
     pub http: Option<HttpSetup>,
     /// How long lanes may take to end.
@@ -95,6 +96,16 @@ impl WorkerPressure {
             tracing::warn!("the task of pressure has failed: {error}");
         }
     }
+}
+
+/// The reader of a topic beside the intents, and how it stands.
+pub struct BesideReader {
+    /// What is degraded while it waits.
+    pub what: Degraded,
+    /// What it does.
+    pub work: LaneWork,
+    /// How it stands.
+    pub status: Arc<LaneStatus>,
 }
 
 /// What one lane has for itself.
@@ -138,7 +149,7 @@ impl<D: Store + 'static> Worker<D> {
             policy: Arc::clone(&self.policy),
             redis: self.redis.clone(),
             store: self.store.clone(),
-            refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
+            readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
             budgets: unavailable,
             pressure: self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default(),
         });
@@ -151,7 +162,13 @@ impl<D: Store + 'static> Worker<D> {
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
         };
-        let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
+        let activity = ActivityReports {
+            policy: Arc::clone(&self.policy),
+            pressure: self.decider.pressure.clone(),
+            clock: self.clock.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let server = self.http.take().map(|setup| serve(setup, health, (vitals, activity), &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
             .lanes
             .into_iter()
@@ -176,7 +193,7 @@ impl<D: Store + 'static> Worker<D> {
                 work
             })
             .collect();
-        work.extend(self.refunds.map(|(refunds, _)| refunds));
+        work.extend(self.readers.into_iter().map(|reader| reader.work));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         self.budgets.close().await;
         if let Some(pressure) = self.pressure {
@@ -192,7 +209,7 @@ impl<D: Store + 'static> Worker<D> {
 fn serve(
     setup: HttpSetup,
     health: Arc<WorkerHealth>,
-    vitals: Vitals,
+    (vitals, activity): (Vitals, ActivityReports),
     stop: &CancellationToken,
 ) -> anyhow::Result<Server> {
     let HttpSetup { listener, options, queries } = setup;
@@ -200,6 +217,7 @@ fn serve(
         health,
         segments: Arc::clone(&vitals.segments),
         queries,
+        activity,
         metrics: Arc::clone(&vitals.metrics),
         vitals,
     };

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 pub use super::render::{markdown, schema_text};
 use super::settings::{
-    HttpSettings, IntentFields, KafkaSettings, LogSettings, PolicySettings, RedisSettings, S3Settings,
+    ActivityFields, HttpSettings, IntentFields, KafkaSettings, LogSettings, PolicySettings, RedisSettings, S3Settings,
     SegmentsSettings, WorkerSettings,
 };
 
@@ -69,6 +69,7 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         PolicySettings::SETTINGS,
         S3Settings::SETTINGS,
         IntentFields::SETTINGS,
+        ActivityFields::SETTINGS,
         WorkerSettings::SETTINGS,
         HttpSettings::SETTINGS,
         LogSettings::SETTINGS,

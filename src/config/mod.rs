@@ -11,6 +11,7 @@ use weir_core::document::{Document, Format, Problems};
 
 use crate::files::read_file;
 
+mod checks;
 pub mod keys;
 mod layers;
 mod render;
@@ -22,7 +23,7 @@ use self::layers::Layers;
 pub use self::{
     secret::Secret,
     settings::{
-        Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
+        ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
         RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings, WorkerSettings,
     },
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use super::{
-    Secret,
+    Secret, checks,
     keys::{Form, Otherwise, Setting, section},
     layers::Layers,
     values::{
@@ -13,7 +13,6 @@ use super::{
     },
 };
 use crate::{authorities::Authorities, object_store::Location};
-use weir_core::wheel::Ring;
 pub use weir_kafka::client::Delivery;
 
 /// All settings.
@@ -31,6 +30,8 @@ pub struct Settings {
     pub s3: S3Settings,
     /// `[intent]`
     pub intent: IntentSettings,
+    /// `[activity]`
+    pub activity: ActivitySettings,
     /// `[worker]`
     pub worker: WorkerSettings,
     /// `[http]`
@@ -44,6 +45,13 @@ pub struct Settings {
 pub struct IntentSettings {
     /// The place of each field.
     pub fields: IntentFields,
+}
+
+/// `[activity]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivitySettings {
+    /// The place of each field of a record of `kafka.activity`.
+    pub fields: ActivityFields,
 }
 
 /// What a command that reads or makes sets of segments needs of the configuration.
@@ -92,6 +100,8 @@ section! {
         dead_letters: String = Text required, topic;
         /// Topic of refunds: approved intents that no longer count. Read by the group `<kafka.group>-refunds`.
         refunds: Option<String> = Text unset "none", topic;
+        /// Topic of reports of active users, for `[pressure]` of the policy. Read by the group `<kafka.group>-activity`.
+        activity: Option<String> = Text unset "none", topic;
         /// Prefix of the topics of deferred intents, `<prefix>-hours` and `<prefix>-minutes`. If unset, nothing is deferred.
         /// Read by the group `<kafka.group>-later`.
         deferred: Option<String> = Text unset "none", topic;
@@ -220,6 +230,16 @@ section! {
 }
 
 section! {
+    /// `[activity.fields]`: JSON pointers.
+    ActivityFields "activity.fields" {
+        /// JSON pointer to the user id of a record of `kafka.activity`.
+        user_id: String = Text is "/user_id", pointer;
+        /// JSON pointer to the time at which the user was active. Without it, the record's timestamp counts.
+        at: String = Text is "/at", pointer;
+    }
+}
+
+section! {
     /// `[worker]`
     WorkerSettings "worker" {
         /// Lanes, each with its own consumer and producer. 0 (one per core) to 256.
@@ -281,13 +301,10 @@ impl Settings {
         // Each section is checked before the first `?`, so that all problems are noted.
         let (kafka, redis, segments) =
             (KafkaSettings::read(layers), RedisSettings::read(layers), SegmentsSettings::read(layers));
-        let (policy, s3, fields) = (PolicySettings::read(layers), S3Settings::read(layers), IntentFields::read(layers));
+        let (policy, s3) = (PolicySettings::read(layers), S3Settings::read(layers));
+        let (fields, activity) = (IntentFields::read(layers), ActivityFields::read(layers));
         let (worker, http, log) = (WorkerSettings::read(layers), HttpSettings::read(layers), LogSettings::read(layers));
-        distinct_topics(layers);
-        deferred_before(layers, kafka.as_ref());
-        one_source_of_a_secret(layers);
-        certificate_and_key(layers);
-        longer_than_a_time_out(layers, redis.as_ref());
+        checks::together(layers, kafka.as_ref(), redis.as_ref());
         Some(Self {
             kafka: kafka?,
             redis: redis?,
@@ -295,6 +312,7 @@ impl Settings {
             policy: policy?,
             s3: s3?,
             intent: IntentSettings { fields: fields? },
+            activity: ActivitySettings { fields: activity? },
             worker: worker?,
             http: http?,
             log: log?,
@@ -320,60 +338,5 @@ impl HttpSettings {
 impl Default for HttpSettings {
     fn default() -> Self {
         super::defaults(Self::read).expect("all settings of HTTP have a default, which a test parses")
-    }
-}
-
-/// A record written to one topic must not be read or taken for one of another.
-fn distinct_topics(layers: &Layers<'_>) {
-    const TOPICS: [&str; 5] =
-        ["kafka.intents", "kafka.approved", "kafka.suppressed", "kafka.dead_letters", "kafka.refunds"];
-    let of_wheel = |prefix: String| Ring::ALL.map(|ring| ("kafka.deferred", ring.topic(&prefix)));
-    let single = TOPICS.iter().filter_map(|key| Some((*key, layers.given(key, topic)?)));
-    let topics: Vec<(&str, String)> =
-        single.chain(layers.given("kafka.deferred", topic).into_iter().flat_map(of_wheel)).collect();
-    for (number, (key, name)) in topics.iter().enumerate() {
-        if let Some((before, _)) = topics[..number].iter().find(|(_, before)| before == name) {
-            layers.note(key, &format!("and {before} are both {name:?}: each must be a topic of its own"));
-        }
-    }
-}
-
-/// The topics that were deferred to before are not those that are deferred to now, and need the latter.
-fn deferred_before(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
-    let Some(KafkaSettings { deferred, deferred_before, .. }) = kafka else { return };
-    match deferred {
-        None if !deferred_before.is_empty() => {
-            layers
-                .note("kafka.deferred_before", "needs kafka.deferred: a deferred intent may have to be deferred again");
-        }
-        Some(prefix) if deferred_before.contains(prefix) => {
-            layers.note("kafka.deferred_before", &format!("has {prefix:?}, which is kafka.deferred: leave it out"));
-        }
-        Some(_) | None => {}
-    }
-}
-
-fn one_source_of_a_secret(layers: &Layers<'_>) {
-    for (key, file_key) in [("redis.password", "redis.password_file"), ("http.token", "http.token_file")] {
-        if layers.is_given(key) && layers.is_given(file_key) {
-            layers.note(file_key, &format!("and {key} are both set: keep one"));
-        }
-    }
-}
-
-fn certificate_and_key(layers: &Layers<'_>) {
-    let (certificate, key) = ("redis.cert_file", "redis.key_file");
-    match (layers.is_given(certificate), layers.is_given(key)) {
-        (true, true) | (false, false) => {}
-        (true, false) => layers.note(certificate, "needs redis.key_file, the key of the certificate"),
-        (false, true) => layers.note(key, "needs redis.cert_file, the certificate of the key"),
-    }
-}
-
-fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
-    if let Some(RedisSettings { timeout, unavailable_after: Some(after), .. }) = redis
-        && *after < 2 * *timeout
-    {
-        layers.note("redis.unavailable_after", "must be at least twice redis.timeout");
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a request's body, within bounds.
+//! Reading a request's body, within bounds, and what its head says of it.
 
 use std::time::Duration;
 
@@ -53,4 +53,26 @@ fn too_slow() -> Problem {
     let problem =
         Problem::new(StatusCode::REQUEST_TIMEOUT, "slow_body", "the body did not come within http.read_timeout");
     problem.with(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// The body's media type, if it is one that is read. A form's is not: any page in a browser could send one here.
+pub(super) fn content_type<'h>(headers: &'h HeaderMap, known: &[&str]) -> Result<&'h [u8], Problem> {
+    let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if known.iter().any(|known| media_type.eq_ignore_ascii_case(known.as_bytes())) {
+        return Ok(value);
+    }
+    let detail = format!("the header Content-Type must be {}", known.join(" or "));
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail))
+}
+
+/// A body that is compressed would be read as no JSON, and with a bound on the wrong size.
+pub(super) fn uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|coding| coding.as_bytes().trim_ascii());
+    if codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "the body must not be compressed: send it without Content-Encoding";
+    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", detail);
+    Err(problem.with(header::ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }

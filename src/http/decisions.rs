@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Query, Request, State, rejection::QueryRejection},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
@@ -18,12 +18,15 @@ use weir_core::{
 
 use super::{
     Api,
-    body::read_body,
+    body::{content_type, read_body, uncompressed},
     openapi::{CloudEvent, Intent},
     problem::{Always, Guarded, Problem, ProblemDocument},
     queries::Mode,
 };
 use crate::query::{Decision, QueryError, SingleRecord};
+
+/// What an intent may come as.
+const MEDIA_TYPES: [&str; 2] = ["application/json", "application/cloudevents+json"];
 
 /// Options of a decision.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -62,7 +65,7 @@ pub(super) async fn decide(
 ) -> Result<Response, Problem> {
     let Query(How { dry_run }) = query?;
     let (head, body) = request.into_parts();
-    let content_type = content_type(&head.headers)?;
+    let content_type = content_type(&head.headers, &MEDIA_TYPES)?;
     uncompressed(&head.headers)?;
     let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
     let posted = SingleRecord { value: &value, content_type: Some(content_type) };
@@ -85,29 +88,6 @@ fn refused(error: QueryError) -> Problem {
         QueryError::Clock(wrong) => Problem::of_clock(&wrong),
         QueryError::Closed(closed) => Problem::of_store(&StoreError::Temporary(closed.to_string())),
     }
-}
-
-/// The body's media type, if it is one that is read. A form's is not: any page in a browser could send one here.
-fn content_type(headers: &HeaderMap) -> Result<&[u8], Problem> {
-    let value = headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
-    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let known = ["application/json", "application/cloudevents+json"];
-    if known.iter().any(|known| media_type.eq_ignore_ascii_case(known.as_bytes())) {
-        return Ok(value);
-    }
-    let detail = format!("the header Content-Type must be {}", known.join(" or "));
-    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", detail))
-}
-
-/// A body that is compressed would be read as no JSON, and with a bound on the wrong size.
-fn uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
-    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|coding| coding.as_bytes().trim_ascii());
-    if codings.all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")) {
-        return Ok(());
-    }
-    let detail = "the body must not be compressed: send it without Content-Encoding";
-    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", detail);
-    Err(problem.with(header::ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
 fn not_an_intent(letter: &DeadLetter) -> Problem {

@@ -1,5 +1,6 @@
 //! HTTP: health and metrics, segments, users and decisions. docs/http.md is for those who ask.
 
+mod activity;
 mod auth;
 mod body;
 mod budgets;
@@ -41,7 +42,7 @@ pub use self::{
     status::{Degradation, Degraded, Status},
 };
 use crate::{
-    budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
+    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
     vitals::Vitals,
 };
 
@@ -53,6 +54,8 @@ pub struct Sources {
     pub segments: Arc<Refreshed<SegmentSet>>,
     /// Who answers questions about users.
     pub queries: Arc<dyn Queries>,
+    /// Who takes reports of active users.
+    pub activity: ActivityReports,
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// What the page shows.
@@ -64,6 +67,7 @@ struct Api {
     health: Arc<dyn Health>,
     segments: Arc<Refreshed<SegmentSet>>,
     queries: Arc<dyn Queries>,
+    activity: ActivityReports,
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     /// The deferred intents, where intents can be deferred.
@@ -112,6 +116,7 @@ pub fn start(
         health: sources.health,
         segments: sources.segments,
         queries: sources.queries,
+        activity: sources.activity,
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
         budgets: Arc::clone(&sources.vitals.budgets),

@@ -14,7 +14,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, auth, budgets, decisions, deferred, health,
+    Api, activity, auth, budgets, decisions, deferred, health,
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
@@ -45,6 +45,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
     // With a body, whose time has a bound of its own.
     let posting = OpenApiRouter::new()
         .routes(routes!(decisions::decide))
+        .routes(routes!(activity::report))
         .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
     let shed = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(limits::busy))

@@ -66,6 +66,8 @@ pub enum Degraded {
     Lane,
     /// The reader of refunds waits.
     Refunds,
+    /// The reader of activity waits.
+    Activity,
     /// The ledger of budgets does not answer.
     Budgets,
     /// The log of activity does not answer: instances do not tell each other who is active.
@@ -74,13 +76,14 @@ pub enum Degraded {
 
 impl Degraded {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
         Self::Segments,
         Self::Policy,
         Self::Lane,
         Self::Refunds,
+        Self::Activity,
         Self::Budgets,
         Self::Pressure,
     ];
@@ -95,6 +98,7 @@ impl Degraded {
             Self::Policy => "policy",
             Self::Lane => "lane",
             Self::Refunds => "refunds",
+            Self::Activity => "activity",
             Self::Budgets => "budgets",
             Self::Pressure => "pressure",
         }

@@ -33,6 +33,8 @@ labels! {
     ReasonLabel { reason: &'static str }
     /// The outcome of a refund: `taken_back`, `unknown`, `early` or `repeated`.
     OutcomeLabel { outcome: &'static str }
+    /// How a user was reported to be active, `http` or `kafka`, and the outcome: `noted`, `late` or `no_pressure`.
+    ReportLabels { by: &'static str, outcome: &'static str }
     /// A cap of a segment; the segment is empty for users in none.
     CapLabels { segment: String, cap: String }
     /// A budget, and what became of its tokens.

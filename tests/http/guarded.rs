@@ -39,6 +39,11 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     let intent = json!({"id": "i", "user_id": 7});
     stranger.decide("", &intent).problem(401, "unauthorized");
     stranger.send("DELETE", "/v1/users/7", &[], b"").problem(401, "unauthorized");
+    let report = |client: &Client| {
+        client.send("POST", "/v1/activity", &[("content-type", "application/json")], br#"{"user_ids":[7]}"#)
+    };
+    report(&stranger).problem(401, "unauthorized");
+    report(&friends[0]).problem(404, "no_pressure");
     assert_eq!(friends[0].get("/v1/users/7").json()["sends"], json!([]));
     assert_eq!(friends[0].decide("", &intent).json()["verdict"], "approved");
     for said in [worker.log(), stranger.get("/metrics").body, stranger.get("/openapi.json").body] {

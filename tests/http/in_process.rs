@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
+    activity::ActivityReports,
     budgets::{BudgetDesk, LedgerPool},
     config::HttpSettings,
     deferred::DeferredCount,
@@ -18,9 +19,10 @@ use weir_core::{
     policy::Policy,
     policy_file::parse_policy,
     ports::{Clock as _, StoreError},
+    pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
-use weir_worker::{budgets::BudgetKeeper, clock::SystemClock, refresh::Refreshed};
+use weir_worker::{budgets::BudgetKeeper, clock::{ComparedClock, SystemClock}, refresh::Refreshed};
 
 use crate::client::Client;
 
@@ -92,6 +94,20 @@ impl Server {
 
     /// The same where intents can be deferred.
     pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
+        Self::with((options, set), deferred, ("", None))
+    }
+
+    /// The same where the policy has these sections besides, and users are noted here.
+    pub fn pressed(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
+        let set = set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
+        Self::with((options, set), None, (policy, Some(Arc::clone(pressure))))
+    }
+
+    fn with(
+        (options, set): (&HttpSettings, SegmentSet),
+        deferred: Option<DeferredCount>,
+        (sections, pressure): (&str, Option<Arc<Pressure>>),
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
         let (address, running) = runtime.block_on(async {
@@ -99,8 +115,8 @@ impl Server {
             let address = listener.local_addr().unwrap().to_string();
             let segments = Refreshed::new(Arc::new(set));
             let metrics = Arc::new(Metrics::default());
-            let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
-            let policy = Arc::new(parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap());
+            let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{sections}");
+            let policy = Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap());
             let vitals = Vitals {
                 metrics: Arc::clone(&metrics),
                 segments: Arc::clone(&segments),
@@ -110,7 +126,14 @@ impl Server {
                 deferred,
                 budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
             };
-            let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
+            let activity = ActivityReports {
+                policy: Refreshed::new(Arc::clone(&policy)),
+                pressure,
+                clock: ComparedClock::alone(SystemClock),
+                metrics: Arc::clone(&metrics),
+            };
+            let queries = Arc::new(Never);
+            let sources = Sources { health: Arc::new(Fine), segments, queries, activity, metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())
         });
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }

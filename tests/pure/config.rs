@@ -81,6 +81,8 @@ fn the_full_example_is_read_as_it_says() {
     assert_eq!(settings.s3.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
     assert!(settings.s3.force_path_style);
     assert_eq!(settings.intent.fields.user_id, "/recipient/id");
+    assert_eq!(settings.kafka.activity.as_deref(), Some("app-activity"));
+    assert_eq!((&*settings.activity.fields.user_id, &*settings.activity.fields.at), ("/actor", "/at"));
     assert_eq!(settings.intent.fields.id, "/id");
     assert_eq!(settings.log.format, LogFormat::Json);
 
@@ -99,6 +101,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("kafka.suppressed", "other_suppressed"),
     ("kafka.dead_letters", "other"),
     ("kafka.refunds", "bounces"),
+    ("kafka.activity", "app-opens"),
     ("kafka.delivery", "at_least_once"),
     ("kafka.instance", "weir-7"),
     ("kafka.create_topics", "true"),
@@ -127,6 +130,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("s3.endpoint", "http://127.0.0.1:9000"),
     ("s3.region", "eu-west-1"),
     ("s3.force_path_style", "true"),
+    ("activity.fields.user_id", "/who"),
+    ("activity.fields.at", "/when"),
     ("intent.fields.id", "/a"),
     ("intent.fields.user_id", "/recipient/id"),
     ("intent.fields.channel", "/c"),
@@ -316,6 +321,10 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
             "kafka.deferred and kafka.refunds are both \"x-hours\"",
         ),
         (with("[redis]", "refunds = \"a\"\n[redis]"), "kafka.refunds and kafka.approved are both \"a\""),
+        (
+            with("[redis]", "refunds = \"x\"\nactivity = \"x\"\n[redis]"),
+            "kafka.activity and kafka.refunds are both \"x\"",
+        ),
         (
             with("[redis]", "delivery = \"exactly-once\"\n[redis]"),
             "must be one of \"exactly_once\", \"at_least_once\", not \"exactly-once\"; did you mean \"exactly_once\"?",

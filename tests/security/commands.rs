@@ -63,6 +63,22 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
 }
 
 #[test]
+fn activity_is_read_with_exactly_the_documented_rights() {
+    let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
+    scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();
+    scene.env.push(("WEIR__KAFKA__ACTIVITY", scene.topic("activity")));
+    as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
+    scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
+    let mut worker = scene.worker("i");
+    wait_ready(&worker);
+    let read = || metric(&worker, "weir_activity_reports_total", "by=\"kafka\"").unwrap_or(0.0);
+    wait_until(DEADLINE, "the report is read", || read() == 1.0);
+    wait_until(DEADLINE, "the invalid report is a dead letter", || scene.output("dead").len() == 1);
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+}
+
+#[test]
 fn a_rebuild_works_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
     let mut scene = scene("rebuild", "rebuild-worker");
     works(&scene);

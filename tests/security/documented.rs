@@ -10,8 +10,15 @@ use testkit::{
 use crate::{page, redis_support, stage::STAGE};
 
 /// The blocks with `acl` lines.
-const BLOCKS: [&str; 6] =
-    ["kafka run", "kafka check", "kafka refunds", "kafka deferred", "kafka rebuild", "kafka simulate"];
+const BLOCKS: [&str; 7] = [
+    "kafka run",
+    "kafka check",
+    "kafka refunds",
+    "kafka activity",
+    "kafka deferred",
+    "kafka rebuild",
+    "kafka simulate",
+];
 
 #[test]
 fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {

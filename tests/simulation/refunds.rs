@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::record::Destination;
-use weir_worker::{lane::LaneError, refunds::Refunds};
+use weir_worker::{lane::LaneError, refunds::Refunds, topic_reader::TopicReader};
 
 use super::{
     process::Process,
@@ -65,11 +65,11 @@ impl World {
     /// The refunds' reader of a process.
     pub async fn read_refunds(self: Rc<Self>, process: Rc<Process>, stop: CancellationToken) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
-        let mut refunds = Refunds {
+        let mut refunds = TopicReader {
             topic: REFUNDS.into(),
             source: SimSource::new(&self.env, &self.refunds, Log::Input, process.number),
             sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
-            store: self.keyspace.refunds(),
+            feed: Refunds::new(self.keyspace.refunds()),
             clock: process.clock.clone(),
             limits: Arc::default(),
             drain: DRAIN,

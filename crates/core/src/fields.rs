@@ -71,33 +71,41 @@ pub const MAX_POINTER_STEPS: usize = MAX_DEPTH - 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldMapError {
     /// It is not a JSON pointer to a part of the value.
-    #[error("{} = {pointer:?} is not a JSON pointer: {problem}", field.name())]
+    #[error("{field} = {pointer:?} is not a JSON pointer: {problem}")]
     NotAPointer {
-        /// Which field.
-        field: IntentField,
+        /// The field's name.
+        field: &'static str,
         /// What it was mapped to.
         pointer: String,
         /// What is wrong with that.
         problem: &'static str,
     },
     /// One field would have to be an object for another to be found in it.
-    #[error("{} = {inner:?} lies inside {} = {outer:?}, which is no object: map them to different places", field.name(), other.name())]
+    #[error("{field} = {inner:?} lies inside {other} = {outer:?}, which is no object: map them to different places")]
     Inside {
-        /// The field that lies inside.
-        field: IntentField,
+        /// The name of the field that lies inside.
+        field: &'static str,
         /// Its pointer.
         inner: String,
-        /// The field that it lies in.
-        other: IntentField,
+        /// The name of the field that it lies in.
+        other: &'static str,
         /// The pointer of that.
         outer: String,
     },
 }
 
+/// How fields are called.
+pub(super) type NameOf = fn(IntentField) -> &'static str;
+
+/// A place that no value has anything at, for fields that are not read.
+const NOWHERE: &str = "/\u{0}";
+
 /// Where each field is, made ready for reading. [`FieldMap::default`] has them by their names at the top.
 #[derive(Debug, Clone)]
 pub struct FieldMap {
     pointers: Vec<String>,
+    /// How messages call a field.
+    pub(super) name: NameOf,
     pub(super) plain: Trie,
     pub(super) event: Trie,
 }
@@ -118,10 +126,29 @@ impl FieldMap {
         for (field, pointer) in mapped {
             pointers[field as usize] = pointer.to_owned();
         }
+        Self::of(pointers, IntentField::name)
+    }
+
+    /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
+    ///
+    /// # Errors
+    /// A mapping that is not a pointer, or that lies inside another field's place.
+    pub fn only<'p>(
+        mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
+        name: fn(IntentField) -> &'static str,
+    ) -> Result<Self, FieldMapError> {
+        let mut pointers = vec![NOWHERE.to_owned(); IntentField::ALL.len()];
+        for (field, pointer) in mapped {
+            pointers[field as usize] = pointer.to_owned();
+        }
+        Self::of(pointers, name)
+    }
+
+    fn of(pointers: Vec<String>, name: NameOf) -> Result<Self, FieldMapError> {
         let mut steps = Vec::with_capacity(pointers.len());
         for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
             let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
-                field,
+                field: name(field),
                 pointer: pointer.clone(),
                 problem,
             })?;
@@ -132,12 +159,12 @@ impl FieldMap {
             if let Some((other, _)) = around {
                 let pointer = |field: IntentField| pointers[field as usize].clone();
                 let (inner, outer) = (pointer(*field), pointer(*other));
-                return Err(FieldMapError::Inside { field: *field, inner, other: *other, outer });
+                return Err(FieldMapError::Inside { field: name(*field), inner, other: name(*other), outer });
             }
         }
         let slots = || steps.iter().map(|(field, steps)| (Slot::Field(*field), steps.as_slice()));
         let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
-        Ok(Self { pointers, plain, event })
+        Ok(Self { pointers, name, plain, event })
     }
 
     /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).

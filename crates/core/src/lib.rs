@@ -11,6 +11,7 @@
 
 pub mod activity;
 pub mod activity_log;
+pub mod activity_report;
 pub mod admit;
 pub mod approved;
 pub mod budget;

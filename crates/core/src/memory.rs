@@ -1,7 +1,7 @@
 //! Memory: every bound that holds records, from one setting. The one place with the arithmetic.
 //!
 //! `worker.memory` is what the process may take without the segments. Off it goes [`BASE_BYTES`] for what does not depend
-//! on the load, and [`REFUNDS_BYTES`] where refunds are read. The lanes, those of deferred intents included, share the rest evenly. Of a lane's share:
+//! on the load, and [`READER_BYTES`] for each topic that is read beside the intents. The lanes, those of deferred intents included, share the rest evenly. Of a lane's share:
 //!
 //! | part of the share | what | how often |
 //! |---|---|---|
@@ -22,8 +22,8 @@ pub const DEFAULT_BYTES: u64 = 300 * MIB;
 pub const BASE_BYTES: u64 = 48 * MIB;
 /// The least share that a lane can work with.
 pub const LEAST_LANE_BYTES: u64 = 40 * MIB;
-/// The share of the reader of refunds.
-pub const REFUNDS_BYTES: u64 = 36 * MIB;
+/// The share of the reader of a topic beside the intents: refunds, activity.
+pub const READER_BYTES: u64 = 36 * MIB;
 /// What a record costs in each batch besides its bytes: the client's message, its decoded intent, its way, its answer.
 pub const RECORD_OVERHEAD_BYTES: usize = 512;
 
@@ -70,8 +70,8 @@ pub struct TooLittle {
 /// What is read beside the intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadsBeside {
-    /// Whether there is a topic of refunds.
-    pub refunds: bool,
+    /// How many topics beside them: refunds, activity.
+    pub topics: u64,
     /// How many wheels of deferred intents there are.
     pub wheels: usize,
 }
@@ -107,10 +107,10 @@ impl LaneMemory {
         Ok(Self::of_share(share))
     }
 
-    /// The bounds of the reader of refunds.
+    /// The bounds of the reader of a topic beside the intents.
     #[must_use]
-    pub fn of_refunds() -> Self {
-        Self { deferred_bytes: 0, ..Self::of_share(REFUNDS_BYTES) }
+    pub fn of_reader() -> Self {
+        Self { deferred_bytes: 0, ..Self::of_share(READER_BYTES) }
     }
 
     fn of_share(share: u64) -> Self {
@@ -147,7 +147,7 @@ pub fn fitting(memory_bytes: u64, beside: ReadsBeside) -> usize {
 }
 
 const fn fixed_bytes(beside: ReadsBeside) -> u64 {
-    if beside.refunds { BASE_BYTES + REFUNDS_BYTES } else { BASE_BYTES }
+    BASE_BYTES + beside.topics * READER_BYTES
 }
 
 #[cfg(test)]
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn all_bounds_together_stay_within_the_setting() {
-        for (refunds, wheels) in [(false, 0), (true, 0), (false, 1), (true, 2)] {
-            let beside = ReadsBeside { refunds, wheels };
+        for (topics, wheels) in [(0, 0), (1, 0), (0, 1), (2, 2)] {
+            let beside = ReadsBeside { topics, wheels };
             for mib in [88, 124, 300, 512, 1024, 65_536] {
                 for lanes in 1..=256 {
                     let Ok(lane) = LaneMemory::share(mib * MIB, lanes, beside) else { continue };
@@ -167,7 +167,7 @@ mod tests {
                 }
             }
         }
-        assert!(LaneMemory::of_refunds().sum() <= REFUNDS_BYTES);
+        assert!(LaneMemory::of_reader().sum() <= READER_BYTES);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use places::Places;
 
 use crate::{
     activity::{ActiveUsers, ActivityHash, Minute, Noted},
+    activity_report::ReportOutcome,
     class::Filter,
     policy::Action,
     shard::UserHash,
@@ -100,18 +101,33 @@ impl Pressure {
         self.in_force.store(state);
     }
 
-    /// Users were active in this minute, whoever says so: approved intents, or reports. Nobody is active where nothing is in force.
-    pub fn note(&self, users: impl IntoIterator<Item = ActivityHash>, now: Minute) {
-        if let Some(state) = self.in_force.load().as_deref() {
-            self.note_in(state, users, now);
+    /// Users were reported to be active in a minute that is not ahead of the clock's. Nobody is active where nothing is in force.
+    pub fn note(&self, users: impl IntoIterator<Item = ActivityHash>, minute: Minute, now: Minute) -> ReportOutcome {
+        let state = self.in_force.load();
+        let Some(state) = state.as_deref() else { return ReportOutcome::NoPressure };
+        if now.0 - minute.0 >= i64::from(state.users.window()) {
+            return ReportOutcome::Late;
         }
+        self.tell(state, users, minute, now);
+        ReportOutcome::Noted
     }
 
-    /// The same, in the state that a batch was judged by.
+    /// The users of approved intents are active, in the state that a batch was judged by.
     pub fn note_in(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, now: Minute) {
-        let mut told = NewlyActive { minute: now, new: 0, users: Vec::new() };
+        self.tell(state, users, now, now);
+    }
+
+    /// Notes users, and tells the keeper who was not known to be active in this minute.
+    fn tell(
+        &self,
+        state: &PressureState,
+        users: impl IntoIterator<Item = ActivityHash>,
+        minute: Minute,
+        now: Minute,
+    ) {
+        let mut told = NewlyActive { minute, new: 0, users: Vec::new() };
         for user in users {
-            match state.users.note(user, now, now) {
+            match state.users.note(user, minute, now) {
                 Noted::Known => continue,
                 Noted::Again => {}
                 Noted::New => told.new += 1,

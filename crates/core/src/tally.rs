@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::refund::RefundOutcome;
-
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
 #[derive(Debug, Clone)]
 pub struct SmallCounter<K>(Vec<(K, u64)>);
@@ -108,22 +106,22 @@ impl Tally {
     }
 }
 
-/// What a batch of refunds came to; added to the metrics when it is committed.
+/// What a batch of a topic that is read beside the intents came to; added to the metrics when it is committed.
 #[derive(Debug, Clone, Default)]
-pub struct RefundTally {
-    /// Refunds by outcome.
-    pub refunds: SmallCounter<&'static str>,
+pub struct TopicTally {
+    /// Valid records by outcome.
+    pub outcomes: SmallCounter<&'static str>,
     /// Dead letters by reason.
     pub dead_letters: SmallCounter<&'static str>,
 }
 
-impl RefundTally {
-    /// One more refund.
-    pub fn refund(&mut self, outcome: RefundOutcome) {
-        self.refunds.one_more(outcome.as_str());
+impl TopicTally {
+    /// One more valid record.
+    pub fn outcome(&mut self, outcome: &'static str) {
+        self.outcomes.one_more(outcome);
     }
 
-    /// One more record that is none.
+    /// One more invalid record.
     pub fn dead_letter(&mut self, reason: &'static str) {
         self.dead_letters.one_more(reason);
     }

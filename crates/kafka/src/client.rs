@@ -7,6 +7,7 @@ use weir_core::{
     limits::OutputLimits,
     memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
     record::Destination,
+    time::Time,
     wheel::{Bucket, Ring},
 };
 
@@ -28,6 +29,8 @@ pub enum Reads {
     Published,
     /// What weir has deferred: it trusts the last headers.
     Deferred,
+    /// What anybody publishes, of which older records have no effect: where no offset is committed, reading starts at this time.
+    Since(Time),
 }
 
 /// The topics of a wheel.
@@ -84,6 +87,8 @@ pub struct KafkaOptions {
     pub dead_letters: String,
     /// The refunds topic, where there is one.
     pub refunds: Option<String>,
+    /// The topic of reports of active users, where there is one.
+    pub activity: Option<String>,
     /// The topics that intents are deferred to, where there are some.
     pub deferred: Option<WheelTopics>,
     /// Topics that intents were deferred to before, until they are empty.
@@ -192,13 +197,32 @@ impl KafkaOptions {
     /// The options of the refunds' reader: a group of its own, that reads the refunds in place of the intents.
     #[must_use]
     pub fn for_refunds(&self) -> Option<Self> {
-        let intents = self.refunds.clone()?;
-        let memory = LaneMemory::of_refunds();
-        // Refunds are not urgent.
-        let commit_interval = Duration::from_secs(1);
-        let group = format!("{}-refunds", self.group);
-        let (deferred, deferred_before) = (None, Vec::new());
-        Some(Self { intents, group, refunds: None, deferred, deferred_before, memory, commit_interval, ..self.clone() })
+        Some(self.for_topic(self.refunds.as_deref()?, "refunds"))
+    }
+
+    /// The options of the reader of activity, likewise. Older records have no effect.
+    #[must_use]
+    pub fn for_activity(&self, since: Time) -> Option<Self> {
+        let mut options = Self { reads: Reads::Since(since), ..self.for_topic(self.activity.as_deref()?, "activity") };
+        // Nothing is lost that retention has deleted.
+        options.properties.insert("auto.offset.reset".to_owned(), "earliest".to_owned());
+        Some(options)
+    }
+
+    /// The options of the reader of a topic beside the intents, in a group of its own.
+    fn for_topic(&self, topic: &str, group: &str) -> Self {
+        Self {
+            intents: topic.to_owned(),
+            group: format!("{}-{group}", self.group),
+            refunds: None,
+            activity: None,
+            deferred: None,
+            deferred_before: Vec::new(),
+            memory: LaneMemory::of_reader(),
+            // They are not urgent.
+            commit_interval: Duration::from_secs(1),
+            ..self.clone()
+        }
     }
 
     /// Settings of any client of this instance.
@@ -329,6 +353,7 @@ mod tests {
             suppressed: topic(),
             dead_letters: topic(),
             refunds: None,
+            activity: None,
             deferred: None,
             deferred_before: Vec::new(),
             reads: Reads::Published,

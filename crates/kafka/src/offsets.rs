@@ -35,8 +35,8 @@ pub(super) fn right_to_read(error: &KafkaError, topic: &str) -> Option<Right> {
 }
 
 /// The first offset of each partition whose record is of this time or later, where there is one.
-pub(super) fn offsets_at(
-    consumer: &BaseConsumer,
+pub(super) fn offsets_at<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
     topic: &str,
     partitions: &[i32],
     time: Time,

@@ -172,10 +172,11 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
 }
 
-/// The topics that a worker needs: intents, outputs, refunds and those of deferred intents.
+/// The topics that a worker needs: intents, outputs, refunds, activity and those of deferred intents.
 fn all(options: &KafkaOptions) -> Vec<&str> {
     let wheels = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
-    options.topics().into_iter().chain(options.refunds.as_deref()).chain(wheels).collect()
+    let beside = [&options.refunds, &options.activity].into_iter().filter_map(Option::as_deref);
+    options.topics().into_iter().chain(beside).chain(wheels).collect()
 }
 
 /// The topics that must exist, with their number of partitions.
@@ -201,7 +202,8 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
         let error = metadata.topics().first().and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
         if error == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
             let of_wheel = options.wheels().any(|wheel| Ring::ALL.iter().any(|ring| wheel.topic(*ring) == topic));
-            let reads = *topic == options.intents || Some(topic) == options.refunds.as_ref() || of_wheel;
+            let beside = [&options.refunds, &options.activity].into_iter().any(|beside| beside.as_ref() == Some(topic));
+            let reads = *topic == options.intents || beside || of_wheel;
             rights.push(if reads { Right::ReadTopic(topic.clone()) } else { Right::WriteTopics(vec![topic.clone()]) });
         }
     }

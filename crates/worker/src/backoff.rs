@@ -1,4 +1,4 @@
-//! Pauses between attempts, and how often the group is served meanwhile: the same for lanes and for refunds.
+//! Pauses between attempts, and how often the group is served meanwhile: the same for lanes and for topics beside the intents.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! The worker of weir: the loop between Kafka and the store. A lane polls, decides and commits batches; beside it run the
-//! reader of refunds, the refreshing of segments and policy, and the supervision of the threads.
+//! readers of refunds and activity, the refreshing of segments and policy, and the supervision of the threads.
 //!
 //! It depends on `weir-core` alone, and knows Kafka and Redis only as the ports there. What it counts it reports to an
 //! [`observer`]; it knows neither metrics nor HTTP.
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 mod backoff;
 pub mod budgets;
 pub mod clock;
@@ -17,3 +18,4 @@ pub mod refresh;
 pub mod refunds;
 pub mod status;
 pub mod supervise;
+pub mod topic_reader;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::{
     budget::BudgetId,
     ports::CommitTimes,
-    tally::{RefundTally, SegmentCounts, Tally},
+    tally::{SegmentCounts, Tally, TopicTally},
 };
 
 /// A stage of a batch.
@@ -81,6 +81,26 @@ impl LedgerCall {
     }
 }
 
+/// A topic that is read beside the intents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BesideTopic {
+    /// Approved intents that no longer count.
+    Refunds,
+    /// Users who were active.
+    Activity,
+}
+
+impl BesideTopic {
+    /// Its name in messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refunds => "refunds",
+            Self::Activity => "activity",
+        }
+    }
+}
+
 /// Who is told what the worker does: the metrics.
 pub trait Observer: Send + Sync {
     /// A batch spent this long in a stage.
@@ -89,8 +109,8 @@ pub trait Observer: Send + Sync {
     fn gated(&self, counts: SegmentCounts);
     /// A batch is committed.
     fn committed(&self, tally: &Tally, times: &CommitTimes);
-    /// A batch of refunds is committed.
-    fn refunded(&self, tally: &RefundTally);
+    /// A batch of a topic that is read beside the intents is committed.
+    fn topic_committed(&self, topic: BesideTopic, tally: &TopicTally);
     /// This happened once more.
     fn happened(&self, event: Event);
     /// An approved send is not in its history yet.
@@ -105,8 +125,8 @@ pub trait Observer: Send + Sync {
     fn ledger_called(&self, call: LedgerCall);
     /// So many tokens of a budget were left when the ledger last answered.
     fn budget_left(&self, budget: &BudgetId, tokens: u64);
+    /// How many of its records are not yet taken and committed.
+    fn set_topic_lag(&self, topic: BesideTopic, records: i64);
     /// A turn at the log of activity: so many bytes were sent and received, and so many users were not noted, or not told to others.
     fn activity_synced(&self, bytes: u64, ignored_users: u64);
-    /// How many refunds are not yet taken and committed.
-    fn set_refunds_lag(&self, refunds: i64);
 }

@@ -1,375 +1,56 @@
-//! Refunds: reads them, takes the sends back, and commits how far it is, with what is no refund as dead letters.
-//!
-//! An iteration is like a lane's: poll, take back, wait for the commit before, hand over. What is lost on the way is read
-//! again, and the store passes over what it has taken (each shard keeps how far it is).
-//!
-//! invariant: a refund is committed only when the store has it. One whose shard has lost its history holds the
-//! committed offset of its partition back, but not the refunds behind it; once a shard is back, all is read again from
-//! there.
+//! Refunds: the feed that takes sends back. The store passes over what it has taken, and a refund waits whose shard has lost its
+//! history.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     dead_letter::DeadLetter,
-    letter::dead_letter,
-    limits::OutputLimits,
     origin::Topic,
-    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError, TakeBack},
-    record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
+    ports::{StoreError, TakeBack},
+    record::RecordView,
     refund::{Refund, RefundOutcome, RefundReader},
-    tally::RefundTally,
+    time::Time,
 };
 
-use super::{
-    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
-    lane::LaneError,
-    observer::{Event, Observer},
-    status::LaneStatus,
-};
+use super::{observer::BesideTopic, topic_reader::Feed};
 
-/// Refunds taken together, at most.
-const BATCH: usize = 5_000;
-/// How long a batch may wait to be filled. Refunds are not urgent, and a commit costs the brokers.
-const FILL: Duration = Duration::from_millis(200);
-/// How often it is looked whether a lost shard is back.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// The refunds' reader with its ends.
-pub struct Refunds<S, K, T, C> {
-    /// The refunds topic; its id is the source's.
-    pub topic: Topic,
-    /// The group member.
-    pub source: S,
-    /// The producer of dead letters and offsets.
-    pub sink: K,
-    /// The histories.
-    pub store: T,
-    /// The clock.
-    pub clock: C,
-    /// What the dead-letter topic takes.
-    pub limits: Arc<OutputLimits>,
-    /// How long a stop may take in all; the commit under way is given three quarters of it.
-    pub drain: Duration,
-    /// The word to stop.
-    pub stop: CancellationToken,
-    /// Figures.
-    pub metrics: Arc<dyn Observer>,
-    /// For the health endpoints.
-    pub status: Arc<LaneStatus>,
+/// Refunds, for the store that has the histories.
+#[derive(Debug)]
+pub struct Refunds<T> {
+    reader: RefundReader,
+    store: T,
 }
 
-/// Why the loop ended.
-enum End {
-    Stop,
-    Fatal(String),
-    Group,
-    Again(String),
-}
-
-impl From<SourceError> for End {
-    fn from(error: SourceError) -> Self {
-        match error {
-            SourceError::Temporary(reason) => Self::Again(reason),
-            SourceError::Fatal(reason) => Self::Fatal(reason),
-        }
+impl<T> Refunds<T> {
+    /// Takes sends back in this store.
+    #[must_use]
+    pub fn new(store: T) -> Self {
+        Self { reader: RefundReader::default(), store }
     }
 }
 
-impl From<CommitError> for End {
-    fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Failed(reason) | CommitError::TooSlow(reason) => Self::Again(reason),
-            CommitError::Fenced(reason) | CommitError::Fatal(reason) => Self::Fatal(reason),
-        }
-    }
-}
+impl<T: TakeBack> Feed for Refunds<T> {
+    const TOPIC: BesideTopic = BesideTopic::Refunds;
+    type Item = Refund;
+    type Outcome = RefundOutcome;
 
-/// What is being committed.
-#[derive(Default)]
-struct InFlight {
-    progress: Vec<Progress>,
-    /// Up to where what is no refund is written with it.
-    letters: BTreeMap<i32, i64>,
-    tally: RefundTally,
-}
-
-/// The state of the reader between iterations.
-struct RefundsState {
-    in_flight: InFlight,
-    /// Pauses between rewinds; starts over with each commit.
-    pauses: Box<dyn Iterator<Item = Duration>>,
-    committed: BTreeMap<i32, i64>,
-    /// The first refund of each partition that waits for a lost shard.
-    held: BTreeMap<i32, i64>,
-    /// Up to where what is no refund has been written, for when it is read again.
-    letters: BTreeMap<i32, i64>,
-    /// When it was looked for lost shards that are back, by [`Clock::passed`].
-    looked: Option<Duration>,
-}
-
-impl RefundsState {
-    fn new() -> Self {
-        Self {
-            in_flight: InFlight::default(),
-            pauses: Box::new(backoff()),
-            committed: BTreeMap::new(),
-            held: BTreeMap::new(),
-            letters: BTreeMap::new(),
-            looked: None,
-        }
-    }
-}
-
-impl<S, K, T, C> Refunds<S, K, T, C>
-where
-    S: Source,
-    K: Sink<S::Batch, S::Membership>,
-    T: TakeBack,
-    C: Clock,
-{
-    /// Works until it is told to stop; what is taken by then is committed.
-    ///
-    /// # Errors
-    /// Something that only a person can put right.
-    pub async fn run(&mut self) -> Result<(), LaneError> {
-        let mut state = RefundsState::new();
-        let mut end = Err(End::Again("starting".to_owned()));
-        loop {
-            end = match end {
-                Ok(()) => {
-                    self.status.set_trouble(None);
-                    self.run_batches(&mut state).await
-                }
-                Err(End::Stop) => return self.drain(&mut state).await,
-                Err(End::Fatal(message)) => return Err(LaneError::Fatal(format!("refunds: {message}"))),
-                Err(End::Group) => self.take_up_change(&mut state).await,
-                Err(End::Again(reason)) => {
-                    self.status.set_trouble(Some(reason.clone()));
-                    tracing::info!("refunds: back to the committed offsets: {reason}");
-                    self.rewind(&mut state).await
-                }
-            };
-        }
+    fn read(&self, record: &RecordView<'_>, _: Time) -> Result<Refund, DeadLetter> {
+        let (user, id) = self.reader.read(record.value)?;
+        Ok(Refund { user, id, at: record.timestamp, partition: record.partition, offset: record.offset })
     }
 
-    async fn run_batches(&mut self, state: &mut RefundsState) -> Result<(), End> {
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(End::Stop);
-            }
-            self.status.progressed(self.clock.passed());
-            let mut batch = self.source.batch();
-            if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
-                return Err(End::Group);
-            }
-            self.look_for_lost(state).await?;
-            self.note_lag(state);
-            if batch.is_empty() {
-                self.poll_commit(state, Duration::ZERO).await?;
-                continue;
-            }
-            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
-            while !self.poll_commit(state, SERVE_EVERY).await? {
-                self.serve_group().await?;
-            }
-            if self.serve_group().await?.is_some() {
-                return Err(End::Group);
-            }
-            let progress = progress_of(&batch, &state.held, &state.committed);
-            let membership = self.source.membership()?;
-            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
-            self.sink.submit(Job { records: batch, outputs, progress, membership });
-        }
+    async fn take(
+        &mut self,
+        topic: &Topic,
+        refunds: &[Refund],
+        outcomes: &mut [Option<RefundOutcome>],
+    ) -> Result<(), StoreError> {
+        self.store.take_back(topic, refunds, outcomes).await
     }
 
-    /// Takes the refunds of a batch and writes the letters for what is none.
-    async fn take_batch(&mut self, state: &mut RefundsState, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
-        let (mut tally, mut outputs, mut refunds) = (RefundTally::default(), Vec::new(), Vec::new());
-        let mut letters = BTreeMap::new();
-        let reader = RefundReader::default();
-        for index in 0..batch.len() {
-            let record = batch.get(index);
-            let read = match batch.not_inflated(index) {
-                Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
-                None => reader.read(record.value),
-            };
-            outputs.push(match read {
-                Ok((user, id)) => {
-                    let (partition, offset) = (record.partition, record.offset);
-                    refunds.push(Refund { user, id, at: record.timestamp, partition, offset });
-                    nothing()
-                }
-                Err(_) if state.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
-                Err(letter) => {
-                    letters.insert(record.partition, record.offset + 1);
-                    let what = (&*self.topic.name, batch.bytes_beside_value(index));
-                    let (output, reason) = dead_letter(&letter, &record, what, &self.limits);
-                    tally.dead_letter(reason.as_str());
-                    output
-                }
-            });
-        }
-        let mut outcomes = vec![None; refunds.len()];
-        if !refunds.is_empty() {
-            self.take_back(&refunds, &mut outcomes).await?;
-        }
-        for (refund, outcome) in refunds.iter().zip(outcomes.into_iter().flatten()) {
-            if outcome == RefundOutcome::Waits {
-                state.held.entry(refund.partition).or_insert(refund.offset);
-            } else {
-                tally.refund(outcome);
-            }
-        }
-        Ok((outputs, InFlight { progress: Vec::new(), letters, tally }))
+    fn label(outcome: RefundOutcome) -> Option<&'static str> {
+        (outcome != RefundOutcome::Waits).then(|| outcome.as_str())
     }
 
-    /// Asks the store until it has everything, serving the group meanwhile.
-    async fn take_back(&mut self, refunds: &[Refund], outcomes: &mut [Option<RefundOutcome>]) -> Result<(), End> {
-        for pause in backoff() {
-            let taken = self.store.take_back(&self.topic, refunds, outcomes).await;
-            match taken {
-                Ok(()) => {
-                    self.status.set_trouble(None);
-                    return Ok(());
-                }
-                Err(StoreError::Fatal(message)) => return Err(End::Fatal(message)),
-                Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
-                    tracing::warn!("refunds are not all taken: {error}; trying again");
-                    self.status.set_trouble(Some(error.to_string()));
-                    if self.serve_group().await?.is_some() {
-                        return Err(End::Group);
-                    }
-                    self.pause_or_stop(pause).await?;
-                }
-            }
-        }
-        Ok(())
+    async fn any_back(&mut self) -> bool {
+        self.store.any_back().await
     }
-
-    /// Goes back to the refunds that were held, once a shard that they wait for is back.
-    async fn look_for_lost(&mut self, state: &mut RefundsState) -> Result<(), End> {
-        let passed = self.clock.passed();
-        let due = state.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
-        if state.held.is_empty() || !due {
-            return Ok(());
-        }
-        state.looked = Some(passed);
-        if self.store.any_back().await {
-            return Err(End::Again("a shard has its history again".to_owned()));
-        }
-        Ok(())
-    }
-
-    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
-        let mut none = self.source.batch();
-        self.status.progressed(self.clock.passed());
-        self.source.poll(&mut none, 0, Duration::ZERO).await
-    }
-
-    /// Waits for the batch in flight; `true` when none is any more.
-    async fn poll_commit(&mut self, state: &mut RefundsState, wait: Duration) -> Result<bool, End> {
-        match self.sink.wait(wait).await {
-            Settled::Idle => Ok(true),
-            Settled::Busy => Ok(false),
-            Settled::Committed(CommitTimes { .. }) => {
-                let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
-                self.metrics.refunded(&tally);
-                state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
-                state.letters.extend(letters);
-                state.pauses = Box::new(backoff());
-                Ok(true)
-            }
-            Settled::Failed(error) => {
-                state.in_flight = InFlight::default();
-                self.metrics.happened(Event::CommitFailed);
-                Err(error.into())
-            }
-        }
-    }
-
-    fn note_lag(&self, state: &RefundsState) {
-        let lag = self.source.lag(&state.committed).into_iter().map(|(_, records)| records).sum();
-        self.metrics.set_refunds_lag(lag);
-    }
-
-    async fn take_up_change(&mut self, state: &mut RefundsState) -> Result<(), End> {
-        while !self.poll_commit(state, SERVE_EVERY).await? {
-            self.serve_group().await?;
-        }
-        *state = RefundsState::new();
-        if self.serve_group().await?.is_some() {
-            self.source.settle().await?;
-            self.status.assigned();
-        }
-        self.take_up_starts(state);
-        Ok(())
-    }
-
-    /// Notes where the partitions begin, and of which topic they are.
-    fn take_up_starts(&mut self, state: &mut RefundsState) {
-        let id = self.source.topic_id();
-        if id != self.topic.id {
-            // The topic was recreated: what was written for its predecessor's offsets says nothing about its own.
-            state.letters.clear();
-            self.topic.id = id;
-        }
-        state.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-    }
-
-    /// Brings sink and source back to the committed offsets.
-    async fn rewind(&mut self, state: &mut RefundsState) -> Result<(), End> {
-        while let Ok(false) = self.poll_commit(state, SERVE_EVERY).await {
-            self.status.progressed(self.clock.passed());
-        }
-        state.held.clear();
-        let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
-        self.pause_or_stop(pause).await?;
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return Err(End::Stop),
-            recovered = self.sink.recover() => recovered?,
-        }
-        if self.serve_group().await?.is_some() {
-            return Err(End::Group);
-        }
-        self.source.rewind().await?;
-        self.take_up_starts(state);
-        Ok(())
-    }
-
-    async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), End> {
-        self.status.progressed(self.clock.passed());
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(End::Stop),
-            () = self.clock.sleep(pause) => Ok(()),
-        }
-    }
-
-    /// Lets the batch in flight come to its end, if that is soon. A failure loses nothing: it is read again.
-    async fn drain(&mut self, state: &mut RefundsState) -> Result<(), LaneError> {
-        let ends_by = self.clock.passed() + self.drain / 4 * 3;
-        while self.clock.passed() < ends_by
-            && let Ok(false) = self.poll_commit(state, SERVE_EVERY).await
-        {
-            self.status.progressed(self.clock.passed());
-        }
-        Ok(())
-    }
-}
-
-/// No record goes out for a refund.
-fn nothing() -> Output {
-    Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::new([]) }
-}
-
-/// How far a batch brings each of its partitions: not beyond what is held, and never back.
-fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
-    let kept = next_offsets(records).into_iter().map(|(partition, next)| {
-        let next = held.get(&partition).map_or(next, |held| next.min(*held));
-        let next_offset = committed.get(&partition).map_or(next, |before| next.max(*before));
-        Progress { partition, next_offset }
-    });
-    kept.collect()
 }

@@ -94,6 +94,7 @@ impl Broker {
         let deferred = WheelTopics::of("send-deferred");
         let options = KafkaOptions {
             refunds: None,
+            activity: None,
             deferred: Some(deferred.clone()),
             deferred_before: Vec::new(),
             reads: Reads::Published,
@@ -193,7 +194,7 @@ async fn worker(
         .taking(budgets.claimant());
     let queries = Arc::new(QueryPool::new(vec![query]));
     let worker = Worker {
-        refunds: None,
+        readers: Vec::new(),
         lanes: lanes(&kafka, &store),
         decider,
         segments,

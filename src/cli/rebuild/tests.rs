@@ -19,6 +19,7 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         suppressed: "suppressed".to_owned(),
         dead_letters: "dead".to_owned(),
         refunds: None,
+        activity: None,
         deferred: None,
         deferred_before: Vec::new(),
         reads: Reads::Published,

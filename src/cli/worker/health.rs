@@ -32,7 +32,7 @@ const MOST_NAMED: usize = 10;
 pub(super) struct WorkerHealth {
     pub(super) lanes: Vec<Arc<LaneStatus>>,
     pub(super) clock: ComparedClock<SystemClock>,
-    pub(super) refunds: Option<Arc<LaneStatus>>,
+    pub(super) readers: Vec<(Degraded, Arc<LaneStatus>)>,
     pub(super) budgets: UnavailableBudgets,
     pub(super) pressure: PressureStatus,
     pub(super) metrics: Arc<Metrics>,
@@ -45,11 +45,12 @@ pub(super) struct WorkerHealth {
 impl Health for WorkerHealth {
     fn stuck(&self) -> Result<(), String> {
         let passed = SystemClock.passed();
-        let refunds = self.refunds.as_ref().is_some_and(|refunds| refunds.is_stuck(passed));
-        match self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
-            None if refunds => Err("the reader of refunds: no progress for 60 s".to_owned()),
+        if let Some(lane) = self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
+            return Err(format!("lane {lane}: no progress for 60 s"));
+        }
+        match self.readers.iter().find(|(_, reader)| reader.is_stuck(passed)) {
+            Some((what, _)) => Err(format!("the reader of {}: no progress for 60 s", what.as_str())),
             None => Ok(()),
-            Some(lane) => Err(format!("lane {lane}: no progress for 60 s")),
         }
     }
 
@@ -80,8 +81,9 @@ impl Health for WorkerHealth {
                 all.push(Degradation { lane: Some(number), ..lane });
             }
         }
-        let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
-        all.extend(refunds.map(|trouble| degradation(Degraded::Refunds, trouble.since, trouble.message.clone())));
+        for (what, reader) in &self.readers {
+            all.extend(reader.trouble().map(|trouble| degradation(*what, trouble.since, trouble.message.clone())));
+        }
         all.extend(self.degraded_budgets());
         all.extend(self.degraded_pressure());
         all

@@ -8,7 +8,7 @@ use super::super::{
         DeadLetterReason::{BadTime, NotJson, NotUtf8, WrongType},
     },
     fields::{
-        IntentField,
+        IntentField, NameOf,
         trie::{EventMember, Slot, Trie},
     },
     intent::MAX_ID_BYTES,
@@ -23,6 +23,8 @@ pub(super) struct FieldReader<'t, 'a> {
     pub(super) trie: &'t Trie,
     pub(super) found: &'t Found<'t, 'a>,
     pub(super) mode: Mode<'a>,
+    /// How messages call a field.
+    pub(super) name: NameOf,
 }
 
 /// What nearly all intents have at a field's place.
@@ -48,7 +50,7 @@ enum Place {
 /// What was given for a field.
 #[derive(Debug)]
 pub(super) struct FieldValue<'t, 'a> {
-    field: IntentField,
+    name: &'static str,
     trie: &'t Trie,
     place: Place,
     scalar: Scalar<'a>,
@@ -124,10 +126,10 @@ impl<'t, 'a> FieldReader<'t, 'a> {
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let text = std::str::from_utf8(bytes).map_err(|_| {
-            DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", field.name()))
+            DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", (self.name)(field)))
         })?;
-        let (trie, place) = (self.trie, Place::Header(header));
-        Ok(Some(FieldValue { field, trie, place, scalar: Scalar::Text(text.into()) }))
+        let (name, trie, place) = ((self.name)(field), self.trie, Place::Header(header));
+        Ok(Some(FieldValue { name, trie, place, scalar: Scalar::Text(text.into()) }))
     }
 
     /// The places at which a field is looked for, for messages.
@@ -154,7 +156,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
                 JsonKind::Number => Scalar::Number(piece.of(text)),
                 kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
             };
-        Ok(Some(FieldValue { field, trie: self.trie, place: Place::Slot(slot), scalar }))
+        Ok(Some(FieldValue { name: (self.name)(field), trie: self.trie, place: Place::Slot(slot), scalar }))
     }
 }
 
@@ -266,7 +268,7 @@ impl<'a> FieldValue<'_, 'a> {
 
     /// The field and where it stood, for messages.
     fn what(&self) -> String {
-        let name = self.field.name();
+        let name = self.name;
         match self.place {
             Place::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
             Place::Header(header) => format!("{name} (header {header})"),

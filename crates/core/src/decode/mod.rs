@@ -61,6 +61,7 @@ use super::{
     },
     intent::{Intent, MAX_INTENT_BYTES},
     shard::{IdHash, UserHash},
+    time::Time,
 };
 
 /// Reads an intent from a record's value and headers.
@@ -72,6 +73,30 @@ pub fn decode<'a>(
     headers: impl IntoIterator<Item = Header<'a>>,
     fields: &FieldMap,
 ) -> Result<Intent<'a>, DeadLetter> {
+    read(value, headers, fields, intent)
+}
+
+/// Reads a user and a time, where one is given, from a record's value and headers: the fields `user_id` and `created_at`, by the rules
+/// of an intent's.
+///
+/// # Errors
+/// The dead letter that the record becomes.
+pub fn decode_user_and_time<'a>(
+    value: Option<&'a [u8]>,
+    headers: impl IntoIterator<Item = Header<'a>>,
+    fields: &FieldMap,
+) -> Result<(UserHash, Option<Time>), DeadLetter> {
+    read(value, headers, fields, |_, source| Ok((UserHash::of(&user_id(source)?), created_at(source)?)))
+}
+
+/// Finds the fields of a record, and judges them.
+#[inline(always)]
+fn read<'a, T>(
+    value: Option<&'a [u8]>,
+    headers: impl IntoIterator<Item = Header<'a>>,
+    fields: &FieldMap,
+    judge: impl FnOnce(&'a str, &FieldReader<'_, 'a>) -> Result<T, DeadLetter>,
+) -> Result<T, DeadLetter> {
     let text = text(value)?;
     let mode = Mode::of(headers);
     let trie = match mode {
@@ -84,7 +109,7 @@ pub fn decode<'a>(
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
     check_event(&found)?;
-    intent(text, &FieldReader { trie, found: &found, mode })
+    judge(text, &FieldReader { trie, found: &found, mode, name: fields.name })
 }
 
 /// The value as text, if it has a size and an encoding that are read.
@@ -119,13 +144,7 @@ fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>
         Usual::Text(id) if field_value::is_sized(id) => id.into(),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, IntentField::Id)?.id()?,
     };
-    let user_id = match source.usual(IntentField::UserId) {
-        Usual::Text(id) if field_value::is_sized(id) => id.into(),
-        Usual::Digits(id) if field_value::is_short(id) => id.into(),
-        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-            required(source, IntentField::UserId)?.user_id()?
-        }
-    };
+    let user_id = user_id(source)?;
     Ok(Intent {
         id_hash: IdHash::of(&id),
         user: UserHash::of(&user_id),
@@ -135,12 +154,7 @@ fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>
         category: text_of(source, IntentField::Category)?,
         campaign: text_of(source, IntentField::Campaign)?,
         cost: optional(source, IntentField::Cost, FieldValue::cost)?.unwrap_or(1),
-        created_at: match source.usual(IntentField::CreatedAt) {
-            Usual::Digits(digits) if let Some(time) = field_value::short_time(digits) => Some(time),
-            Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-                source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()?
-            }
-        },
+        created_at: created_at(source)?,
         expires_at: optional(source, IntentField::ExpiresAt, FieldValue::time)?,
         not_before: optional(source, IntentField::NotBefore, FieldValue::time)?,
         timezone: optional(source, IntentField::Timezone, FieldValue::zone)?,
@@ -148,10 +162,31 @@ fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>
     })
 }
 
+#[inline(always)]
+fn user_id<'a>(source: &FieldReader<'_, 'a>) -> Result<Cow<'a, str>, DeadLetter> {
+    match source.usual(IntentField::UserId) {
+        Usual::Text(id) if field_value::is_sized(id) => Ok(id.into()),
+        Usual::Digits(id) if field_value::is_short(id) => Ok(id.into()),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
+            required(source, IntentField::UserId)?.user_id()
+        }
+    }
+}
+
+#[inline(always)]
+fn created_at(source: &FieldReader<'_, '_>) -> Result<Option<Time>, DeadLetter> {
+    match source.usual(IntentField::CreatedAt) {
+        Usual::Digits(digits) if let Some(time) = field_value::short_time(digits) => Ok(Some(time)),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
+            source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()
+        }
+    }
+}
+
 fn required<'s, 'a>(source: &'s FieldReader<'_, 'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
     source.given(field)?.ok_or_else(|| {
         let places = source.places(field);
-        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", field.name()))
+        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", (source.name)(field)))
     })
 }
 

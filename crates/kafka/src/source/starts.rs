@@ -13,6 +13,8 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
+use weir_core::time::Time;
+
 use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{
     client::{OffsetReset, Reads},
@@ -53,12 +55,17 @@ impl KafkaSource {
         let Committed { mut starts, missing } = self.committed(partitions, &topic)?;
         if !missing.is_empty() {
             self.refuse_what_was_lost(&topic, &missing).await?;
-            let reset = self.options.offset_reset().unwrap_or(OffsetReset::Earliest);
-            starts.extend(self.reset(&topic, &missing, reset)?);
+            starts.extend(match self.options.reads {
+                Reads::Published | Reads::Deferred => {
+                    let reset = self.options.offset_reset().unwrap_or(OffsetReset::Earliest);
+                    self.reset(&topic, &missing, reset)?
+                }
+                Reads::Since(time) => self.start_at(&topic, &missing, time)?,
+            });
         }
         self.missed_since = None;
         match self.options.reads {
-            Reads::Published => self.follow_retention(&topic, &mut starts)?,
+            Reads::Published | Reads::Since(_) => self.follow_retention(&topic, &mut starts)?,
             Reads::Deferred => self.pass_over_deleted(&topic, &mut starts)?,
         }
         if let Some(table) = &self.table {
@@ -126,7 +133,7 @@ impl KafkaSource {
         }
         let (group, name, brokers) = (&self.options.group, &topic.name, &self.options.brokers);
         let advice = match self.options.reads {
-            Reads::Published => {
+            Reads::Published | Reads::Since(_) => {
                 "--to-datetime 2026-01-31T00:00:00.000 --execute, with the time at which weir was stopped; --to-earliest if all is \
                  to be decided again"
             }
@@ -163,9 +170,25 @@ impl KafkaSource {
                 )));
             }
         };
-        let found = self.ends(partitions, to)?;
+        self.commit_starts(topic, partitions, self.ends(partitions, to)?)
+    }
+
+    /// Finds where this time begins in partitions, and commits that.
+    fn start_at(&self, topic: &Topic, partitions: &[i32], time: Time) -> Result<Vec<Progress>, SourceError> {
+        let found = offsets::offsets_at(&self.consumer, &self.topic, partitions, time, OFFSETS_TIMEOUT)
+            .map_err(|error| self.unread("the offsets of a time cannot be read", &error))?;
+        // A record that arrives meanwhile is behind its end as it was then.
+        let ends = if found.contains(&None) { self.ends(partitions, Logical::Latest)? } else { Vec::new() };
+        let ends = ends.into_iter().map(Some).chain(std::iter::repeat(None));
+        let found = found.into_iter().zip(ends).filter_map(|(found, end)| found.or(end)).collect();
+        self.commit_starts(topic, partitions, found)
+    }
+
+    /// Commits where partitions start.
+    fn commit_starts(&self, topic: &Topic, partitions: &[i32], offsets: Vec<i64>) -> Result<Vec<Progress>, SourceError> {
+        let offsets = partitions.iter().zip(offsets);
         let starts: Vec<Progress> =
-            partitions.iter().zip(found).map(|(&partition, next_offset)| Progress { partition, next_offset }).collect();
+            offsets.map(|(&partition, next_offset)| Progress { partition, next_offset }).collect();
         self.commit(topic, &starts)?;
         let (shown, more) = (&starts[..starts.len().min(SHOWN)], starts.len().saturating_sub(SHOWN));
         tracing::info!(starts = ?shown, more, "{}: partitions start here, which is committed", topic.name);

@@ -29,7 +29,7 @@ use weir_core::{
     ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, ReadBefore, RecordView},
     segment::{SegmentSet, UserIdKind, UserIds},
-    tally::{RefundTally, SegmentCounts},
+    tally::{SegmentCounts, TopicTally},
     time::Time,
     wheel::Wheel,
     zone::Zone,
@@ -39,7 +39,7 @@ use super::*;
 use crate::{
     budgets::BudgetKeeper,
     clock::SystemClock,
-    observer::{Event, LedgerCall},
+    observer::{BesideTopic, Event, LedgerCall},
 };
 
 /// Nobody.
@@ -51,14 +51,14 @@ impl Observer for Unobserved {
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
+    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
     fn activity_synced(&self, _: u64, _: u64) {}
-    fn refunded(&self, _: &RefundTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64) {}
     fn forget_lag(&self, _: i32) {}
-    fn set_refunds_lag(&self, _: i64) {}
+    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
 }
 
 const RECORDS: i64 = 200;

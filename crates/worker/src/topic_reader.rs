@@ -1,0 +1,393 @@
+//! The reader of a topic beside the intents: reads it, hands its records to a [feed](Feed), and commits how far it is, with the
+//! invalid records as dead letters.
+//!
+//! An iteration is like a lane's: poll, take, wait for the commit before, hand over. Records of a batch that is not committed are read
+//! again, so a feed takes a record that it has taken before without effect.
+//!
+//! invariant: a record is committed only when its feed has taken it. One that waits holds the committed offset of its partition back,
+//! but not the records behind it; once the feed can take it, all is read again from there.
+
+mod feed;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    clocks::Append,
+    dead_letter::DeadLetter,
+    letter::dead_letter,
+    limits::OutputLimits,
+    origin::Topic,
+    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError},
+    record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
+    tally::TopicTally,
+    time::Time,
+};
+
+pub use self::feed::Feed;
+use super::{
+    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
+    lane::LaneError,
+    observer::{Event, Observer},
+    status::LaneStatus,
+};
+
+/// Records taken together, at most.
+const BATCH: usize = 5_000;
+/// How long a batch may wait to be filled: these topics are not urgent, and a commit costs the brokers.
+const FILL: Duration = Duration::from_millis(200);
+/// How often it is looked whether records that wait can be taken.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The reader of a topic with its ends.
+pub struct TopicReader<S, K, F, C> {
+    /// The topic; its id is the source's.
+    pub topic: Topic,
+    /// The group member.
+    pub source: S,
+    /// The producer of dead letters and offsets.
+    pub sink: K,
+    /// What is done with the records.
+    pub feed: F,
+    /// The clock.
+    pub clock: C,
+    /// What the dead-letter topic takes.
+    pub limits: Arc<OutputLimits>,
+    /// How long a stop may take in all; the commit under way is given three quarters of it.
+    pub drain: Duration,
+    /// The word to stop.
+    pub stop: CancellationToken,
+    /// Figures.
+    pub metrics: Arc<dyn Observer>,
+    /// For the health endpoints.
+    pub status: Arc<LaneStatus>,
+}
+
+/// Why the loop ended.
+enum End {
+    Stop,
+    Fatal(String),
+    Group,
+    Again(String),
+}
+
+impl From<SourceError> for End {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Temporary(reason) => Self::Again(reason),
+            SourceError::Fatal(reason) => Self::Fatal(reason),
+        }
+    }
+}
+
+impl From<CommitError> for End {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Failed(reason) | CommitError::TooSlow(reason) => Self::Again(reason),
+            CommitError::Fenced(reason) | CommitError::Fatal(reason) => Self::Fatal(reason),
+        }
+    }
+}
+
+/// What is being committed.
+#[derive(Default)]
+struct InFlight {
+    progress: Vec<Progress>,
+    /// Up to where invalid records are written with it.
+    letters: BTreeMap<i32, i64>,
+    tally: TopicTally,
+}
+
+/// The state of the reader between iterations.
+struct ReaderState {
+    in_flight: InFlight,
+    /// Pauses between rewinds; starts over with each commit.
+    pauses: Box<dyn Iterator<Item = Duration>>,
+    committed: BTreeMap<i32, i64>,
+    /// The first record of each partition that waits.
+    held: BTreeMap<i32, i64>,
+    /// Up to where invalid records have been written, for when they are read again.
+    letters: BTreeMap<i32, i64>,
+    /// When it was looked whether records that wait can be taken, by [`Clock::passed`].
+    looked: Option<Duration>,
+}
+
+impl ReaderState {
+    fn new() -> Self {
+        Self {
+            in_flight: InFlight::default(),
+            pauses: Box::new(backoff()),
+            committed: BTreeMap::new(),
+            held: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            looked: None,
+        }
+    }
+}
+
+impl<S, K, F, C> TopicReader<S, K, F, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    F: Feed,
+    C: Clock,
+{
+    /// Works until it is told to stop; what is taken by then is committed.
+    ///
+    /// # Errors
+    /// Something that only a person can put right.
+    pub async fn run(&mut self) -> Result<(), LaneError> {
+        let mut state = ReaderState::new();
+        let mut end = Err(End::Again("starting".to_owned()));
+        loop {
+            end = match end {
+                Ok(()) => {
+                    self.status.set_trouble(None);
+                    self.run_batches(&mut state).await
+                }
+                Err(End::Stop) => return self.drain(&mut state).await,
+                Err(End::Fatal(message)) => return Err(LaneError::Fatal(format!("{}: {message}", F::TOPIC.as_str()))),
+                Err(End::Group) => self.take_up_change(&mut state).await,
+                Err(End::Again(reason)) => {
+                    self.status.set_trouble(Some(reason.clone()));
+                    tracing::info!("{}: back to the committed offsets: {reason}", F::TOPIC.as_str());
+                    self.rewind(&mut state).await
+                }
+            };
+        }
+    }
+
+    async fn run_batches(&mut self, state: &mut ReaderState) -> Result<(), End> {
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(End::Stop);
+            }
+            self.status.progressed(self.clock.passed());
+            let mut batch = self.source.batch();
+            if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
+                return Err(End::Group);
+            }
+            self.look_for_waiting(state).await?;
+            self.note_lag(state);
+            if batch.is_empty() {
+                self.poll_commit(state, Duration::ZERO).await?;
+                continue;
+            }
+            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
+            while !self.poll_commit(state, SERVE_EVERY).await? {
+                self.serve_group().await?;
+            }
+            if self.serve_group().await?.is_some() {
+                return Err(End::Group);
+            }
+            let progress = progress_of(&batch, &state.held, &state.committed);
+            let membership = self.source.membership()?;
+            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
+            self.sink.submit(Job { records: batch, outputs, progress, membership });
+        }
+    }
+
+    /// Takes the valid records of a batch, and writes the dead letters of the others.
+    async fn take_batch(&mut self, state: &mut ReaderState, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
+        let now = self.time(batch.appends()).await?;
+        let (mut tally, mut outputs, mut items) = (TopicTally::default(), Vec::new(), Vec::new());
+        let (mut letters, mut places) = (BTreeMap::new(), Vec::new());
+        for index in 0..batch.len() {
+            let record = batch.get(index);
+            let read = match batch.not_inflated(index) {
+                Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
+                None => self.feed.read(&record, now),
+            };
+            outputs.push(match read {
+                Ok(item) => {
+                    items.push(item);
+                    places.push((record.partition, record.offset));
+                    nothing()
+                }
+                Err(_) if state.letters.get(&record.partition).is_some_and(|upto| record.offset < *upto) => nothing(),
+                Err(letter) => {
+                    letters.insert(record.partition, record.offset + 1);
+                    let what = (&*self.topic.name, batch.bytes_beside_value(index));
+                    let (output, reason) = dead_letter(&letter, &record, what, &self.limits);
+                    tally.dead_letter(reason.as_str());
+                    output
+                }
+            });
+        }
+        let mut outcomes = vec![None; items.len()];
+        if !items.is_empty() {
+            self.take(&items, &mut outcomes).await?;
+        }
+        for ((partition, offset), outcome) in places.into_iter().zip(outcomes.into_iter().flatten()) {
+            match F::label(outcome) {
+                Some(label) => tally.outcome(label),
+                None => drop(state.held.entry(partition).or_insert(offset)),
+            }
+        }
+        Ok((outputs, InFlight { progress: Vec::new(), letters, tally }))
+    }
+
+    /// The time to read a batch by; a clock that is wrong is waited for.
+    async fn time(&mut self, appends: &[Append]) -> Result<Time, End> {
+        for pause in backoff() {
+            match self.clock.time_to_decide(appends) {
+                Ok(now) => return Ok(now),
+                Err(wrong) => self.wait(wrong.to_string(), pause).await?,
+            }
+        }
+        Err(End::Stop)
+    }
+
+    /// Asks the feed until it has everything, serving the group meanwhile.
+    async fn take(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), End> {
+        for pause in backoff() {
+            match self.feed.take(&self.topic, items, outcomes).await {
+                Ok(()) => {
+                    self.status.set_trouble(None);
+                    return Ok(());
+                }
+                Err(StoreError::Fatal(message)) => return Err(End::Fatal(message)),
+                Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
+                    tracing::warn!("{} are not all taken: {error}; trying again", F::TOPIC.as_str());
+                    self.wait(error.to_string(), pause).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows why nothing is taken, and pauses.
+    async fn wait(&mut self, why: String, pause: Duration) -> Result<(), End> {
+        self.status.set_trouble(Some(why));
+        if self.serve_group().await?.is_some() {
+            return Err(End::Group);
+        }
+        self.pause_or_stop(pause).await
+    }
+
+    /// Goes back to the records that wait, once one of them can be taken.
+    async fn look_for_waiting(&mut self, state: &mut ReaderState) -> Result<(), End> {
+        let passed = self.clock.passed();
+        let due = state.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
+        if state.held.is_empty() || !due {
+            return Ok(());
+        }
+        state.looked = Some(passed);
+        if self.feed.any_back().await {
+            return Err(End::Again("a shard has its history again".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
+        let mut none = self.source.batch();
+        self.status.progressed(self.clock.passed());
+        self.source.poll(&mut none, 0, Duration::ZERO).await
+    }
+
+    /// Waits for the batch in flight; `true` when none is any more.
+    async fn poll_commit(&mut self, state: &mut ReaderState, wait: Duration) -> Result<bool, End> {
+        match self.sink.wait(wait).await {
+            Settled::Idle => Ok(true),
+            Settled::Busy => Ok(false),
+            Settled::Committed(CommitTimes { .. }) => {
+                let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
+                self.metrics.topic_committed(F::TOPIC, &tally);
+                state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
+                state.letters.extend(letters);
+                state.pauses = Box::new(backoff());
+                Ok(true)
+            }
+            Settled::Failed(error) => {
+                state.in_flight = InFlight::default();
+                self.metrics.happened(Event::CommitFailed);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn note_lag(&self, state: &ReaderState) {
+        let lag = self.source.lag(&state.committed).into_iter().map(|(_, records)| records).sum();
+        self.metrics.set_topic_lag(F::TOPIC, lag);
+    }
+
+    async fn take_up_change(&mut self, state: &mut ReaderState) -> Result<(), End> {
+        while !self.poll_commit(state, SERVE_EVERY).await? {
+            self.serve_group().await?;
+        }
+        *state = ReaderState::new();
+        if self.serve_group().await?.is_some() {
+            self.source.settle().await?;
+            self.status.assigned();
+        }
+        self.take_up_starts(state);
+        Ok(())
+    }
+
+    /// Notes where the partitions begin, and of which topic they are.
+    fn take_up_starts(&mut self, state: &mut ReaderState) {
+        let id = self.source.topic_id();
+        if id != self.topic.id {
+            // The topic was recreated: what was written for its predecessor's offsets says nothing about its own.
+            state.letters.clear();
+            self.topic.id = id;
+        }
+        state.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
+    }
+
+    /// Brings sink and source back to the committed offsets.
+    async fn rewind(&mut self, state: &mut ReaderState) -> Result<(), End> {
+        while let Ok(false) = self.poll_commit(state, SERVE_EVERY).await {
+            self.status.progressed(self.clock.passed());
+        }
+        state.held.clear();
+        let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
+        self.pause_or_stop(pause).await?;
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(End::Stop),
+            recovered = self.sink.recover() => recovered?,
+        }
+        if self.serve_group().await?.is_some() {
+            return Err(End::Group);
+        }
+        self.source.rewind().await?;
+        self.take_up_starts(state);
+        Ok(())
+    }
+
+    async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), End> {
+        self.status.progressed(self.clock.passed());
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(End::Stop),
+            () = self.clock.sleep(pause) => Ok(()),
+        }
+    }
+
+    /// Lets the batch in flight come to its end, if that is soon. A failure loses nothing: it is read again.
+    async fn drain(&mut self, state: &mut ReaderState) -> Result<(), LaneError> {
+        let ends_by = self.clock.passed() + self.drain / 4 * 3;
+        while self.clock.passed() < ends_by
+            && let Ok(false) = self.poll_commit(state, SERVE_EVERY).await
+        {
+            self.status.progressed(self.clock.passed());
+        }
+        Ok(())
+    }
+}
+
+/// No record goes out for a valid record.
+fn nothing() -> Output {
+    Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::new([]) }
+}
+
+/// How far a batch brings each of its partitions: not beyond what is held, and never back.
+fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
+    let kept = next_offsets(records).into_iter().map(|(partition, next)| {
+        let next = held.get(&partition).map_or(next, |held| next.min(*held));
+        let next_offset = committed.get(&partition).map_or(next, |before| next.max(*before));
+        Progress { partition, next_offset }
+    });
+    kept.collect()
+}

@@ -1,0 +1,38 @@
+//! What is done with the records of a topic that is read beside the intents.
+
+use weir_core::{dead_letter::DeadLetter, origin::Topic, ports::StoreError, record::RecordView, time::Time};
+
+use crate::observer::BesideTopic;
+
+/// What is done with the records of a topic.
+pub trait Feed {
+    /// Which topic.
+    const TOPIC: BesideTopic;
+    /// A valid record.
+    type Item;
+    /// What became of one.
+    type Outcome: Copy;
+
+    /// Reads a record. `now` is the clock, read once for each batch.
+    ///
+    /// # Errors
+    /// The dead letter that the record becomes.
+    fn read(&self, record: &RecordView<'_>, now: Time) -> Result<Self::Item, DeadLetter>;
+
+    /// Takes the records whose place in `outcomes` (as long as `items`) is still empty. Safe to call again.
+    ///
+    /// # Errors
+    /// Some places are still empty; the error says why.
+    fn take(
+        &mut self,
+        topic: &Topic,
+        items: &[Self::Item],
+        outcomes: &mut [Option<Self::Outcome>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The metric's label of an outcome; `None`: the record waits, and holds its partition back.
+    fn label(outcome: Self::Outcome) -> Option<&'static str>;
+
+    /// Whether a record that waits can be taken now.
+    fn any_back(&mut self) -> impl Future<Output = bool> + Send;
+}

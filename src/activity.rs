@@ -1,0 +1,80 @@
+//! Reports of active users over HTTP: `POST /v1/activity`. They touch this process alone; the task of pressure shares them.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use weir_core::{
+    activity::Minute,
+    activity_report::{ActivityReport, ReportOutcome},
+    clocks::WrongClock,
+    dead_letter::DeadLetter,
+    policy::Policy,
+    ports::Clock,
+    pressure::Pressure,
+};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    refresh::Refreshed,
+};
+
+use crate::metrics::Metrics;
+
+/// Takes reports.
+pub struct ActivityReports {
+    /// The policy in force.
+    pub policy: Arc<Refreshed<Policy>>,
+    /// Where users are noted; `None`: nobody can be active.
+    pub pressure: Option<Arc<Pressure>>,
+    /// What reports are compared with.
+    pub clock: ComparedClock<SystemClock>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Taken {
+    /// How many users of the list are active by it: all, or none where `at` is older than the window.
+    #[schema(example = 2)]
+    pub taken: usize,
+}
+
+/// Why a report was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The policy in force has no pressure.
+    #[error("the policy in force has no [pressure]: it is not counted who is active")]
+    NoPressure,
+    /// The policy has pressure, and its window has not been read yet.
+    #[error("who is active is being read; report it again")]
+    NotReadYet,
+    /// The report is invalid.
+    #[error("{}: {}", .0.reason.as_str(), .0.message)]
+    Invalid(DeadLetter),
+    /// This machine's clock is wrong, or may be.
+    #[error(transparent)]
+    Clock(#[from] WrongClock),
+}
+
+impl ActivityReports {
+    /// Takes the report of a request's body: all of it, or nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn take(&self, body: &[u8]) -> Result<Taken, ReportError> {
+        if self.policy.current().pressure.is_none() {
+            return Err(ReportError::NoPressure);
+        }
+        let pressure = self.pressure.as_ref().ok_or(ReportError::NotReadYet)?;
+        let now = self.clock.time_to_decide(&[])?;
+        let ActivityReport { users, at } = ActivityReport::parse(body, now).map_err(ReportError::Invalid)?;
+        let count = users.len();
+        let outcome = pressure.note(users, Minute::from(at), Minute::from(now));
+        self.metrics.activity_reported("http", outcome.as_str(), u64::try_from(count).unwrap_or(u64::MAX));
+        match outcome {
+            ReportOutcome::Noted => Ok(Taken { taken: count }),
+            ReportOutcome::Late => Ok(Taken { taken: 0 }),
+            ReportOutcome::NoPressure => Err(ReportError::NotReadYet),
+        }
+    }
+}

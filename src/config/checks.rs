@@ -1,0 +1,79 @@
+//! The checks of settings that depend on each other.
+
+use weir_core::wheel::Ring;
+
+use super::{
+    layers::Layers,
+    settings::{KafkaSettings, RedisSettings},
+    values::topic,
+};
+
+/// Notes what contradicts each other. A section that is wrong by itself is `None`.
+pub(super) fn together(layers: &Layers<'_>, kafka: Option<&KafkaSettings>, redis: Option<&RedisSettings>) {
+    distinct_topics(layers);
+    deferred_before(layers, kafka);
+    one_source_of_a_secret(layers);
+    certificate_and_key(layers);
+    longer_than_a_time_out(layers, redis);
+}
+
+/// A record written to one topic must not be read or taken for one of another.
+fn distinct_topics(layers: &Layers<'_>) {
+    const TOPICS: [&str; 6] = [
+        "kafka.intents",
+        "kafka.approved",
+        "kafka.suppressed",
+        "kafka.dead_letters",
+        "kafka.refunds",
+        "kafka.activity",
+    ];
+    let of_wheel = |prefix: String| Ring::ALL.map(|ring| ("kafka.deferred", ring.topic(&prefix)));
+    let single = TOPICS.iter().filter_map(|key| Some((*key, layers.given(key, topic)?)));
+    let topics: Vec<(&str, String)> =
+        single.chain(layers.given("kafka.deferred", topic).into_iter().flat_map(of_wheel)).collect();
+    for (number, (key, name)) in topics.iter().enumerate() {
+        if let Some((before, _)) = topics[..number].iter().find(|(_, before)| before == name) {
+            layers.note(key, &format!("and {before} are both {name:?}: each must be a topic of its own"));
+        }
+    }
+}
+
+/// The topics that were deferred to before are not those that are deferred to now, and need the latter.
+fn deferred_before(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(KafkaSettings { deferred, deferred_before, .. }) = kafka else { return };
+    match deferred {
+        None if !deferred_before.is_empty() => {
+            layers
+                .note("kafka.deferred_before", "needs kafka.deferred: a deferred intent may have to be deferred again");
+        }
+        Some(prefix) if deferred_before.contains(prefix) => {
+            layers.note("kafka.deferred_before", &format!("has {prefix:?}, which is kafka.deferred: leave it out"));
+        }
+        Some(_) | None => {}
+    }
+}
+
+fn one_source_of_a_secret(layers: &Layers<'_>) {
+    for (key, file_key) in [("redis.password", "redis.password_file"), ("http.token", "http.token_file")] {
+        if layers.is_given(key) && layers.is_given(file_key) {
+            layers.note(file_key, &format!("and {key} are both set: keep one"));
+        }
+    }
+}
+
+fn certificate_and_key(layers: &Layers<'_>) {
+    let (certificate, key) = ("redis.cert_file", "redis.key_file");
+    match (layers.is_given(certificate), layers.is_given(key)) {
+        (true, true) | (false, false) => {}
+        (true, false) => layers.note(certificate, "needs redis.key_file, the key of the certificate"),
+        (false, true) => layers.note(key, "needs redis.cert_file, the certificate of the key"),
+    }
+}
+
+fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
+    if let Some(RedisSettings { timeout, unavailable_after: Some(after), .. }) = redis
+        && *after < 2 * *timeout
+    {
+        layers.note("redis.unavailable_after", "must be at least twice redis.timeout");
+    }
+}

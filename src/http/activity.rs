@@ -1,0 +1,84 @@
+//! Reports of active users: `POST /v1/activity`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Query, Request, State, rejection::QueryRejection},
+    http::StatusCode,
+};
+
+use super::{
+    Api,
+    body::{content_type, read_body, uncompressed},
+    problem::{Always, Guarded, Problem, ProblemDocument},
+    users::NoParameters,
+};
+use crate::activity::{ReportError, Taken};
+
+/// When to report again while it is being read who is active, in seconds.
+const NOT_READ_RETRY_S: u64 = 1;
+
+/// Users who were active.
+#[derive(utoipa::ToSchema)]
+#[schema(as = ActivityReport, example = json!({"user_ids": [42, "anna"], "at": "2026-11-20T09:00:00Z"}))]
+#[expect(dead_code, reason = "for the OpenAPI document")]
+pub(super) struct Report {
+    /// At most 10,000 user ids: strings of 1 to 256 bytes, or integers from 0 to 2^64-1.
+    #[schema(max_items = 10_000)]
+    user_ids: Vec<UserId>,
+    /// When they were active: at most a minute ahead; without it, now. Reports older than the window have no effect.
+    #[schema(format = DateTime)]
+    at: Option<String>,
+}
+
+/// A user id.
+#[derive(utoipa::ToSchema)]
+#[schema(as = UserId)]
+#[expect(dead_code, reason = "for the OpenAPI document")]
+#[serde(untagged)]
+pub(super) enum UserId {
+    Number(u64),
+    Text(String),
+}
+
+/// Reports active users
+///
+/// For `[pressure]` of the policy: they are active for its window, and count towards its maximum. The report is taken in memory and is
+/// known to all instances within about a second. Safe to repeat.
+#[utoipa::path(post, path = "/v1/activity", tag = "pressure", operation_id = "activity",
+    request_body(content = Report, content_type = "application/json", description = "At most 10,000 users"),
+    security(("token" = []), ()),
+    responses(
+        (status = 200, description = "How many were taken", body = Taken),
+        (status = 408, description = "The body did not come within `http.read_timeout`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 413, description = "The body is larger than `http.body_bytes`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 415, description = "The body is of another media type, or compressed", body = ProblemDocument, content_type = "application/problem+json"),
+        Guarded,
+        Always,
+    ),
+)]
+pub(super) async fn report(
+    State(api): State<Arc<Api>>,
+    query: Result<Query<NoParameters>, QueryRejection>,
+    request: Request,
+) -> Result<Json<Taken>, Problem> {
+    let Query(NoParameters {}) = query?;
+    let (head, body) = request.into_parts();
+    content_type(&head.headers, &["application/json"])?;
+    uncompressed(&head.headers)?;
+    let body = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
+    api.activity.take(&body).map(Json).map_err(refused)
+}
+
+fn refused(error: ReportError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        ReportError::NoPressure => Problem::new(StatusCode::NOT_FOUND, "no_pressure", detail),
+        ReportError::NotReadYet => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_read_yet", detail).retry_after(NOT_READ_RETRY_S)
+        }
+        ReportError::Invalid(letter) => Problem::bad_request(letter.reason.as_str(), letter.message),
+        ReportError::Clock(wrong) => Problem::of_clock(&wrong),
+    }
+}
