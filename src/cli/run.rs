@@ -193,6 +193,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(ledger(&look))),
+        pressure: Default::default(),
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,

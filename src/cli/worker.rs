@@ -19,6 +19,7 @@ use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
+    pressure::PressureStatus,
     refresh::Refreshed,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -31,6 +32,7 @@ use crate::{
     deferred::DeferredCount,
     http::{self, Queries, Server, Sources},
     metrics::Metrics,
+    pressure::PressureDesk,
     vitals::{Nodes, Vitals},
 };
 
@@ -48,6 +50,8 @@ pub struct Worker<D> {
     pub budgets: Budgets,
     /// Where it is seen how budgets stand.
     pub ledger: Arc<dyn LooksAtLedger>,
+    /// How pressure stands.
+    pub pressure: PressureStatus,
     /// Batch size and pace.
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
@@ -124,6 +128,7 @@ impl<D: Store + 'static> Worker<D> {
             nodes: self.nodes.clone(),
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
+            pressure: PressureDesk::new(Arc::clone(&self.policy), self.pressure),
         };
         let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self

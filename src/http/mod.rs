@@ -11,6 +11,7 @@ mod limits;
 mod measure;
 mod openapi;
 mod page;
+mod pressure;
 mod problem;
 mod queries;
 mod router;
@@ -41,8 +42,8 @@ pub use self::{
     status::{Degradation, Degraded, Status},
 };
 use crate::{
-    budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
-    vitals::Vitals,
+    budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, pressure::PressureDesk,
+    query::UserView, vitals::Vitals,
 };
 
 /// What the endpoints are made of.
@@ -69,6 +70,7 @@ struct Api {
     /// The deferred intents, where intents can be deferred.
     deferred: Option<DeferredCount>,
     budgets: Arc<BudgetDesk>,
+    pressure: PressureDesk,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -115,6 +117,7 @@ pub fn start(
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
         budgets: Arc::clone(&sources.vitals.budgets),
+        pressure: sources.vitals.pressure.clone(),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

@@ -9,6 +9,7 @@ use weir::{
     deferred::DeferredCount,
     http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
     metrics::Metrics,
+    pressure::PressureDesk,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
 };
@@ -20,7 +21,7 @@ use weir_core::{
     ports::{Clock as _, StoreError},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
-use weir_worker::{budgets::BudgetKeeper, clock::SystemClock, refresh::Refreshed};
+use weir_worker::{budgets::BudgetKeeper, clock::SystemClock, pressure::PressureStatus, refresh::Refreshed};
 
 use crate::client::Client;
 
@@ -92,6 +93,19 @@ impl Server {
 
     /// The same where intents can be deferred.
     pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
+        Self::new((options, ""), set, (deferred, PressureStatus::default()))
+    }
+
+    /// The same under a policy that limits the active users.
+    pub fn pressed(set: SegmentSet, rule: &str, status: PressureStatus) -> Self {
+        Self::new((&HttpSettings::default(), rule), set, (None, status))
+    }
+
+    fn new(
+        (options, rule): (&HttpSettings, &str),
+        set: SegmentSet,
+        (deferred, pressure): (Option<DeferredCount>, PressureStatus),
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
         let (address, running) = runtime.block_on(async {
@@ -99,8 +113,8 @@ impl Server {
             let address = listener.local_addr().unwrap().to_string();
             let segments = Refreshed::new(Arc::new(set));
             let metrics = Arc::new(Metrics::default());
-            let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
-            let policy = Arc::new(parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap());
+            let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{rule}");
+            let policy = Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap());
             let vitals = Vitals {
                 metrics: Arc::clone(&metrics),
                 segments: Arc::clone(&segments),
@@ -109,6 +123,7 @@ impl Server {
                 nodes: Nodes::default(),
                 deferred,
                 budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
+                pressure: PressureDesk::new(Refreshed::new(Arc::clone(&policy)), pressure),
             };
             let sources = Sources { health: Arc::new(Fine), segments, queries: Arc::new(Never), metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())

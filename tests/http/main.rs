@@ -18,4 +18,5 @@ mod guarded;
 mod in_process;
 mod limits;
 mod page;
+mod pressure;
 mod schemathesis;

@@ -37,6 +37,11 @@ impl PressureStatus {
     pub fn seen(&self) -> Arc<Option<PressureSeen>> {
         self.0.load_full()
     }
+
+    /// Shows this from now on; `None`: the policy has no pressure, or its window has not been read yet.
+    pub fn show(&self, seen: Option<PressureSeen>) {
+        self.0.store(Arc::new(seen));
+    }
 }
 
 /// Where reports of active users go, and what lanes ask.

@@ -34,6 +34,7 @@ use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
+    pressure::PressureStatus,
     refresh::Refreshed,
     status::StoreStatus,
 };
@@ -200,6 +201,7 @@ async fn worker(
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
+        pressure: PressureStatus::default(),
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,
