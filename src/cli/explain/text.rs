@@ -193,7 +193,7 @@ impl Page<'_> {
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
             (SuppressReason::Pressure, _) => {
                 "as many users are active as the policy's [pressure] allows, and this one is not".to_owned()
-            },
+            }
             (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
         }
     }
