@@ -80,6 +80,13 @@ metrics! {
     pub budget_tokens: Family<BudgetTokenLabels, Counter>, "budget_tokens", "Tokens of a budget by what became of them: spent, returned (not approved after all), denied";
     pub budget_left: Family<BudgetLabel, Gauge>, "budget_left", "Tokens that were left when the ledger last answered this instance; not of budgets per campaign";
     pub ledger_calls: Family<OutcomeLabel, Counter>, "ledger_calls", "Calls to the ledger of budgets in Redis";
+    pub pressure_active_users: Gauge, "pressure_active_users", "Users active in the window of the policy's pressure, estimated";
+    pub pressure_max_active_users: Gauge, "pressure_max_active_users", "The most users that may be active; 0: the policy has no pressure, or its window is not read yet";
+    pub pressure_throttling: Gauge, "pressure_throttling", "1 while only users come in that are active";
+    pub pressure_members: Gauge, "pressure_members", "Instances that share the most active users, this one included";
+    pub pressure_sync_bytes: Counter, "pressure_sync_bytes", "Bytes sent to and received from the log of activity in Redis, about";
+    pub pressure_ignored_users: Counter, "pressure_ignored_users", "Users not taken from other instances, because their minute is ahead of the clock, or not told to them, because too many waited";
+    pub pressure_unsynced: Seconds, "pressure_unsynced_seconds", "Seconds since the log of activity began not to answer; 0: it answers";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
     stages: Family<StageLabel, Histogram, MakeHistogram> = Family::new_with_constructor(times), "stage_seconds", "Time that a batch spends in each stage";
@@ -195,6 +202,11 @@ impl Observer for Metrics {
             let label = BudgetLabel { budget: budget.name.to_string() };
             self.budget_left.get_or_create(&label).set(i64::try_from(tokens).unwrap_or(i64::MAX));
         }
+    }
+
+    fn activity_synced(&self, bytes: u64, ignored_users: u64) {
+        self.pressure_sync_bytes.inc_by(bytes);
+        self.pressure_ignored_users.inc_by(ignored_users);
     }
 
     fn set_refunds_lag(&self, refunds: i64) {

@@ -18,6 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    current::Current,
     decider::Decider,
     policy::Policy,
     ports::{Clock as _, CommitTable, StoreError},
@@ -31,14 +32,15 @@ use weir_kafka::{
     topics::{self, TopicError},
 };
 use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledStore, RedisCommits, RedisLedger, RedisOptions, RedisPool, RedisRefunds,
-    RedisStats, RedisStore, WhenMissing,
+    Absent, KeyspaceSeed, Opened, PooledStore, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPool,
+    RedisRefunds, RedisStats, RedisStore, WhenMissing,
 };
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
     lane::{LaneError, LaneSettings},
+    pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
     refunds::Refunds,
     status::{LaneStatus, StoreStatus},
@@ -54,7 +56,7 @@ use super::{
     clocks,
     exit::UsageError,
     logging, time_zones,
-    worker::{HttpSetup, Worker},
+    worker::{HttpSetup, Worker, WorkerPressure},
 };
 use crate::{
     budgets::LedgerPool,
@@ -145,6 +147,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ));
     tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
 
+    let log = RedisActivityLog::new(&look, &stats, &opened, settings.kafka.instance.clone());
+    let pressure = pressure(log, &clock, policy.value(), &metrics).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
     let decider = Decider {
@@ -154,7 +158,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
         wheel: wheels.first().map(|(_, wheel)| *wheel),
-        pressure: None,
+        pressure: Some(Arc::clone(&pressure.shared)),
     };
     let refunds = refunds(
         &kafka,
@@ -193,7 +197,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(ledger(&look))),
-        pressure: Default::default(),
+        pressure: Some(pressure),
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -212,6 +216,20 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         deferred,
         stop,
     })
+}
+
+/// Reads who is active, and begins to share it with other instances.
+async fn pressure(
+    log: RedisActivityLog,
+    clock: &ComparedClock<SystemClock>,
+    policy: Arc<Current<Policy>>,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<WorkerPressure> {
+    let (mut keeper, shared, status) = PressureKeeper::new(log, clock.clone(), policy, Arc::<Metrics>::clone(metrics));
+    keeper.load(START_PATIENCE).await?;
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(keeper.run(stop.clone()));
+    Ok(WorkerPressure { shared, status, stop, task })
 }
 
 /// A Redis that was opened.

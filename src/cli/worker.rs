@@ -5,7 +5,7 @@ mod health;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use tokio::{net::TcpListener, runtime::Handle};
+use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
@@ -19,7 +19,7 @@ use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
-    pressure::PressureStatus,
+    pressure::{PressureStatus, SharedPressure},
     refresh::Refreshed,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -50,8 +50,8 @@ pub struct Worker<D> {
     pub budgets: Budgets,
     /// Where it is seen how budgets stand.
     pub ledger: Arc<dyn LooksAtLedger>,
-    /// How pressure stands.
-    pub pressure: PressureStatus,
+    /// Who is active, and the task that shares it with other instances; `None`: the policy cannot have pressure.
+    pub pressure: Option<WorkerPressure>,
     /// Batch size and pace.
     pub lane: LaneSettings,
     /// The refunds' reader and how it stands, where refunds are read.
@@ -74,6 +74,28 @@ pub struct Worker<D> {
     pub deferred: Option<DeferredCount>,
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
+}
+
+/// What a worker has for pressure.
+pub struct WorkerPressure {
+    /// Where reports of active users go; the decider has it, too.
+    pub shared: SharedPressure,
+    /// How it stands.
+    pub status: PressureStatus,
+    /// Ends the task, once no more users become active.
+    pub stop: CancellationToken,
+    /// The task.
+    pub task: JoinHandle<()>,
+}
+
+impl WorkerPressure {
+    /// Tells other instances who became active here last, and gives up the places.
+    async fn close(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::warn!("the task of pressure has failed: {error}");
+        }
+    }
 }
 
 /// What one lane has for itself.
@@ -109,6 +131,7 @@ impl<D: Store + 'static> Worker<D> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let unavailable = UnavailableBudgets::default();
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
+        let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -119,6 +142,7 @@ impl<D: Store + 'static> Worker<D> {
             store: self.store.clone(),
             refunds: self.refunds.as_ref().map(|(_, status)| Arc::clone(status)),
             budgets: unavailable,
+            pressure: pressure.clone(),
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
@@ -128,7 +152,7 @@ impl<D: Store + 'static> Worker<D> {
             nodes: self.nodes.clone(),
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
-            pressure: PressureDesk::new(Arc::clone(&self.policy), self.pressure),
+            pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
         };
         let server = self.http.take().map(|setup| serve(setup, health, vitals, &self.stop)).transpose()?;
         let mut work: Vec<LaneWork> = self
@@ -158,6 +182,9 @@ impl<D: Store + 'static> Worker<D> {
         work.extend(self.refunds.map(|(refunds, _)| refunds));
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         self.budgets.close().await;
+        if let Some(pressure) = self.pressure {
+            pressure.close().await;
+        }
         if let Some(server) = server {
             server.ended().await;
         }

@@ -68,11 +68,13 @@ pub enum Degraded {
     Refunds,
     /// The ledger of budgets does not answer.
     Budgets,
+    /// The log of activity does not answer: instances do not tell each other who is active.
+    Pressure,
 }
 
 impl Degraded {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
         Self::Segments,
@@ -80,6 +82,7 @@ impl Degraded {
         Self::Lane,
         Self::Refunds,
         Self::Budgets,
+        Self::Pressure,
     ];
 
     /// The label of the metric.
@@ -93,6 +96,7 @@ impl Degraded {
             Self::Lane => "lane",
             Self::Refunds => "refunds",
             Self::Budgets => "budgets",
+            Self::Pressure => "pressure",
         }
     }
 }

@@ -43,7 +43,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
     reply.problem(503, "not_read_yet");
     assert!(reply.headers["retry-after"].parse::<u64>().unwrap() >= 1, "{reply:?}");
 
-    status.show(Some(seen(31_700, false)));
+    status.set(Some(seen(31_700, false)), None);
     let mut shown = server.client.get("/v1/pressure").json();
     let age_s = shown["sync_age_s"].take().as_f64().unwrap();
     assert!((0.0..60.0).contains(&age_s), "{age_s}");
@@ -53,7 +53,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
 
     let before = SystemClock.now();
     let unsynced = Some((SystemClock.passed(), "127.0.0.1:1: no answer".to_owned()));
-    status.show(Some(PressureSeen { unsynced, ..seen(49_900, true) }));
+    status.set(Some(PressureSeen { unsynced, ..seen(49_900, true) }), None);
     let shown = server.client.get("/v1/pressure").json();
     assert_eq!((&shown["throttling"], &shown["unsynced"]["message"]), (&json!(true), &json!("127.0.0.1:1: no answer")));
     let since: jiff::Timestamp = shown["unsynced"]["since"].as_str().unwrap().parse().unwrap();
@@ -68,7 +68,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
 #[test]
 fn a_policy_without_pressure_has_none_whatever_was_seen_before() {
     let status = PressureStatus::default();
-    status.show(Some(seen(1, false)));
+    status.set(Some(seen(1, false)), None);
     let server = Server::pressed(segments(), "", status);
     let problem = server.client.get("/v1/pressure").problem(404, "no_pressure");
     assert!(problem["detail"].as_str().unwrap().contains("no [pressure]"), "{problem}");
@@ -85,7 +85,7 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
         let hidden = "return document.getElementById('pressure-card').hidden";
         assert_eq!(browser.script(hidden).await, true, "nothing is known yet");
 
-        status.show(Some(seen(12_500, false)));
+        status.set(Some(seen(12_500, false)), None);
         browser.wait("there is a gauge", &format!("{hidden} === false")).await;
         let shown = browser.text("#pressure-card").await;
         for part in ["12,500", "of at most 50,000 in 30m", "Not throttling", "of 3 instances"] {
@@ -98,7 +98,7 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
                      return ['valuemin', 'valuenow', 'valuemax'].map((name) => Number(gauge.getAttribute(`aria-${name}`)))";
         assert_eq!(browser.script(meter).await, json!([0, 12_500, 50_000]));
 
-        status.show(Some(PressureSeen { members: 1, ..seen(50_400, true) }));
+        status.set(Some(PressureSeen { members: 1, ..seen(50_400, true) }), None);
         let throttling = "document.getElementById('pressure-state').textContent.startsWith('Throttling')";
         browser.wait("it throttles", &format!("return {throttling}")).await;
         assert_eq!(browser.script(filled).await, "1.0000", "more than all is all");
@@ -107,7 +107,7 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
         assert_eq!(browser.faint().await, Vec::<Value>::new());
 
         let unsynced = Some((SystemClock.passed(), "no answer".to_owned()));
-        status.show(Some(PressureSeen { unsynced, ..seen(50_400, true) }));
+        status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
         let said = "document.getElementById('pressure-note').textContent";
         browser.wait("it is not synced", &format!("return /^not synced for .*: no answer$/.test({said})")).await;
         assert_eq!(browser.complaints(), Vec::<String>::new());

@@ -26,6 +26,8 @@ pub struct Keyspace {
     campaigns_key: String,
     campaign_names_key: String,
     commits_key: String,
+    activity_key: String,
+    activity_members_key: String,
 }
 
 /// What a keyspace is, fixed when it is made.
@@ -65,6 +67,8 @@ impl Keyspace {
             campaigns_key: key("campaigns"),
             campaign_names_key: key("campaign-names"),
             commits_key: key("commits"),
+            activity_key: key("activity"),
+            activity_members_key: key("activity-members"),
         }
     }
 
@@ -86,7 +90,7 @@ impl Keyspace {
         slot_of_shard(shard, self.meta.layout.shards)
     }
 
-    /// The slot of the tables.
+    /// The slot of the tables and the log of activity.
     #[must_use]
     pub fn meta_slot(&self) -> u16 {
         self.meta_slot
@@ -126,6 +130,18 @@ impl Keyspace {
     #[must_use]
     pub fn commits_key(&self) -> &str {
         &self.commits_key
+    }
+
+    /// The log of activity, a stream (`lua/sync.lua`).
+    #[must_use]
+    pub fn activity_key(&self) -> &str {
+        &self.activity_key
+    }
+
+    /// The instances that share places, a hash (`lua/sync.lua`).
+    #[must_use]
+    pub fn activity_members_key(&self) -> &str {
+        &self.activity_members_key
     }
 
     /// The key of a shard's epoch.

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod address;
 mod admit_run;
 mod backoff;
@@ -38,6 +39,7 @@ mod stats;
 mod store;
 mod watch;
 
+pub use activity::RedisActivityLog;
 pub use address::NodeAddr;
 pub use clocks::NodeClocks;
 pub use commits::RedisCommits;

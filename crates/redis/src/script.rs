@@ -36,10 +36,12 @@ pub(super) enum Script {
     GiveBack,
     /// `lua/restore_budget.lua`
     RestoreBudget,
+    /// `lua/sync.lua`
+    Sync,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 11;
+pub(super) const SCRIPTS: usize = 12;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -57,6 +59,7 @@ impl Script {
             Self::Take => script!("", "ledger/leases", "take"),
             Self::GiveBack => script!("", "ledger/leases", "give_back"),
             Self::RestoreBudget => script!("", "ledger/leases", "restore_budget"),
+            Self::Sync => script!("", "sync"),
         }
     }
 
@@ -66,7 +69,7 @@ impl Script {
             Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
                 true
             }
-            Self::Take | Self::GiveBack | Self::RestoreBudget => true,
+            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => true,
             Self::History => false,
         }
     }
@@ -77,7 +80,8 @@ impl Script {
         match self {
             Self::Admit => true,
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
-            Self::Rebuild | Self::Guarded | Self::Forget | Self::Take | Self::GiveBack | Self::RestoreBudget => false,
+            Self::Rebuild | Self::Guarded | Self::Forget => false,
+            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => false,
         }
     }
 

@@ -105,6 +105,8 @@ pub trait Observer: Send + Sync {
     fn ledger_called(&self, call: LedgerCall);
     /// So many tokens of a budget were left when the ledger last answered.
     fn budget_left(&self, budget: &BudgetId, tokens: u64);
+    /// A turn at the log of activity: so many bytes were sent and received, and so many users were not noted, or not told to others.
+    fn activity_synced(&self, bytes: u64, ignored_users: u64);
     /// How many refunds are not yet taken and committed.
     fn set_refunds_lag(&self, refunds: i64);
 }

@@ -1,14 +1,31 @@
 //! Pressure between instances: one task a process tells the log who became active here, and takes from it who did elsewhere, once a
 //! second, however many intents there are.
 
+mod keeper;
+mod untold;
+
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use weir_core::pressure::Pressure;
 
+pub use keeper::{MEMBER_FOR, PressureKeeper};
+
+/// After so long without an answer of the log, people are told.
+pub const REPORTED_AFTER: Duration = Duration::from_secs(5);
+
 /// How pressure stands in this process, for HTTP, metrics and people; clones show the same.
 #[derive(Debug, Clone, Default)]
-pub struct PressureStatus(Arc<ArcSwap<Option<PressureSeen>>>);
+pub struct PressureStatus(Arc<Shown>);
+
+#[derive(Debug, Default)]
+struct Shown {
+    seen: ArcSwap<Option<PressureSeen>>,
+    unsynced: ArcSwap<Option<Unsynced>>,
+}
+
+/// Since when the log does not answer, by the monotonic clock, and why.
+pub type Unsynced = (Duration, String);
 
 /// See [`PressureStatus`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,19 +45,26 @@ pub struct PressureSeen {
     /// When the log answered last, by the monotonic clock.
     pub synced_at: Duration,
     /// Since when it does not answer, by the monotonic clock, and why; `None`: it does.
-    pub unsynced: Option<(Duration, String)>,
+    pub unsynced: Option<Unsynced>,
 }
 
 impl PressureStatus {
     /// What is known; `None` where the policy has no pressure, or the window has not been read yet.
     #[must_use]
     pub fn seen(&self) -> Arc<Option<PressureSeen>> {
-        self.0.load_full()
+        self.0.seen.load_full()
     }
 
-    /// Shows this from now on; `None`: the policy has no pressure, or its window has not been read yet.
-    pub fn show(&self, seen: Option<PressureSeen>) {
-        self.0.store(Arc::new(seen));
+    /// Since when the log does not answer, also where the window has not been read yet; `None`: it does, or need not.
+    #[must_use]
+    pub fn unsynced(&self) -> Arc<Option<Unsynced>> {
+        self.0.unsynced.load_full()
+    }
+
+    /// Shows this from now on; see [`PressureStatus::seen`] and [`PressureStatus::unsynced`].
+    pub fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Unsynced>) {
+        self.0.seen.store(Arc::new(seen));
+        self.0.unsynced.store(Arc::new(unsynced));
     }
 }
 

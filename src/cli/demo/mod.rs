@@ -34,7 +34,6 @@ use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
-    pressure::PressureStatus,
     refresh::Refreshed,
     status::StoreStatus,
 };
@@ -201,7 +200,7 @@ async fn worker(
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
-        pressure: PressureStatus::default(),
+        pressure: None,
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,

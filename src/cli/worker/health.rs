@@ -14,6 +14,7 @@ use weir_core::{
 use weir_redis::{RedisStats, RetryCause};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
+    pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER},
     refresh::{Failure, Refreshed},
     status::{LaneStatus, StoreStatus},
 };
@@ -33,6 +34,7 @@ pub(super) struct WorkerHealth {
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) refunds: Option<Arc<LaneStatus>>,
     pub(super) budgets: UnavailableBudgets,
+    pub(super) pressure: PressureStatus,
     pub(super) metrics: Arc<Metrics>,
     pub(super) redis: Option<Arc<RedisStats>>,
     pub(super) store: StoreStatus,
@@ -81,6 +83,7 @@ impl Health for WorkerHealth {
         let refunds = self.refunds.as_ref().and_then(|refunds| refunds.trouble());
         all.extend(refunds.map(|trouble| degradation(Degraded::Refunds, trouble.since, trouble.message.clone())));
         all.extend(self.degraded_budgets());
+        all.extend(self.degraded_pressure());
         all
     }
 
@@ -90,6 +93,7 @@ impl Health for WorkerHealth {
         self.note_degraded();
         self.note_redis();
         self.note_clock();
+        self.note_pressure();
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
         for segment in set.segments() {
@@ -114,6 +118,11 @@ fn degradation(what: Degraded, since: Instant, message: String) -> Degradation {
     let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
     let since = SystemClock.now().plus(passed.saturating_neg());
     Degradation { what, since, message, shards: Vec::new(), lane: None }
+}
+
+/// A moment of the monotonic clock.
+fn instant(at: Duration) -> Option<Instant> {
+    Instant::now().checked_sub(SystemClock.passed().saturating_sub(at))
 }
 
 impl WorkerHealth {
@@ -146,8 +155,34 @@ impl WorkerHealth {
              wait, or follow on_unavailable",
             named.join(", ")
         );
-        let for_so_long = SystemClock.passed().saturating_sub(since);
-        Some(degradation(Degraded::Budgets, Instant::now().checked_sub(for_so_long)?, message))
+        Some(degradation(Degraded::Budgets, instant(since)?, message))
+    }
+
+    fn degraded_pressure(&self) -> Option<Degradation> {
+        let unsynced = self.pressure.unsynced();
+        let (since, why) = unsynced.as_ref().as_ref()?;
+        if SystemClock.passed().saturating_sub(*since) < REPORTED_AFTER {
+            return None;
+        }
+        let message = format!(
+            "this instance and others do not tell each other who is active ({why}): users who are active here still pass, and \
+             nobody else comes in after {} s",
+            MEMBER_FOR.as_secs()
+        );
+        Some(degradation(Degraded::Pressure, instant(*since)?, message))
+    }
+
+    fn note_pressure(&self) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let (metrics, seen) = (&self.metrics, self.pressure.seen());
+        let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));
+        metrics.pressure_active_users.set(of(|seen| seen.active_users));
+        metrics.pressure_max_active_users.set(of(|seen| seen.max_active_users));
+        metrics.pressure_throttling.set(of(|seen| u64::from(seen.throttling)));
+        metrics.pressure_members.set(of(|seen| seen.members));
+        let unsynced = self.pressure.unsynced();
+        let passed = unsynced.as_ref().as_ref().map(|(since, _)| SystemClock.passed().saturating_sub(*since));
+        metrics.pressure_unsynced.set(passed.unwrap_or_default().as_secs_f64());
     }
 
     fn note_degraded(&self) {

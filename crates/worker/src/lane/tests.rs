@@ -51,6 +51,7 @@ impl Observer for Unobserved {
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
+    fn activity_synced(&self, _: u64, _: u64) {}
     fn refunded(&self, _: &RefundTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}

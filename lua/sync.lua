@@ -1,0 +1,118 @@
+-- sync: one turn of an instance at the log of activity: reads what others appended, appends its own users, and shares places.
+--
+-- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply; places
+-- that members hold are taken from it. The caller gets up to its fair share, room / members, and never more than is free. So users
+-- who are active and places that are held are together never more than the maximum, whatever the order of turns. It equals
+-- `Book::sync` (crates/core/src/activity_log/book.rs).
+--
+-- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
+--
+-- KEYS  [1]     the log, a stream; an entry is up to 4,096 users of one instance and minute:
+--                 i  the instance     m  minutes since 1970     n  how many of the users were not active before, as far as it knew
+--                 u  the users: their hashes, 8 bytes each, big-endian
+--       [2]     the members, a hash: instance -> `<places held>:<end>`, in ms since 1970
+-- ARGV  [1]     the instance
+--       [2]     its cursor, from its last reply; '': from the beginning of the window, with the instance's own entries, which it
+--               does not know any more
+--       [3]     the window in ms: older entries are removed
+--       [4]     for how long it is a member, in ms; 0: it leaves
+--       [5]     the places that it holds
+--       [6]     the room: the maximum less the users whom it knows to be active; '': it wants no more places
+--       [7..]   entries to append, three arguments each: m, n, u
+-- Reply: [1] the cursor: the id of the last entry, behind `*` while own entries are still to be read; '': the log is empty,
+--        [2] 1: there is more to read, and no places were added, [3] 1: the log no longer has the entry at the cursor: it is read from
+--        the beginning of the window, [4] the places that the instance holds now, never fewer than before, [5] the members, this one
+--        included, [6..] the entries read, about 1 MiB at most, three elements each: m, n, u.
+--
+-- Example: EVALSHA <sha> 2 weir:{weir}:activity weir:{weir}:activity-members weir-0 1795132800123-0 1800000 10000 40 1000
+--          29918880 1 <8 bytes>  ->  1795132801130-0, 0, 0, 480, 2, 29918880, 3, <24 bytes>
+
+-- Entries stay a little longer than the window: clocks differ, and users may be appended late.
+local SLACK_MS = 120000
+-- What a call reads at most, in bytes, where each entry counts as this many more; and how many entries it reads at once.
+local MOST_BYTES, ENTRY_BYTES, ENTRIES_AT_ONCE = 1048576, 100, 16
+
+if #KEYS ~= 2 or #ARGV < 6 or #ARGV % 3 ~= 0 then
+  return redis.error_reply('ERR sync takes 2 keys, and 6 arguments and three for each entry, not ' .. #ARGV)
+end
+local log, members, own = KEYS[1], KEYS[2], ARGV[1]
+local reads_own, cursor = ARGV[2]:match('^(%*?)(.*)$')
+local window_ms, member_for_ms, held, room = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- A whole number as it is written: never with an exponent.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- Read.
+local begin = whole(now - window_ms - SLACK_MS)
+local from, lost, more = begin, 0, 0
+local with_own = reads_own ~= '' or cursor == ''
+if cursor ~= '' then
+  local appended_at = tonumber(cursor:match('^%d+'))
+  if appended_at >= now - window_ms and #redis.call('XRANGE', log, cursor, cursor) == 0 then
+    lost, cursor = 1, ''
+  elseif appended_at >= now - window_ms - SLACK_MS then
+    from = '(' .. cursor
+  end
+end
+local reply, bytes, told = { '', 0, 0, 0, 0 }, 0, 0
+repeat
+  local entries = redis.call('XRANGE', log, from, '+', 'COUNT', ENTRIES_AT_ONCE)
+  for _, entry in ipairs(entries) do
+    local fields = entry[2]
+    local instance, new, users = fields[2], fields[6], fields[8]
+    cursor, bytes = entry[1], bytes + #users + ENTRY_BYTES
+    if with_own or instance ~= own then
+      local size = #reply
+      reply[size + 1], reply[size + 2], reply[size + 3] = fields[4], new, users
+      told = told + new
+    end
+  end
+  from = '(' .. cursor
+  more = #entries == ENTRIES_AT_ONCE and bytes >= MOST_BYTES and 1 or 0
+until #entries < ENTRIES_AT_ONCE or more == 1
+
+-- Append. Where nothing is left to be read, the next turn begins behind these.
+local keep_ms = whole(window_ms + 2 * SLACK_MS)
+for at = 7, #ARGV, 3 do
+  local id = redis.call('XADD', log, 'MINID', begin, '*', 'i', own, 'm', ARGV[at], 'n', ARGV[at + 1], 'u', ARGV[at + 2])
+  cursor = more == 0 and id or cursor
+end
+if #ARGV > 6 then
+  redis.call('PEXPIRE', log, keep_ms)
+end
+if with_own and more == 1 then
+  cursor = '*' .. cursor
+end
+
+-- Share places.
+local count, others_held = 0, 0
+local found = redis.call('HGETALL', members)
+for at = 1, #found, 2 do
+  local places, ends = found[at + 1]:match('^(%d+):(%d+)$')
+  if found[at] ~= own then
+    if places and tonumber(ends) > now then
+      count, others_held = count + 1, others_held + places
+    else
+      redis.call('HDEL', members, found[at])
+    end
+  end
+end
+if member_for_ms == 0 then
+  redis.call('HDEL', members, own)
+else
+  count = count + 1
+  if room and more == 0 then
+    local left = room - told
+    local fair = math.ceil(left / count)
+    held = math.max(held, math.min(fair, left - others_held))
+  end
+  redis.call('HSET', members, own, whole(held) .. ':' .. whole(now + member_for_ms))
+  redis.call('PEXPIRE', members, keep_ms)
+end
+
+reply[1], reply[2], reply[3], reply[4], reply[5] = cursor, more, lost, held, count
+return reply
