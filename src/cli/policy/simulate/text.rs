@@ -157,18 +157,20 @@ fn deferrals(report: &Report) -> Vec<Row> {
     rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
 }
 
+/// A figure of a policy's pressure.
+type PressureFigure = fn(&PressureTotals) -> String;
+
 /// The active users; no row where no policy has pressure.
 fn pressure(report: &Report) -> Grid {
-    let number = |number: u64| number.to_string();
-    let rows: [(&str, &dyn Fn(&PressureTotals) -> String); 5] = [
-        ("most users that may be active", &|of| format!("{} in {}", of.max_active_users, of.window)),
-        ("most users that were active", &|of| number(of.peak_active_users)),
-        ("when they first were", &|of| of.peak_at.map_or_else(|| "never".to_owned(), |at| at.to_string())),
-        ("intents suppressed", &|of| number(of.suppressed)),
-        ("intents deferred, once or more often", &|of| number(of.deferred)),
+    let rows: [(&str, PressureFigure); 5] = [
+        ("most users that may be active", |of| format!("{} in {}", of.max_active_users, of.window)),
+        ("most users that were active", |of| of.peak_active_users.to_string()),
+        ("when they first were", |of| of.peak_at.map_or_else(|| "never".to_owned(), |at| at.to_string())),
+        ("intents suppressed", |of| of.suppressed.to_string()),
+        ("intents deferred, once or more often", |of| of.deferred.to_string()),
     ];
     let some = report.policies.iter().any(|policy| policy.pressure.is_some());
-    let row = |(words, of): (&str, &dyn Fn(&PressureTotals) -> String)| {
+    let row = |(words, of): (&str, PressureFigure)| {
         let each = report.policies.iter().map(|policy| policy.pressure.as_ref().map_or_else(|| "-".to_owned(), of));
         std::iter::once(words.to_owned()).chain(each).collect()
     };
