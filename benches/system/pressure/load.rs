@@ -1,4 +1,5 @@
 //! The users of a run: who is active from the start, who has intents, and who comes in.
+#![expect(clippy::disallowed_methods, reason = "the load comes by the true time")]
 
 use std::{
     thread::sleep,
