@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod activity;
 mod cli;
 mod config;
 mod deploy;

@@ -4,7 +4,13 @@
 //! question it says "active" of every active user, and wrongly of under 0.5% of the others at twice the number of users that it was
 //! made for. Lanes ask and note without locks; a [sweep](ActiveUsers::sweep) a minute clears what has left the window.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::{
+    array,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+    },
+};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -22,6 +28,8 @@ pub const LONGEST_WINDOW_MINUTES: u8 = 120;
 const MINUTES: i64 = 255;
 /// How far a cell may be ahead of this array's minute: it was noted by an instance whose clock is ahead.
 pub const AHEAD_MINUTES: i64 = 1;
+/// How far, beyond the window, a clock is behind the latest minute that was put back, and does not only differ from others.
+const PUT_BACK_MINUTES: i64 = 5;
 
 /// A user, as instances tell each other who is active. Two users are taken for one at odds of 2^-64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,8 +69,10 @@ pub struct ActiveUsers {
     window: u8,
     /// Cells that are not empty.
     set: AtomicU64,
-    /// The latest minute that was seen; it never goes back.
+    /// The latest minute that somebody was noted in, or that was swept in.
     latest: AtomicI64,
+    /// Held by the one who clears everything.
+    clearing: RwLock<()>,
 }
 
 impl ActiveUsers {
@@ -76,7 +86,8 @@ impl ActiveUsers {
         let cells = usize::try_from(cells).unwrap_or(usize::MAX);
         let cells = std::iter::repeat_with(AtomicU8::default).take(cells).collect();
         let window = window.clamp(1, LONGEST_WINDOW_MINUTES);
-        Self { cells, window, set: AtomicU64::new(0), latest: AtomicI64::new(i64::MIN) }
+        let (set, latest, clearing) = (AtomicU64::new(0), AtomicI64::new(i64::MIN), RwLock::new(()));
+        Self { cells, window, set, latest, clearing }
     }
 
     /// The window in minutes.
@@ -95,30 +106,39 @@ impl ActiveUsers {
     #[must_use]
     #[inline]
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
-        let now = self.advanced(now);
-        self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now))
+        let latest = self.latest.load(Ordering::Relaxed);
+        let now = Minute(now.0.max(latest));
+        // Beyond the window everybody has left it, and a cell's minute could not be told.
+        now.0.saturating_sub(latest) <= i64::from(self.window)
+            && self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now))
     }
 
-    /// A user was active in `minute`: the current one, or another as instances tell it, at most [`AHEAD_MINUTES`] ahead.
+    /// A user was active in `minute`: the current one, or another as instances tell it. One that has left the window, or is more
+    /// than [`AHEAD_MINUTES`] ahead, has no effect.
     #[inline]
     pub fn note(&self, user: ActivityHash, minute: Minute, now: Minute) -> Noted {
-        let now = self.advanced(now);
-        let new_age = now.0 - minute.0;
-        if !(-AHEAD_MINUTES..i64::from(self.window)).contains(&new_age) {
+        let window = i64::from(self.window);
+        if !(-AHEAD_MINUTES..window).contains(&now.0.saturating_sub(minute.0)) {
             return Noted::Known;
         }
-        let code = code(minute);
+        let now = self.advanced(now);
+        // A clock that was put back by the window or more: the user is active until it has caught up.
+        let minute = Minute(minute.0.max(now.0 - window + 1));
+        let (code, new_age) = (code(minute), now.0 - minute.0);
         let (mut was_active, mut changed, mut set) = (true, false, 0);
         for place in self.places(user) {
             let cell = &self.cells[place];
-            let before = cell.load(Ordering::Relaxed);
-            let in_window = self.is_in_window(before, now);
-            was_active &= in_window;
-            if in_window && age(before, now) <= new_age {
-                continue;
+            let mut before = cell.load(Ordering::Relaxed);
+            was_active &= self.is_in_window(before, now);
+            while !(self.is_in_window(before, now) && age(before, now) <= new_age) {
+                match cell.compare_exchange_weak(before, code, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => {
+                        (changed, set) = (true, set + u64::from(before == 0));
+                        break;
+                    }
+                    Err(found) => before = found,
+                }
             }
-            changed = true;
-            set += u64::from(cell.swap(code, Ordering::Relaxed) == 0);
         }
         if set > 0 {
             self.set.fetch_add(set, Ordering::Relaxed);
@@ -140,30 +160,56 @@ impl ActiveUsers {
         users.round() as u64
     }
 
-    /// Clears what has left the window. Once a minute; later ones are cleared then, up to two hours.
+    /// Clears what has left the window: once a minute, and at least once an hour. Where the clock was put back by more than the
+    /// window, time goes on from there, and whoever is active stays so for a window more.
     pub fn sweep(&self, now: Minute) {
-        let before = self.latest.load(Ordering::Relaxed);
-        let now = self.advanced(now);
-        // Beyond this a cell's minute cannot be told any more; all of them have left the window.
-        let all = before != i64::MIN && now.0 - before > MINUTES - AHEAD_MINUTES - i64::from(LONGEST_WINDOW_MINUTES);
+        let latest = self.advanced(now);
+        let put_back = (latest.0 - now.0 > i64::from(self.window) + PUT_BACK_MINUTES).then(|| code(now));
+        if put_back.is_some() {
+            self.latest.store(now.0, Ordering::Relaxed);
+        }
+        let kept: [u8; 256] = array::from_fn(|found| {
+            let found = u8::try_from(found).unwrap_or(0);
+            // Noted since the clock was put back just now.
+            let is_noted_now = put_back == Some(found);
+            if is_noted_now || self.is_in_window(found, latest) { put_back.unwrap_or(found) } else { 0 }
+        });
         let mut cleared = 0;
         for cell in &self.cells {
             let found = cell.load(Ordering::Relaxed);
-            let stays = found == 0 || (!all && self.is_in_window(found, now));
-            if !stays && cell.compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                cleared += 1;
+            let kept = kept[usize::from(found)];
+            if found != kept && cell.compare_exchange(found, kept, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                cleared += u64::from(kept == 0);
             }
         }
         self.set.fetch_sub(cleared, Ordering::Relaxed);
     }
 
-    /// The latest minute seen, with this one. A clock that is put back makes users active for longer.
+    /// The latest minute seen, with this one. While a clock is behind it, time stands still.
     fn advanced(&self, minute: Minute) -> Minute {
         let latest = self.latest.load(Ordering::Relaxed);
         if minute.0 <= latest {
             return Minute(latest);
         }
+        if latest != i64::MIN && minute.0.saturating_sub(latest) > i64::from(LONGEST_WINDOW_MINUTES) {
+            self.clear(minute);
+        }
         Minute(self.latest.fetch_max(minute.0, Ordering::Relaxed).max(minute.0))
+    }
+
+    /// The clock jumped so far ahead that everybody has left the window: clears all, before the minutes of cells cannot be told.
+    #[cold]
+    fn clear(&self, minute: Minute) {
+        let _alone = self.clearing.write().unwrap_or_else(PoisonError::into_inner);
+        if minute.0.saturating_sub(self.latest.load(Ordering::Relaxed)) <= i64::from(LONGEST_WINDOW_MINUTES) {
+            // Another thread has, and what was noted since stays.
+            return;
+        }
+        let is_cleared =
+            |cell: &&AtomicU8| cell.load(Ordering::Relaxed) != 0 && cell.swap(0, Ordering::Relaxed) != 0;
+        let cleared = self.cells.iter().filter(is_cleared).count();
+        self.set.fetch_sub(u64::try_from(cleared).unwrap_or(0), Ordering::Relaxed);
+        self.latest.fetch_max(minute.0, Ordering::Relaxed);
     }
 
     fn is_in_window(&self, found: u8, now: Minute) -> bool {
@@ -192,3 +238,6 @@ fn age(found: u8, now: Minute) -> i64 {
     let age = (i64::from(code(now)) - i64::from(found)).rem_euclid(MINUTES);
     if age >= MINUTES - AHEAD_MINUTES { age - MINUTES } else { age }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,12 @@
-//! What instances tell each other about who is active: the port's requests and replies ([`crate::ports::ActivityLog`]).
+//! What instances tell each other about who is active: the port's requests and replies ([`crate::ports::ActivityLog`]), and [`Book`], a
+//! log in memory: the reference that `lua/sync.lua` must equal.
+
+mod book;
+mod embedded;
 
 use crate::activity::{ActivityHash, Minute};
+pub use book::{Book, USERS_AN_ENTRY};
+pub use embedded::EmbeddedActivityLog;
 
 /// How far an instance has read the log; `None`: nothing of it.
 pub type Cursor = Option<Box<str>>;
@@ -52,3 +58,6 @@ pub struct SyncReply {
     /// Bytes sent and received, about.
     pub bytes: u64,
 }
+
+#[cfg(test)]
+mod tests;

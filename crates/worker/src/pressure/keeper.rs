@@ -207,7 +207,10 @@ where
             self.before = None;
         }
         let most = usize::try_from(rule.max_active_users).unwrap_or(usize::MAX);
-        let mut ignored = self.untold.keep(most);
+        let dropped = self.untold.keep(most);
+        if dropped > 0 {
+            self.observer.activity_synced(0, dropped);
+        }
         self.telling = self.untold.take(USERS_A_TURN);
         held += self.untold.new_users();
         if self.next.is_some() || !self.untold.is_empty() {
@@ -232,7 +235,7 @@ where
         };
         self.telling.clear();
         self.synced = Some((sent_at, self.clock.passed()));
-        ignored += note(reading, &reply, now);
+        let ignored = note(reading, &reply, now);
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");

@@ -1,1 +1,206 @@
+//! Turns at a log that answers as it is told, by a clock that the tests move.
 
+mod world;
+
+use world::{Does, Turn, World, policy, spread, told, until};
+
+use super::*;
+
+#[tokio::test]
+async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
+    let mut world = World::new(Some((100_000, 10)));
+    world.keeper.load(Duration::ZERO).await.unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    for turn in 0..20_u64 {
+        until("a turn each second", || world.log.turns().len() as u64 == turn + 2).await;
+        until("it is shown", || world.status.seen().is_some()).await;
+        for number in 0..turn * 20 {
+            world.pressure.note([spread(turn * 1_000 + number)], world.clock.minute());
+        }
+        world.clock.advance(Duration::from_millis(999));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert_eq!(world.log.turns().len() as u64, turn + 2, "none within the second");
+        world.clock.advance(Duration::from_millis(1));
+    }
+    until("the turn after the last users", || world.log.turns().len() == 22).await;
+    let sent: usize = world.log.turns().iter().map(Turn::users).sum();
+    assert_eq!(sent, (0..20).map(|turn| turn * 20).sum::<usize>());
+
+    world.pressure.note([spread(77_777)], world.clock.minute());
+    stop.cancel();
+    running.await.unwrap();
+    let last = world.log.last();
+    assert_eq!((last.member_for_ms, last.users()), (0, 1));
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_a_log_that_hangs() {
+    let world = World::loaded().await;
+    let stop = CancellationToken::new();
+    world.log.next(Does::Hangs);
+    world.log.next(Does::Hangs);
+    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    until("the first turn", || world.log.turns().len() == 2).await;
+    stop.cancel();
+    until("the last turn", || world.log.turns().len() == 3).await;
+    world.clock.advance(CLOSE_WITHIN);
+    tokio::time::timeout(Duration::from_secs(10), running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn users_are_told_again_until_the_log_answers() {
+    let mut world = World::loaded().await;
+    world.note(0..10);
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let first = world.log.last();
+    assert_eq!((first.users(), first.active[0].new), (10, 10));
+    assert!(world.status.unsynced().is_some() && world.status.seen().as_ref().as_ref().unwrap().unsynced.is_some());
+    world.note(10..15);
+    world.turn().await;
+    let second = world.log.last();
+    assert_eq!((second.users(), second.active.len(), second.active[0].new), (15, 1, 15));
+    assert_eq!(*world.status.unsynced(), None);
+    world.turn().await;
+    assert_eq!(world.log.last().users(), 0, "the log knows them");
+}
+
+#[tokio::test]
+async fn without_the_log_places_are_usable_until_others_may_have_them() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let synced_at = world.clock.passed();
+    assert_eq!(world.state().places.left(), 1_000);
+    for _ in 1..10 {
+        world.log.next(Does::Refuses);
+        world.turn().await;
+        assert_eq!(world.state().places.left(), 1_000);
+    }
+    assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().0, synced_at + TURN_EVERY);
+    assert!(world.state().take_place());
+    // Not answered within the second that is left.
+    world.log.next(Does::Hangs);
+    let (clock, log, turns) = (world.clock.clone(), world.log.clone(), world.log.turns().len());
+    let end = async {
+        until("the turn", || log.turns().len() > turns).await;
+        clock.advance(TURN_EVERY);
+    };
+    tokio::join!(world.keeper.turn_or_report(), end);
+    assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
+    assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
+    assert!(!world.state().take_place());
+    world.turn().await;
+    assert_eq!(world.log.last().held, 1);
+    assert_eq!(world.state().places.left(), 999, "shared anew");
+}
+
+#[tokio::test]
+async fn of_users_who_wait_to_be_told_no_more_are_kept_than_may_be_active() {
+    let mut world = World::loaded().await;
+    for from in [0, 1_000, 2_000] {
+        world.note(from..from + 1_000);
+        world.log.next(Does::Refuses);
+        world.clock.advance(Duration::from_secs(60));
+        world.turn().await;
+    }
+    world.turn().await;
+    let sent = world.log.last();
+    assert_eq!(sent.users(), 1_000);
+    assert!(sent.active[0].users.contains(&spread(2_999)), "the latest");
+    assert_eq!(world.counts.0.lock().unwrap().1, 2_000);
+}
+
+#[tokio::test]
+async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
+    let mut world = World::new(Some((1_000_000, 10)));
+    world.keeper.load(Duration::ZERO).await.unwrap();
+    let many = USERS_A_TURN as u64 + 1_000;
+    world.note(0..many);
+    assert!(world.turn().await, "there is more to tell");
+    let first = world.log.last();
+    assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
+    assert_eq!(first.held + first.active[0].new, many, "who is not told is held");
+    assert!(!world.keeper.turn_or_report().await);
+    let second = world.log.last();
+    assert_eq!((second.users(), second.held), (1_000, 0));
+    assert!(second.room.is_some());
+}
+
+#[tokio::test]
+async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_counted() {
+    let mut world = World::loaded().await;
+    let now = world.clock.minute();
+    let at = |minutes: i64, user: u64| told(Minute(now.0 + minutes), &[user << 40, (user + 1) << 40]);
+    let active = vec![at(2, 10), at(1, 20), at(0, 30), at(-9, 40), at(-10, 50)];
+    world.log.next(Does::Answers(SyncReply { active, members: 2, bytes: 7, ..SyncReply::default() }));
+    world.turn().await;
+    let known = [10, 20, 30, 40, 50].map(|user| world.is_active(user << 40));
+    assert_eq!(known, [false, true, true, true, false]);
+    let ten_of_the_load = 10;
+    assert_eq!(*world.counts.0.lock().unwrap(), (7 + ten_of_the_load, 2));
+}
+
+#[tokio::test]
+async fn a_start_reads_all_of_the_window_and_asks_again_for_a_while() {
+    let mut world = World::new(Some((1_000, 10)));
+    let part = |user: u64, more: bool| {
+        let active = vec![told(world.clock.minute(), &[user << 40])];
+        Does::Answers(SyncReply { active, cursor: Some("7-0".into()), more, members: 1, ..SyncReply::default() })
+    };
+    [part(1, true), Does::Refuses, part(2, true), part(3, false)].into_iter().for_each(|does| world.log.next(does));
+    let (clock, log) = (world.clock.clone(), world.log.clone());
+    let pause = async {
+        until("the refusal", || log.turns().len() == 2).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        clock.advance(TURN_EVERY);
+    };
+    let (loaded, ()) = tokio::join!(world.keeper.load(Duration::from_secs(1)), pause);
+    loaded.unwrap();
+    assert!([1, 2, 3].into_iter().all(|user| world.is_active(user << 40)));
+    let turns = world.log.turns();
+    assert_eq!(turns.iter().map(|turn| turn.cursor.is_some()).collect::<Vec<_>>(), [false, true, true, true]);
+    assert!(turns.iter().all(|turn| turn.room.is_none()), "no places before all is read");
+
+    let mut world = World::new(Some((1_000, 10)));
+    world.log.next(Does::Refuses);
+    assert!(world.keeper.load(Duration::ZERO).await.is_err());
+    assert!(world.pressure.state().is_none());
+    World::new(None).keeper.load(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let first = world.state();
+    world.note(0..5);
+    let late = world.state();
+    world.policy.replace(policy(Some((2_000, 20))));
+    let window = told(world.clock.minute(), &[1 << 40]);
+    world.log.next(Does::Answers(SyncReply { active: vec![window], members: 1, more: true, ..SyncReply::default() }));
+    assert!(world.turn().await);
+    assert_eq!(world.log.last().cursor, None);
+    assert!(Arc::ptr_eq(&world.state(), &first), "in force until all is read");
+    assert_eq!(world.log.last().held, first.places.held(), "whose places are held");
+    drop(first);
+    assert!(!world.keeper.turn_or_report().await);
+    let second = world.state();
+    assert_eq!((second.max(), second.users.window()), (2_000, 20));
+    assert!(world.is_active(1 << 40));
+    assert!((0..5).all(|user| second.users.is_active(spread(user), world.clock.minute())), "who was told meanwhile");
+
+    // A batch that began before tells at last.
+    world.pressure.note_in(&late, [spread(100)], world.clock.minute());
+    drop(late);
+    world.turn().await;
+    assert!(second.users.is_active(spread(100), world.clock.minute()));
+    assert_eq!(world.log.last().users(), 1);
+    assert_eq!(world.status.seen().as_ref().as_ref().unwrap().max_active_users, 2_000);
+
+    world.policy.replace(policy(None));
+    let turns = world.log.turns().len();
+    world.turn().await;
+    assert!(world.pressure.state().is_none());
+    assert_eq!((world.log.turns().len(), world.status.seen().is_none()), (turns, true));
+}

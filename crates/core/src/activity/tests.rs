@@ -1,0 +1,261 @@
+//! The array against a plain map of users and minutes: how exact it is, when users leave it, and what a clock that jumps does to it.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const START: i64 = 29_880_000;
+
+fn user(number: u64) -> ActivityHash {
+    UserHash::of(&format!("user-{number}")).into()
+}
+
+fn at(minute: i64) -> Minute {
+    Minute(START + minute)
+}
+
+/// Users in the array at once, in per cent of the number that it is made for.
+const FILLED: [u64; 9] = [1, 2, 5, 10, 25, 50, 95, 100, 200];
+
+/// Fills an array step by step, and checks the estimate at each of them.
+fn assert_estimates(max: u64, seed: u64) -> ActiveUsers {
+    let active = ActiveUsers::new(max, 30);
+    let mut noted = 0;
+    for percent in FILLED {
+        let users = max * percent / 100;
+        for number in noted..users {
+            active.note(user((seed << 32) + number), at(0), at(0));
+        }
+        noted = users;
+        let estimate = active.estimate();
+        assert!(estimate.abs_diff(users) * 50 <= users, "{estimate} for {users} users, made for {max}, seed {seed}");
+    }
+    active
+}
+
+#[test]
+fn the_estimate_is_within_2_percent() {
+    for (max, seeds) in [(1_000, 20), (10_000, 5), (100_000, 1), (1_000_000, 1)] {
+        for seed in 0..seeds {
+            assert_estimates(max, seed);
+        }
+    }
+}
+
+#[test]
+fn few_others_are_taken_for_active_at_twice_the_maximum() {
+    for (max, asked) in [(1_000, 200_000), (10_000, 200_000), (100_000, 100_000)] {
+        let active = assert_estimates(max, 0);
+        let wrong = (0..asked).filter(|number| active.is_active(user((1 << 40) + number), at(0))).count();
+        assert!(wrong * 200 < asked as usize, "{wrong} of {asked} others, made for {max}");
+        assert!(wrong > 0, "no filter is that good");
+        assert!((0..max * 2).all(|number| active.is_active(user(number), at(0))));
+    }
+}
+
+#[test]
+fn a_user_leaves_exactly_at_the_edge_of_the_window() {
+    for window in [1, 2, 30, 119, 120] {
+        for ahead in [0, AHEAD_MINUTES] {
+            let (active, ends) = (ActiveUsers::new(1_000, window), i64::from(window) + ahead);
+            assert_eq!(active.note(user(1), at(ahead), at(0)), Noted::New);
+            assert_eq!(active.note(user(1), at(ahead), at(0)), Noted::Known);
+            // Twice as long as cells tell minutes apart.
+            for minute in 0..600 {
+                assert_eq!(active.is_active(user(1), at(minute)), minute < ends, "{minute} of {window}, {ahead} ahead");
+                active.sweep(at(minute));
+                assert_eq!(active.is_active(user(1), at(minute)), minute < ends, "{minute} of {window}, swept");
+                assert_eq!(active.estimate(), u64::from(minute < ends));
+            }
+        }
+    }
+}
+
+#[test]
+fn minutes_out_of_the_window_have_no_effect() {
+    let active = ActiveUsers::new(1_000, 30);
+    for minute in [i64::MIN, at(-30).0, at(2).0, i64::MAX] {
+        assert_eq!(active.note(user(1), Minute(minute), at(0)), Noted::Known, "{minute}");
+    }
+    assert_eq!((active.is_active(user(1), at(0)), active.estimate()), (false, 0));
+    assert_eq!(active.note(user(1), at(-29), at(0)), Noted::New);
+    assert_eq!(active.note(user(1), at(-1), at(0)), Noted::Again);
+    assert_eq!(active.note(user(1), at(-2), at(0)), Noted::Known, "an earlier minute does not end it sooner");
+    assert!(active.is_active(user(1), at(28)) && !active.is_active(user(1), at(29)));
+}
+
+/// What happens to an array.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A user was active so many minutes ago.
+    Note(u64, i64),
+    /// Time passes.
+    Pass(i64),
+    /// The clock jumps.
+    Jump(i64),
+    Sweep,
+}
+
+fn steps(jumps: bool) -> impl Strategy<Value = Vec<Step>> {
+    let jump = prop_oneof![-10..10_i64, -300..300_i64, -5_000..5_000_i64];
+    let step = prop_oneof![
+        8 => (0..40_u64, -2..35_i64).prop_map(|(user, age)| Step::Note(user, age)),
+        2 => (0..4_i64).prop_map(Step::Pass),
+        1 => (0..40_i64).prop_map(Step::Pass),
+        2 => Just(Step::Sweep),
+        u32::from(jumps) => jump.prop_map(Step::Jump),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+/// The same, plainly: each user's last minute.
+struct Plain {
+    window: i64,
+    latest: i64,
+    last: HashMap<u64, i64>,
+}
+
+impl Plain {
+    fn active(&self, now: i64) -> impl Iterator<Item = u64> {
+        let now = self.latest.max(now);
+        self.last.iter().filter(move |(_, last)| now - **last < self.window).map(|(user, _)| *user)
+    }
+
+    fn note(&mut self, user: u64, age: i64, now: i64) {
+        if (-AHEAD_MINUTES..self.window).contains(&age) {
+            self.latest = self.latest.max(now);
+            let last = (now - age).max(self.latest - self.window + 1);
+            self.last.entry(user).and_modify(|before| *before = last.max(*before)).or_insert(last);
+        }
+    }
+
+    /// A clock that was put back: time goes on from there.
+    fn sweep(&mut self, now: i64) {
+        self.latest = self.latest.max(now);
+        let is_put_back = self.latest - now > self.window + PUT_BACK_MINUTES;
+        let active: Vec<u64> = self.active(now).collect();
+        // Of a minute that comes again, a cell does not tell whether it is from the first time.
+        let is_again = |last: i64| is_put_back && (last - now) % MINUTES == 0;
+        self.last.retain(|user, last| active.contains(user) || is_again(*last));
+        if is_put_back {
+            self.latest = now;
+            self.last.values_mut().for_each(|last| *last = now);
+        }
+    }
+}
+
+fn assert_equals_a_plain_map(window: u8, steps: Vec<Step>) {
+    let active = ActiveUsers::new(1_000, window);
+    let mut plain = Plain { window: window.into(), latest: i64::MIN / 2, last: HashMap::new() };
+    let (mut now, mut swept) = (0, 0);
+    for (place, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Note(number, age) => {
+                active.note(user(number), at(now - age), at(now));
+                plain.note(number, age, now);
+            }
+            Step::Pass(minutes) | Step::Jump(minutes) => now += minutes,
+            Step::Sweep => {
+                active.sweep(at(now));
+                plain.sweep(now);
+                let users = plain.active(now).count() as u64;
+                assert_eq!(active.estimate(), users, "step {place}");
+                swept = now;
+            }
+        }
+        // As the one who sweeps promises.
+        if (now - swept).abs() > 60 {
+            active.sweep(at(now));
+            plain.sweep(now);
+            swept = now;
+        }
+        let found: Vec<u64> = (0..40).filter(|number| active.is_active(user(*number), at(now))).collect();
+        let mut expected: Vec<u64> = plain.active(now).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "step {place}, minute {now}, window {window}");
+    }
+}
+
+proptest! {
+    // 40 users in so many cells are never taken for another.
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_equals_a_plain_map((window, steps) in (1..=LONGEST_WINDOW_MINUTES, steps(false))) {
+        assert_equals_a_plain_map(window, steps);
+    }
+
+    #[test]
+    fn it_equals_a_plain_map_where_the_clock_jumps((window, steps) in (1..=LONGEST_WINDOW_MINUTES, steps(true))) {
+        assert_equals_a_plain_map(window, steps);
+    }
+}
+
+#[test]
+fn minute_by_minute_nobody_active_is_missed_and_few_others_are_found() {
+    const MAX: u64 = 2_000;
+    const WINDOW: i64 = 10;
+    let active = ActiveUsers::new(MAX, 10);
+    let mut last: HashMap<u64, i64> = HashMap::new();
+    let (mut asked, mut wrong, mut next) = (0_u64, 0_u64, 0);
+    for minute in 0..300 {
+        // Twice the maximum at once; a quarter of them come again.
+        for _ in 0..MAX * 2 / WINDOW as u64 {
+            let number = if next % 4 == 0 { next / 2 } else { next };
+            active.note(user(number), at(minute), at(minute));
+            last.insert(number, minute);
+            next += 1;
+        }
+        active.sweep(at(minute));
+        let users = last.values().filter(|last| minute - **last < WINDOW).count() as u64;
+        let estimate = active.estimate();
+        assert!(estimate.abs_diff(users) * 50 <= users, "{estimate} for {users} users in minute {minute}");
+        for (number, last) in &last {
+            let (found, expected) = (active.is_active(user(*number), at(minute)), minute - last < WINDOW);
+            assert!(found || !expected, "user {number} is active in minute {minute}");
+            asked += u64::from(!expected);
+            wrong += u64::from(found && !expected);
+        }
+    }
+    assert!(wrong * 200 < asked, "{wrong} of {asked} who have left are taken for active");
+}
+
+#[test]
+fn a_jump_ahead_ends_the_window_however_long_it_is() {
+    for jump in [30, 31, 225, 254, 255, 256, 285, 510, 60 * 24, 60 * 24 * 400] {
+        let active = ActiveUsers::new(1_000, 30);
+        for minute in 0..30_i64 {
+            active.note(user(minute.unsigned_abs()), at(minute), at(minute));
+        }
+        let after = at(29 + jump);
+        assert!((0..30).all(|number| !active.is_active(user(number), after)), "{jump} minutes");
+        assert_eq!(active.note(user(99), after, after), Noted::New);
+        active.sweep(after);
+        assert!(active.is_active(user(99), after), "noted after the jump of {jump} minutes");
+        assert_eq!(active.estimate(), 1, "{jump} minutes");
+    }
+}
+
+#[test]
+fn after_a_clock_is_put_back_nobody_is_forgotten_and_users_leave_again() {
+    const WINDOW: i64 = 30;
+    for back in [1, 5, 29, 30, 34, 36, 119, 200, 255, 256, 60 * 24, 60 * 24 * 7] {
+        let active = ActiveUsers::new(1_000, 30);
+        let now = |minute: i64| at(minute - back);
+        active.note(user(1), at(0), at(0));
+        active.note(user(2), now(0), now(0));
+        for minute in 0..3 * WINDOW {
+            for number in [1, 2] {
+                assert!(minute >= WINDOW || active.is_active(user(number), now(minute)), "{number} at {minute}, {back} back");
+            }
+            // Whether it only stood still, or was put back.
+            let longest = 2 * WINDOW + PUT_BACK_MINUTES;
+            let left = [1, 2].iter().all(|number| !active.is_active(user(*number), now(minute)));
+            assert!(minute < longest || left, "{minute} minutes later, {back} back");
+            active.sweep(now(minute));
+        }
+        assert_eq!(active.estimate(), 0);
+    }
+}

@@ -1,0 +1,186 @@
+//! The log of activity in memory: the reference that `lua/sync.lua` must equal.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{ActiveIn, Cursor, SyncReply, SyncRequest};
+use crate::{activity::ActivityHash, time::Time};
+
+/// Users of one entry, at most.
+pub const USERS_AN_ENTRY: usize = 4_096;
+/// Entries stay a little longer than the window: clocks differ, and users may be told late.
+const SLACK_MS: i64 = 120_000;
+/// What a turn reads at most, in bytes, where each entry counts as [`ENTRY_BYTES`] more.
+const MOST_BYTES: usize = 1024 * 1024;
+const ENTRY_BYTES: usize = 100;
+/// Entries that are read at once: the bytes are looked at after these.
+const ENTRIES_AT_ONCE: usize = 16;
+/// What begins a cursor, while the instance's own entries are still to be read.
+const READS_OWN: char = '*';
+
+/// Who became active, as instances told it, and the places that they hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    log: BTreeMap<EntryId, Entry>,
+    /// The id of the last entry, also where that was removed.
+    last: EntryId,
+    /// From when on the log is forgotten, in milliseconds since 1970.
+    log_ends: i64,
+    members: BTreeMap<String, Member>,
+    /// From when on the members are.
+    members_end: i64,
+}
+
+/// Of a Redis stream: milliseconds since 1970, and a number within these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct EntryId(i64, u64);
+
+/// What one instance told, of one minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    instance: String,
+    active: ActiveIn,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    held: u64,
+    /// From when on it is none, in milliseconds since 1970.
+    ends: i64,
+}
+
+/// What a turn has read.
+#[derive(Default)]
+struct Read {
+    active: Vec<ActiveIn>,
+    /// The last entry read, or the one to read on from.
+    last: Option<EntryId>,
+    with_own: bool,
+    more: bool,
+    lost: bool,
+}
+
+impl Book {
+    /// Takes a turn of an instance at a moment.
+    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, now: Time) -> SyncReply {
+        let now = now.millis();
+        if now >= self.log_ends {
+            (self.log, self.last) = (BTreeMap::new(), EntryId::default());
+        }
+        if now >= self.members_end {
+            self.members.clear();
+        }
+        let begin = now - request.window_ms - SLACK_MS;
+        let read = self.read(instance, request, (begin, now));
+        let appended = self.append(instance, request, (begin, now));
+        let (held, members) = self.share(instance, request, &read, now);
+        let cursor = appended.filter(|_| !read.more).or(read.last);
+        let own = if read.with_own && read.more { READS_OWN.to_string() } else { String::new() };
+        SyncReply {
+            active: read.active,
+            cursor: cursor.map(|id| format!("{own}{id}").into()),
+            more: read.more,
+            lost: read.lost,
+            held,
+            members,
+            bytes: 0,
+        }
+    }
+
+    /// The entries after the cursor, without the instance's own unless it does not know them.
+    fn read(&self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Read {
+        let (with_own, cursor) = cursor(request.cursor);
+        let mut read = Read { with_own, last: cursor, ..Read::default() };
+        let mut from = EntryId(begin, 0);
+        match cursor {
+            Some(cursor) if cursor.0 >= now - request.window_ms && !self.log.contains_key(&cursor) => {
+                (read.lost, read.last) = (true, None);
+            }
+            Some(cursor) if cursor >= from => from = cursor.next(),
+            Some(_) | None => {}
+        }
+        let (mut entries, mut bytes) = (self.log.range(from..).peekable(), 0);
+        while !read.more && entries.peek().is_some() {
+            let mut at_once = 0;
+            for (id, Entry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
+                (at_once, bytes) = (at_once + 1, bytes + active.users.len() * size_of::<ActivityHash>() + ENTRY_BYTES);
+                read.last = Some(*id);
+                if with_own || teller != instance {
+                    read.active.push(active.clone());
+                }
+            }
+            read.more = at_once == ENTRIES_AT_ONCE && bytes >= MOST_BYTES;
+        }
+        read
+    }
+
+    /// Appends what the instance tells, and removes what has left the window; gives the last entry.
+    fn append(&mut self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Option<EntryId> {
+        let mut appended = None;
+        for active in request.active.iter().flat_map(entries) {
+            self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
+            self.log.insert(self.last, Entry { instance: instance.to_owned(), active });
+            self.log = self.log.split_off(&EntryId(begin, 0));
+            self.log_ends = now + request.window_ms + 2 * SLACK_MS;
+            appended = Some(self.last);
+        }
+        appended
+    }
+
+    /// Shares what is left of the room; gives what the instance holds now, and how many members there are.
+    ///
+    /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
+    /// before it is known what they hold.
+    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &Read, now: i64) -> (u64, u64) {
+        self.members.retain(|_, member| member.ends > now);
+        let was_member = self.members.remove(instance).is_some();
+        let others = self.members.len() as u64;
+        if request.member_for_ms == 0 {
+            return (request.held, others);
+        }
+        let members = others + 1;
+        let mut held = request.held;
+        if let Some(room) = request.room
+            && was_member
+            && !read.more
+        {
+            let others_hold: u64 = self.members.values().map(|member| member.held).sum();
+            let told: u64 = read.active.iter().map(|active| active.new).sum();
+            let left = room.saturating_sub(told);
+            held = held.max(left.div_ceil(members).min(left.saturating_sub(others_hold)));
+        }
+        self.members.insert(instance.to_owned(), Member { held, ends: now + request.member_for_ms });
+        self.members_end = now + request.window_ms + 2 * SLACK_MS;
+        (held, members)
+    }
+}
+
+/// Whether own entries are read, too, and the entry that was read last.
+fn cursor(cursor: &Cursor) -> (bool, Option<EntryId>) {
+    let Some(text) = cursor.as_deref() else { return (true, None) };
+    let own = text.strip_prefix(READS_OWN);
+    let id = own.unwrap_or(text).split_once('-');
+    let id = id.and_then(|(millis, number)| Some(EntryId(millis.parse().ok()?, number.parse().ok()?)));
+    (own.is_some(), id)
+}
+
+/// What is told of a minute, in entries of so many users at most.
+fn entries(active: &ActiveIn) -> impl Iterator<Item = ActiveIn> {
+    let mut left = active.new;
+    active.users.chunks(USERS_AN_ENTRY).map(move |users| {
+        let new = left.min(users.len() as u64);
+        left -= new;
+        ActiveIn { minute: active.minute, new, users: users.to_vec() }
+    })
+}
+
+impl EntryId {
+    fn next(self) -> Self {
+        Self(self.0, self.1 + 1)
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}

@@ -1,0 +1,50 @@
+//! The embedded log of activity: in this process. For `weir demo` and tests.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::{Book, SyncReply, SyncRequest};
+use crate::{
+    ports::{ActivityLog, StoreError},
+    time::Time,
+};
+
+/// The time now.
+type Now = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// A [`Book`] with a clock, shared by the logs of all instances.
+#[derive(Clone)]
+pub struct EmbeddedActivityLog {
+    book: Arc<RwLock<Book>>,
+    instance: Arc<str>,
+    now: Now,
+}
+
+impl EmbeddedActivityLog {
+    /// An empty log, at which this instance takes turns, at the times of this clock.
+    #[must_use]
+    pub fn new(instance: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        Self { book: Arc::default(), instance: instance.into(), now: Arc::new(now) }
+    }
+
+    /// The same log, at which another instance takes turns.
+    #[must_use]
+    pub fn for_instance(&self, instance: &str) -> Self {
+        Self { instance: instance.into(), ..self.clone() }
+    }
+}
+
+impl fmt::Debug for EmbeddedActivityLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedActivityLog").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+impl ActivityLog for EmbeddedActivityLog {
+    async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(book.sync(&self.instance, request, (self.now)()))
+    }
+}

@@ -1,0 +1,251 @@
+//! Instances that share a maximum through the log: no more users come in than it, and no fewer, whatever becomes of turns and instances.
+
+mod instance;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::Time;
+use instance::{Instances, MAX, WINDOW_MINUTES};
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many users come to an instance, from this one on: some of them again.
+    Come(usize, u64, u64),
+    /// An instance takes a turn; `false`: its reply is lost.
+    Turn(usize, bool),
+    /// All take their turn, a second later.
+    All,
+    /// A minute ends, when all have told each other who was active in it.
+    Minute,
+    /// An instance is killed, and started again under its name or another.
+    Restart(usize, bool),
+    /// An instance ends in order.
+    Leave(usize),
+    /// One more is started.
+    Join,
+    /// The server loses everything.
+    Wipe,
+}
+
+fn steps(breaks: bool) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..4_usize, 0..4_000_u64, 0..400_u64).prop_map(|(at, from, users)| Step::Come(at, from, users)),
+        8 => (0..4_usize, prop::bool::weighted(0.8)).prop_map(|(at, answered)| Step::Turn(at, answered)),
+        4 => Just(Step::All),
+        1 => Just(Step::Minute),
+        1 => Just(Step::Join),
+        1 => (0..4_usize).prop_map(Step::Leave),
+        u32::from(breaks) => (0..4_usize, any::<bool>()).prop_map(|(at, same)| Step::Restart(at, same)),
+        u32::from(breaks) => Just(Step::Wipe),
+    ];
+    prop::collection::vec(step, 1..100)
+}
+
+fn take(instances: &mut Instances, step: &Step) {
+    match *step {
+        Step::Come(at, from, users) => instances.come(at, from..from + users),
+        Step::Turn(at, answered) => instances.turn(at, answered),
+        Step::All => instances.all_turn(),
+        Step::Minute => instances.end_minute(),
+        Step::Restart(at, same_name) => instances.restart(at, same_name),
+        Step::Leave(at) => instances.leave(at),
+        Step::Join => instances.join(),
+        Step::Wipe => instances.wipe(),
+    }
+}
+
+fn check(steps: &[Step]) {
+    let mut instances = Instances::new(2);
+    for (place, step) in steps.iter().enumerate() {
+        take(&mut instances, step);
+        let (active, most) = (instances.truly_active(), instances.most());
+        assert!(active <= most, "{active} users are active of {most} after step {place}, {step:?}");
+    }
+    instances.all_turn();
+    instances.all_turn();
+    let estimates = instances.estimates();
+    let differ = estimates.iter().max().unwrap() - estimates.iter().min().unwrap();
+    assert!(differ <= instances.conceded(), "{estimates:?} differ by more than {}", instances.conceded());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_more_than_the_maximum_come_in(steps in steps(false)) {
+        check(&steps);
+    }
+
+    #[test]
+    fn no_more_come_in_than_are_conceded_where_instances_are_killed_and_the_log_is_lost(steps in steps(true)) {
+        check(&steps);
+    }
+}
+
+/// Users come until nobody comes in any more; gives how many are in.
+fn filled(instances: &mut Instances, users_at: impl Fn(usize) -> u64) -> u64 {
+    let (mut next, mut before, mut same) = (0, 0, 0);
+    while same < 10 {
+        for at in 0..instances.len() {
+            instances.come(at, next..next + users_at(at));
+            next += users_at(at);
+        }
+        instances.all_turn();
+        let active = instances.truly_active();
+        same = if active == before { same + 1 } else { 0 };
+        before = active;
+    }
+    before
+}
+
+#[test]
+fn the_maximum_is_reached_wherever_users_come_in() {
+    for members in [1, 2, 3, 10] {
+        let everywhere = filled(&mut Instances::new(members), |_| 50);
+        let at_one = filled(&mut Instances::new(members), |at| if at == 0 { 50 } else { 0 });
+        let in_a_rush = filled(&mut Instances::new(members), |_| 3_000);
+        for active in [everywhere, at_one, in_a_rush] {
+            assert!((MAX * 98 / 100..=MAX * 101 / 100).contains(&active), "{active} of {MAX}, {members} members");
+        }
+    }
+}
+
+#[test]
+fn places_that_a_loss_of_the_members_hides_are_not_given_twice() {
+    let mut instances = Instances::new(3);
+    // All hold a third of what is left, and use half of it.
+    instances.all_turn();
+    for at in 0..3_u64 {
+        instances.come(usize::try_from(at).unwrap(), at * 1_000..at * 1_000 + 200);
+    }
+    instances.all_turn();
+    instances.all_turn();
+    instances.wipe();
+    (0..5).for_each(|_| instances.all_turn());
+    for at in 0..3_u64 {
+        instances.come(usize::try_from(at).unwrap(), 10_000 + at * 1_000..11_000 + at * 1_000);
+    }
+    instances.all_turn();
+    assert!(instances.truly_active() <= MAX * 101 / 100, "{} of {MAX}", instances.truly_active());
+}
+
+#[test]
+fn a_killed_instance_gives_its_places_up_after_its_membership() {
+    let mut instances = Instances::new(2);
+    instances.all_turn();
+    instances.kill(1);
+    assert!((MAX * 49 / 100..=MAX * 51 / 100).contains(&filled(&mut instances, |_| 300)), "half is held elsewhere");
+    instances.pass_seconds(10);
+    assert!((MAX * 98 / 100..=MAX * 101 / 100).contains(&filled(&mut instances, |_| 300)));
+}
+
+#[test]
+fn whoever_joins_knows_who_is_active() {
+    let mut instances = Instances::new(2);
+    filled(&mut instances, |_| 100);
+    (0..WINDOW_MINUTES - 1).for_each(|_| instances.end_minute());
+    instances.join();
+    instances.restart(0, true);
+    let estimates = instances.estimates();
+    assert!(estimates.iter().all(|estimate| *estimate == estimates[0]), "{estimates:?}");
+    assert!(estimates[0] > MAX * 98 / 100);
+    instances.end_minute();
+    assert_eq!(instances.estimates(), vec![0; 3], "the window has passed");
+}
+
+fn at(millis: i64) -> Time {
+    Time::default().plus(1_795_132_800_000 + millis)
+}
+
+fn told(minute: i64, new: u64, users: std::ops::Range<u64>) -> ActiveIn {
+    ActiveIn { minute: Minute(minute), new, users: users.map(ActivityHash).collect() }
+}
+
+fn request<'r>(cursor: &'r Cursor, active: &'r [ActiveIn]) -> SyncRequest<'r> {
+    SyncRequest { cursor, active, window_ms: 60_000, member_for_ms: 10_000, held: 0, room: None }
+}
+
+#[test]
+fn a_turn_reads_what_others_told_and_what_one_told_before_it_was_started() {
+    let (mut book, new) = (Book::default(), Cursor::None);
+    let first = book.sync("a", &request(&new, &[told(1, 2, 0..3)]), at(0));
+    assert_eq!((first.active, first.cursor.as_deref()), (vec![], Some("1795132800000-0")));
+    let second = book.sync("b", &request(&new, &[told(1, 1, 5..6), told(2, 0, 6..7)]), at(0));
+    assert_eq!((second.active, second.cursor.as_deref()), (vec![told(1, 2, 0..3)], Some("1795132800000-2")));
+    let read = book.sync("a", &request(&first.cursor.as_deref().map(Into::into), &[]), at(1));
+    assert_eq!(read.active, [told(1, 1, 5..6), told(2, 0, 6..7)]);
+    let again = book.sync("a", &request(&read.cursor, &[]), at(1));
+    assert_eq!((again.active, &again.cursor), (vec![], &read.cursor));
+    let restarted = book.sync("a", &request(&new, &[]), at(2));
+    assert_eq!(restarted.active, [told(1, 2, 0..3), told(1, 1, 5..6), told(2, 0, 6..7)]);
+}
+
+#[test]
+fn entries_hold_so_many_users_and_a_turn_reads_so_many_bytes() {
+    let (mut book, new) = (Book::default(), Cursor::None);
+    let most = USERS_AN_ENTRY as u64;
+    for _ in 0..20 {
+        book.sync("a", &request(&new, &[told(1, most + 1, 0..2 * most + 1)]), at(0));
+    }
+    // 60 entries: 16 are read at once, and 48 of them are more than 1 MiB.
+    let first = book.sync("a", &request(&new, &[told(1, 0, 0..1)]), at(1));
+    assert_eq!((first.active.len(), first.more), (48, true));
+    assert_eq!(first.active[..3], [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]);
+    assert!(first.cursor.as_deref().unwrap().starts_with('*'), "its own ones are still to be read");
+    let rest = book.sync("a", &request(&first.cursor, &[]), at(2));
+    assert_eq!((rest.active.len(), rest.more), (13, false));
+    assert!(book.sync("a", &request(&rest.cursor, &[]), at(3)).active.is_empty());
+    assert_eq!(book.sync("b", &SyncRequest { room: Some(9), ..request(&new, &[]) }, at(3)).held, 0, "there is more");
+}
+
+#[test]
+fn a_lost_entry_is_noticed_while_it_is_in_the_window() {
+    let (mut book, new) = (Book::default(), Cursor::None);
+    let old = book.sync("a", &request(&new, &[told(1, 1, 0..1)]), at(0)).cursor;
+    let mut lost = Book::default();
+    lost.sync("b", &request(&new, &[told(1, 1, 1..2)]), at(1));
+    let found = lost.clone().sync("a", &request(&old, &[]), at(60_000));
+    assert_eq!((found.lost, found.active), (true, vec![told(1, 1, 1..2)]));
+    assert!(!lost.sync("a", &request(&old, &[]), at(60_001)).lost, "it has left the window");
+    assert!(!book.sync("a", &request(&old, &[]), at(60_000)).lost);
+}
+
+#[test]
+fn entries_are_removed_behind_the_window() {
+    let (mut book, new) = (Book::default(), Cursor::None);
+    book.sync("a", &request(&new, &[told(1, 1, 0..1)]), at(0));
+    let mut read_at = |millis, tells: &[ActiveIn]| book.sync("b", &request(&new, tells), at(millis)).active.len();
+    assert_eq!(read_at(180_000, &[]), 1, "they stay for two minutes more");
+    assert_eq!(read_at(180_001, &[told(2, 1, 1..2)]), 0);
+    assert_eq!(read_at(180_001 + 299_999, &[]), 0);
+    assert_eq!(read_at(180_001 + 180_000, &[]), 1, "clocks go back, too");
+    assert_eq!(book.sync("b", &request(&new, &[]), at(180_001 + 300_000)), book.clone().sync("b", &request(&new, &[]), at(480_001)));
+}
+
+#[test]
+fn room_is_shared_evenly_and_never_twice() {
+    let (mut book, new) = (Book::default(), Cursor::None);
+    let mut turn = |instance: &str, held, room, tells: &[ActiveIn], millis| {
+        let cursor = Some("1-0".into());
+        let request = SyncRequest { held, room, ..request(&cursor, tells) };
+        let reply = book.sync(instance, &request, at(millis));
+        (reply.held, reply.members)
+    };
+    assert_eq!(turn("a", 0, Some(101), &[], 0), (0, 1), "it was no member");
+    assert_eq!(turn("a", 0, Some(101), &[], 0), (101, 1));
+    assert_eq!(turn("b", 0, Some(101), &[], 0), (0, 2));
+    assert_eq!(turn("b", 0, Some(101), &[], 0), (0, 2), "nothing is free");
+    assert_eq!(turn("a", 51, None, &[], 1), (51, 2), "it wants no more");
+    assert_eq!(turn("b", 0, Some(101), &[], 1), (50, 2));
+    assert_eq!(turn("a", 60, Some(101), &[], 1), (60, 2), "never fewer than it held");
+    assert_eq!(turn("a", 0, Some(101), &[told(1, 30, 0..40)], 2), (51, 2));
+    assert_eq!(turn("b", 0, Some(101), &[], 2), (20, 2), "what the log tells takes of the room");
+    assert_eq!(turn("c", 0, Some(0), &[], 2), (0, 3));
+    assert_eq!(turn("c", 0, Some(0), &[], 2), (0, 3));
+    assert_eq!(turn("c", 5, Some(0), &[], 10_002), (5, 1), "the others are members for ten seconds");
+    let leave = SyncRequest { member_for_ms: 0, held: 5, room: Some(100), ..request(&new, &[]) };
+    let left = book.sync("c", &leave, at(10_003));
+    assert_eq!((left.held, left.members), (5, 0));
+}

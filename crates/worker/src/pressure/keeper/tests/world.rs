@@ -1,0 +1,230 @@
+//! What the keeper's tests move: a clock, a log and all around them.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Mutex,
+    task::{Poll, Waker},
+};
+
+use weir_core::{
+    activity::ActivityHash,
+    budget::BudgetId,
+    class::Filter,
+    policy::{Action, Caps, Mode},
+    ports::CommitTimes,
+    tally::{RefundTally, SegmentCounts, Tally},
+    time::Time,
+    zone::Zone,
+};
+
+use super::super::*;
+use crate::observer::{Event, LedgerCall, Stage};
+
+pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
+
+#[derive(Clone, Default)]
+pub(super) struct Watch(Arc<Mutex<(Duration, Vec<Waker>)>>);
+
+impl Watch {
+    pub(super) fn advance(&self, by: Duration) {
+        let mut inner = self.0.lock().unwrap();
+        inner.0 += by;
+        inner.1.drain(..).for_each(Waker::wake);
+    }
+
+    pub(super) fn minute(&self) -> Minute {
+        Minute::from(self.now())
+    }
+}
+
+impl Clock for Watch {
+    fn now(&self) -> Time {
+        let passed = i64::try_from(self.passed().as_millis()).unwrap();
+        Time::from_rfc3339(NOON).unwrap().plus(passed)
+    }
+
+    fn passed(&self) -> Duration {
+        self.0.lock().unwrap().0
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        let until = self.passed() + wait;
+        std::future::poll_fn(move |context| {
+            let mut inner = self.0.lock().unwrap();
+            if inner.0 >= until {
+                return Poll::Ready(());
+            }
+            inner.1.push(context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+/// A turn as the log has seen it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) cursor: Cursor,
+    pub(super) active: Vec<ActiveIn>,
+    pub(super) member_for_ms: i64,
+    pub(super) held: u64,
+    pub(super) room: Option<u64>,
+}
+
+impl Turn {
+    pub(super) fn users(&self) -> usize {
+        self.active.iter().map(|active| active.users.len()).sum()
+    }
+}
+
+/// What the log does with a turn.
+pub(super) enum Does {
+    Answers(SyncReply),
+    Refuses,
+    Hangs,
+}
+
+/// A log: does the next thing, or else grants all of the room.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<(Vec<Turn>, VecDeque<Does>)>>);
+
+impl Log {
+    pub(super) fn next(&self, does: Does) {
+        self.0.lock().unwrap().1.push_back(does);
+    }
+
+    pub(super) fn turns(&self) -> Vec<Turn> {
+        self.0.lock().unwrap().0.clone()
+    }
+
+    pub(super) fn last(&self) -> Turn {
+        self.turns().pop().unwrap()
+    }
+}
+
+impl ActivityLog for Log {
+    async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
+        let SyncRequest { cursor, active, member_for_ms, held, room, .. } = request.clone();
+        let next = {
+            let mut inner = self.0.lock().unwrap();
+            inner.0.push(Turn { cursor: cursor.clone(), active: active.to_vec(), member_for_ms, held, room });
+            inner.1.pop_front()
+        };
+        match next {
+            None => Ok(SyncReply { held: held.max(room.unwrap_or(0)), members: 1, bytes: 10, ..SyncReply::default() }),
+            Some(Does::Answers(reply)) => Ok(SyncReply { held: held.max(reply.held), ..reply }),
+            Some(Does::Refuses) => Err(StoreError::Temporary("no".to_owned())),
+            Some(Does::Hangs) => std::future::pending().await,
+        }
+    }
+}
+
+/// Counts what is reported of turns: bytes and ignored users.
+#[derive(Default)]
+pub(super) struct Counts(pub(super) Mutex<(u64, u64)>);
+
+impl Observer for Counts {
+    fn stage(&self, _: Stage, _: Duration) {}
+    fn gated(&self, _: SegmentCounts) {}
+    fn committed(&self, _: &Tally, _: &CommitTimes) {}
+    fn ledger_called(&self, _: LedgerCall) {}
+    fn budget_left(&self, _: &BudgetId, _: u64) {}
+    fn refunded(&self, _: &RefundTally) {}
+    fn happened(&self, _: Event) {}
+    fn deferred(&self) {}
+    fn deferred_recorded(&self, _: u64) {}
+    fn set_lag(&self, _: i32, _: i64) {}
+    fn forget_lag(&self, _: i32) {}
+    fn set_refunds_lag(&self, _: i64) {}
+
+    fn activity_synced(&self, bytes: u64, ignored_users: u64) {
+        let mut counts = self.0.lock().unwrap();
+        *counts = (counts.0 + bytes, counts.1 + ignored_users);
+    }
+}
+
+pub(super) fn policy(pressure: Option<(u64, u8)>) -> Arc<Policy> {
+    let pressure = pressure.map(|(max_active_users, window_minutes)| PressureRule {
+        max_active_users,
+        window_minutes,
+        filter: Filter::default(),
+        action: Action::Suppress,
+    });
+    Arc::new(Policy {
+        version: "test".to_owned(),
+        timezone: Zone::utc(),
+        segments: BTreeMap::new(),
+        default: Arc::new(Caps::Unlimited),
+        bypass: Vec::new(),
+        on_unavailable: Vec::new(),
+        quiet_hours: None,
+        stops: Vec::new(),
+        pressure,
+        budgets: Vec::new(),
+        defer_max_ms: 0,
+        max_age_ms: None,
+        mode: Mode::Enforce,
+    })
+}
+
+/// A keeper and all around it.
+pub(super) struct World {
+    pub(super) keeper: PressureKeeper<Log, Watch>,
+    pub(super) pressure: Arc<Pressure>,
+    pub(super) status: PressureStatus,
+    pub(super) policy: Arc<Current<Policy>>,
+    pub(super) log: Log,
+    pub(super) clock: Watch,
+    pub(super) counts: Arc<Counts>,
+}
+
+impl World {
+    pub(super) fn new(rule: Option<(u64, u8)>) -> Self {
+        let (log, clock, counts) = (Log::default(), Watch::default(), Arc::<Counts>::default());
+        let policy = Current::new(policy(rule));
+        let (keeper, pressure, status) =
+            PressureKeeper::new(log.clone(), clock.clone(), Arc::clone(&policy), Arc::<Counts>::clone(&counts));
+        Self { keeper, pressure, status, policy, log, clock, counts }
+    }
+
+    /// With a maximum of 1,000 users and a window of 10 minutes, read.
+    pub(super) async fn loaded() -> Self {
+        let mut world = Self::new(Some((1_000, 10)));
+        world.keeper.load(Duration::ZERO).await.unwrap();
+        world
+    }
+
+    pub(super) fn state(&self) -> Arc<PressureState> {
+        self.pressure.state().unwrap()
+    }
+
+    pub(super) fn is_active(&self, user: u64) -> bool {
+        self.state().users.is_active(ActivityHash(user), self.clock.minute())
+    }
+
+    pub(super) fn note(&self, users: std::ops::Range<u64>) {
+        self.pressure.note(users.map(spread), self.clock.minute());
+    }
+
+    /// A turn, a second after the last one.
+    pub(super) async fn turn(&mut self) -> bool {
+        self.clock.advance(TURN_EVERY);
+        self.keeper.turn_or_report().await
+    }
+}
+
+pub(super) fn spread(user: u64) -> ActivityHash {
+    ActivityHash(user.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+pub(super) fn told(minute: Minute, users: &[u64]) -> ActiveIn {
+    ActiveIn { minute, new: 0, users: users.iter().map(|user| ActivityHash(*user)).collect() }
+}
+
+/// Waits until something is so, for at most 10 s of the real clock.
+pub(super) async fn until(what: &str, so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
