@@ -206,11 +206,11 @@ class Live {
     if (pressure === null) return;
     const { active_users: active, max_active_users: most, window, throttling, members, sync_age_s: age, unsynced } = pressure;
     byId("pressure-active").textContent = number(active);
-    byId("pressure-max").textContent = `of at most ${number(most)} in ${window}`;
+    byId("pressure-max").textContent = `of ${number(most)} in ${window}`;
     const gauge = byId("pressure-gauge");
     gauge.setAttribute("aria-valuemax", String(Math.max(active, most)));
     gauge.setAttribute("aria-valuenow", String(active));
-    gauge.setAttribute("aria-valuetext", `${number(active)} of at most ${number(most)}`);
+    gauge.setAttribute("aria-valuetext", `${number(active)} of ${number(most)}`);
     gauge.firstElementChild.style.setProperty("--share", Math.min(1, active / Math.max(1, most)).toFixed(4));
     const state = byId("pressure-state");
     state.className = throttling ? "bad" : "good";
