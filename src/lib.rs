@@ -16,6 +16,7 @@ pub mod http;
 pub mod metrics;
 pub mod object_store;
 pub mod policy_source;
+pub mod pressure;
 pub mod query;
 pub mod segments;
 pub mod time_zones;

@@ -62,6 +62,9 @@ impl EntryPoint {
 /// Who asks is told at once that a budget cannot be asked.
 const AT_ONCE: Patience = Patience { unavailable_after: Some(Duration::ZERO), may_defer: true };
 
+/// How the time of a decision is read.
+type ReadClock<C> = fn(&C) -> Result<Time, WrongClock>;
+
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -127,7 +130,7 @@ impl<S, C: Clock> QueryService<S, C> {
         &'q self,
         record: &'b SingleRecord<'_>,
         decoded: &'b [Decoded<'b>],
-        (now, places): (fn(&C) -> Result<Time, WrongClock>, Places),
+        (now, places): (ReadClock<C>, Places),
     ) -> impl Future<Output = Result<(BatchDecision, Vec<BudgetView>), QueryError>> + use<'q, 'b, S, C> {
         let Self { decider, clock, funds, .. } = self;
         async move {

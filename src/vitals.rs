@@ -18,6 +18,7 @@ use crate::{
     budgets::BudgetDesk,
     deferred::{DeferredCount, DeferredIntents},
     metrics::Metrics,
+    pressure::{PressureDesk, PressureFound, PressureView},
 };
 
 /// The most caps and partitions that are told: those that deny most, and lag most.
@@ -40,6 +41,8 @@ pub struct Vitals {
     pub deferred: Option<DeferredCount>,
     /// The budgets.
     pub budgets: Arc<BudgetDesk>,
+    /// The active users.
+    pub pressure: PressureDesk,
 }
 
 /// A look at a worker. Counts are totals since its start.
@@ -75,6 +78,8 @@ pub struct Look {
     pub nodes_age_s: Option<f64>,
     /// The deferred intents; `None` where nothing can be deferred, and before they are counted.
     pub deferred: Option<DeferredIntents>,
+    /// The active users; `None` where the policy does not limit them, and before they are read.
+    pub pressure: Option<PressureView>,
 }
 
 /// How many intents were decided so.
@@ -208,6 +213,10 @@ impl Vitals {
             nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
             nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
             deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
+            pressure: match self.pressure.look() {
+                PressureFound::Seen(view) => Some(view),
+                PressureFound::NoRule | PressureFound::NotReadYet => None,
+            },
         }
     }
 }

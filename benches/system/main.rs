@@ -26,6 +26,7 @@ mod latency;
 mod machine;
 mod memory;
 mod plot;
+mod pressure;
 mod redis_info;
 mod report;
 mod rounds;
@@ -151,6 +152,8 @@ enum Child {
     Cpu(cpu::Cpu),
     /// What it costs to defer an intent, and how fast deferred intents come back
     Deferral(deferral::Deferral),
+    /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
+    Pressure(pressure::Pressure),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),
     /// The time from an intent's publication to its visible output
@@ -182,6 +185,7 @@ fn main() -> Result<()> {
         Some(Child::Http(load)) => http(load),
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
+        Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),

@@ -80,7 +80,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     }
     let settings = assemble::settings(&args.config)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
-    let mut query = query(&settings).await?;
+    let (mut query, has_pressure) = query(&settings).await?;
     let (user, decision) = match &intent {
         None => (query.user(&args.user).await.map_err(QueryError::from), None),
         Some(intent) => match query.user_and_would(intent).await {
@@ -100,7 +100,13 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
             let budgets = decision.as_ref().map_or(&[][..], |decision| &decision.budgets);
             print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until, budgets }, out)
         }
-        OutputForm::Text => Ok(write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?),
+        OutputForm::Text => {
+            write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?;
+            if has_pressure {
+                write!(out, "\n{}", text::PRESSURE)?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -128,7 +134,8 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, ComparedClock<SystemClock>>> {
+/// Who answers, and whether the policy limits the active users.
+async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, ComparedClock<SystemClock>>, bool)> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
@@ -153,7 +160,8 @@ async fn query(settings: &Settings) -> anyhow::Result<QueryService<RedisStore, C
     };
     let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
     let query = QueryService::new(&decider, EntryPoint::CommandLine, store, clock, metrics);
-    Ok(query.looking_at(Arc::new(keyspace.ledger())))
+    let has_pressure = decider.policy.get().pressure.is_some();
+    Ok((query.looking_at(Arc::new(keyspace.ledger())), has_pressure))
 }
 
 /// Reads a source that is not read again.

@@ -33,6 +33,7 @@ use crate::{
     deferred::DeferredCount,
     http::{self, Degraded, Queries, Server, Sources},
     metrics::Metrics,
+    pressure::PressureDesk,
     vitals::{Nodes, Vitals},
 };
 
@@ -141,6 +142,7 @@ impl<D: Store + 'static> Worker<D> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let unavailable = UnavailableBudgets::default();
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
+        let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
         let health = Arc::new(WorkerHealth {
             lanes: lanes.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -151,7 +153,7 @@ impl<D: Store + 'static> Worker<D> {
             store: self.store.clone(),
             readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
             budgets: unavailable,
-            pressure: self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default(),
+            pressure: pressure.clone(),
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
@@ -161,6 +163,7 @@ impl<D: Store + 'static> Worker<D> {
             nodes: self.nodes.clone(),
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
+            pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
         };
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),

@@ -12,6 +12,7 @@ mod limits;
 mod measure;
 mod openapi;
 mod page;
+mod pressure;
 mod problem;
 mod queries;
 mod router;
@@ -42,8 +43,8 @@ pub use self::{
     status::{Degradation, Degraded, Status},
 };
 use crate::{
-    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
-    vitals::Vitals,
+    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics,
+    pressure::PressureDesk, query::UserView, vitals::Vitals,
 };
 
 /// What the endpoints are made of.
@@ -73,6 +74,7 @@ struct Api {
     /// The deferred intents, where intents can be deferred.
     deferred: Option<DeferredCount>,
     budgets: Arc<BudgetDesk>,
+    pressure: PressureDesk,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -120,6 +122,7 @@ pub fn start(
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
         budgets: Arc::clone(&sources.vitals.budgets),
+        pressure: sources.vitals.pressure.clone(),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

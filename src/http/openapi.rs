@@ -36,7 +36,7 @@ use crate::query::EntryPoint;
         (name = "segments", description = "Membership of segments"),
         (name = "decisions", description = "Decisions on single intents"),
         (name = "budgets", description = "How budgets stand, over all users and instances"),
-        (name = "pressure", description = "Users who are active, over all instances"),
+        (name = "pressure", description = "How many users are active, over all instances"),
         (name = "health", description = "Health and metrics"),
     ),
     modifiers(&BearerToken),

@@ -18,7 +18,7 @@ use super::{
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
-    page,
+    page, pressure,
     problem::Problem,
     segments, status, users,
 };
@@ -35,6 +35,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(deferred::deferred))
         .routes(routes!(budgets::list))
         .routes(routes!(budgets::one))
+        .routes(routes!(pressure::pressure))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()

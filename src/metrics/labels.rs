@@ -27,7 +27,7 @@ labels! {
     DecisionLabels { verdict: &'static str, reason: &'static str }
     /// A topic.
     TopicLabel { topic: String }
-    /// Why an intent is deferred: `too_early`, `quiet_hours`, `cap`, `budget` or `unavailable`.
+    /// Why an intent is deferred: `too_early`, `quiet_hours`, `cap`, `budget`, `pressure` or `unavailable`.
     WhyLabel { why: &'static str }
     /// A reason.
     ReasonLabel { reason: &'static str }

@@ -48,7 +48,7 @@ fn minutes_ago(minutes: i64) -> String {
 #[test]
 fn reported_users_are_active_and_late_reports_have_no_effect() {
     let (pressure, _told) = Pressure::new();
-    let server = Server::pressed(&options(), PRESSURE, &pressure);
+    let server = Server::noting(&options(), PRESSURE, &pressure);
     let client = &server.client;
     let reply = report(client, &json!({"user_ids": [1]}));
     reply.problem(503, "not_read_yet");
@@ -76,7 +76,7 @@ fn a_mistaken_report_is_a_problem_and_nobody_is_active_by_it() {
     let (pressure, _told) = Pressure::new();
     let state = in_force();
     pressure.replace(Some(Arc::clone(&state)));
-    let server = Server::pressed(&options(), PRESSURE, &pressure);
+    let server = Server::noting(&options(), PRESSURE, &pressure);
     let client = &server.client;
     let many: Vec<u64> = (0..10_001).collect();
     for (body, reason) in [
@@ -102,7 +102,7 @@ fn a_mistaken_report_is_a_problem_and_nobody_is_active_by_it() {
 #[test]
 fn without_pressure_in_the_policy_a_report_is_refused_with_that_reason() {
     let (pressure, _told) = Pressure::new();
-    let server = Server::pressed(&options(), "", &pressure);
+    let server = Server::noting(&options(), "", &pressure);
     let problem = report(&server.client, &json!({"user_ids": [1]})).problem(404, "no_pressure");
     assert!(problem["detail"].as_str().unwrap().contains("[pressure]"), "{problem}");
 }

@@ -27,6 +27,11 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
     // The intents may all be decided before the last lane has joined the group.
     let ready = wait_for(DEADLINE, || (client.get("/readyz").status == 200).then_some(()));
     assert!(ready.is_some(), "{:?}", client.get("/readyz").body);
+    let pressure = client.get("/v1/pressure").json();
+    let active = pressure["active_users"].as_u64().unwrap();
+    assert!((1_000..2_000).contains(&active), "{pressure}");
+    assert_eq!((&pressure["max_active_users"], &pressure["throttling"]), (&json!(15_000), &json!(false)), "{pressure}");
+    assert_eq!((&pressure["members"], &pressure["unsynced"]), (&json!(1), &json!(null)), "{pressure}");
     let log = demo.log();
     for part in ["2000 intents: ", " 2 deferred, 2 dead letters", "deferred      until 20", "weir-why: too_early"] {
         assert!(log.contains(part), "{part}: {log}");

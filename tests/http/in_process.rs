@@ -10,6 +10,7 @@ use weir::{
     deferred::DeferredCount,
     http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
     metrics::Metrics,
+    pressure::PressureDesk,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
 };
@@ -22,7 +23,12 @@ use weir_core::{
     pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
-use weir_worker::{budgets::BudgetKeeper, clock::{ComparedClock, SystemClock}, refresh::Refreshed};
+use weir_worker::{
+    budgets::BudgetKeeper,
+    clock::{ComparedClock, SystemClock},
+    pressure::PressureStatus,
+    refresh::Refreshed,
+};
 
 use crate::client::Client;
 
@@ -94,19 +100,24 @@ impl Server {
 
     /// The same where intents can be deferred.
     pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
-        Self::with((options, set), deferred, ("", None))
+        Self::with((options, set), "", (deferred, PressureStatus::default(), None))
     }
 
-    /// The same where the policy has these sections besides, and users are noted here.
-    pub fn pressed(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
+    /// The same under a policy with these sections, where active users are noted.
+    pub fn noting(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
         let set = set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
-        Self::with((options, set), None, (policy, Some(Arc::clone(pressure))))
+        Self::with((options, set), policy, (None, PressureStatus::default(), Some(Arc::clone(pressure))))
+    }
+
+    /// The same under a policy that limits the active users.
+    pub fn pressed(set: SegmentSet, rule: &str, status: PressureStatus) -> Self {
+        Self::with((&HttpSettings::default(), set), rule, (None, status, None))
     }
 
     fn with(
         (options, set): (&HttpSettings, SegmentSet),
-        deferred: Option<DeferredCount>,
-        (sections, pressure): (&str, Option<Arc<Pressure>>),
+        sections: &str,
+        (deferred, status, pressure): (Option<DeferredCount>, PressureStatus, Option<Arc<Pressure>>),
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
@@ -125,6 +136,7 @@ impl Server {
                 nodes: Nodes::default(),
                 deferred,
                 budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
+                pressure: PressureDesk::new(Refreshed::new(Arc::clone(&policy)), status),
             };
             let activity = ActivityReports {
                 policy: Refreshed::new(Arc::clone(&policy)),

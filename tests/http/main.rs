@@ -19,4 +19,5 @@ mod guarded;
 mod in_process;
 mod limits;
 mod page;
+mod pressure;
 mod schemathesis;

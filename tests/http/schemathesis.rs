@@ -23,7 +23,8 @@ const CASES: u32 = 500;
 fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     let budgets = "[[budgets]]\nname = \"total\"\nlimit = 1_000\ntotal = true\n\
                    [[budgets]]\nname = \"spring\"\neach = \"campaign\"\nlimit = 1_000\nwindow = \"1h\"\n";
-    let mut scene = Scene::new("schemathesis", 1, &format!("{POLICY}{budgets}"));
+    let pressure = "[pressure]\nmax_active_users = 100_000\naction = \"suppress\"\n";
+    let mut scene = Scene::new("schemathesis", 1, &format!("{POLICY}{budgets}{pressure}"));
     scene.defer(1);
     scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));
@@ -31,6 +32,7 @@ fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     wait_ready(&worker);
     let client = Client::of(&worker);
     wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
+    wait_until(DEADLINE, "who is active is read", || client.get("/v1/pressure").status == 200);
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(".weir/python/bin/schemathesis");
     assert!(program.exists(), "{} is missing: run cargo xtask setup", program.display());
     let refused = || metric(&worker, "weir_http_requests_total", "status=\"50").unwrap_or(0.0);

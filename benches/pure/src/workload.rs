@@ -246,7 +246,7 @@ pub fn decider_with_pressure() -> Decider {
     // Nobody is told in this process.
     drop(inbox);
     pressure.replace(Some(Arc::new(PressureState::new(&rule))));
-    pressure.note((0..USERS).map(|user| UserHash::of(&user.to_string()).into()), now().into());
+    pressure.note((0..USERS).map(|user| UserHash::of(&user.to_string()).into()), now().into(), now().into());
     let policy = Policy { pressure: Some(rule), ..(*decider.policy.get()).clone() };
     Decider { policy: Current::new(Arc::new(policy)), pressure: Some(pressure), ..decider }
 }

@@ -222,11 +222,22 @@ impl BatchDecision {
 
     /// Finds the users who may not come in now, where the policy limits how many are active; before [`BatchDecision::claim`].
     pub fn press<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>], places: Places) {
+        let now = self.now;
+        self.press_each((records, decoded), |_| now, places);
+    }
+
+    /// The same, each intent at its own time, by its place in the batch: for the replay of past intents, those of one minute.
+    pub fn press_each<'b>(
+        &mut self,
+        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+        at: impl Fn(usize) -> Time,
+        places: Places,
+    ) {
         if self.eval.policy().pressure.is_none() {
             return;
         }
         if let Some(pressure) = &self.decider.pressure {
-            self.pressure = BatchPressure::of(pressure, &mut self.eval, (records, decoded), self.now, places);
+            self.pressure = BatchPressure::of(pressure, &mut self.eval, (records, decoded), (self.now, at), places);
         }
     }
 

@@ -61,7 +61,8 @@ impl PressureStatus {
         self.0.unsynced.load_full()
     }
 
-    fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Unsynced>) {
+    /// Shows this from now on; see [`PressureStatus::seen`] and [`PressureStatus::unsynced`].
+    pub fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Unsynced>) {
         self.0.seen.store(Arc::new(seen));
         self.0.unsynced.store(Arc::new(unsynced));
     }

@@ -19,6 +19,7 @@ use rdkafka::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    activity_log::EmbeddedActivityLog,
     decider::Decider,
     embedded::EmbeddedStore,
     fields::FieldMap,
@@ -34,6 +35,7 @@ use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
+    pressure::PressureKeeper,
     refresh::Refreshed,
     status::StoreStatus,
 };
@@ -41,7 +43,7 @@ use weir_worker::{
 use self::{summary::Summary, watcher::Watcher};
 use super::{
     output::progress,
-    worker::{HttpSetup, LaneEnds, Worker},
+    worker::{HttpSetup, LaneEnds, Worker, WorkerPressure},
 };
 use crate::{
     budgets::LedgerPool,
@@ -168,6 +170,13 @@ async fn worker(
 ) -> anyhow::Result<()> {
     let segments = Refreshed::new(Arc::new(traffic::segments()));
     let policy = Refreshed::new(Arc::new(policy));
+    let metrics = Arc::new(Metrics::default());
+    let log = EmbeddedActivityLog::new("demo", || SystemClock.now());
+    let observer = Arc::<Metrics>::clone(&metrics);
+    let (mut keeper, shared, status) = PressureKeeper::new(log, SystemClock, policy.value(), observer);
+    keeper.load(DRAIN).await?;
+    let pressed = CancellationToken::new();
+    let task = tokio::spawn(keeper.run(pressed.clone()));
     let decider = Decider {
         topic: kafka.intents.as_str().into(),
         fields: Arc::new(FieldMap::default()),
@@ -175,7 +184,7 @@ async fn worker(
         policy: policy.value(),
         limits: Arc::default(),
         wheel: Some(WHEEL),
-        pressure: None,
+        pressure: Some(Arc::clone(&shared)),
     };
     let lane = LaneSettings {
         batch: 10_000,
@@ -185,7 +194,7 @@ async fn worker(
         deferred_bytes: 0,
         deferred_shards: Arc::default(),
     };
-    let (store, metrics) = (EmbeddedStore::new(HISTORY_MS), Arc::new(Metrics::default()));
+    let store = EmbeddedStore::new(HISTORY_MS);
     let ledger = EmbeddedLedger::new("demo", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::<Metrics>::clone(&metrics));
@@ -201,7 +210,7 @@ async fn worker(
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
-        pressure: None,
+        pressure: Some(WorkerPressure { shared, status, stop: pressed, task }),
         lane,
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,

@@ -26,6 +26,10 @@ pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool
     parts.join("\n")
 }
 
+/// Under a policy with pressure: a command has no view of who is active.
+pub(super) const PRESSURE: &str = "The policy limits how many users are active at once. Pressure is not looked at here; ask GET \
+                                   /v1/pressure of a running instance.\n";
+
 struct Page<'a> {
     user: &'a UserView,
     zone: Zone,
@@ -187,7 +191,9 @@ impl Page<'_> {
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
-            (SuppressReason::Pressure, _) => "too many users are active, and this one is not".to_owned(),
+            (SuppressReason::Pressure, _) => {
+                "as many users are active as the policy's [pressure] allows, and this one is not".to_owned()
+            }
             (SuppressReason::Unavailable, _) => "the history is unavailable, and the policy does not wait".to_owned(),
         }
     }

@@ -117,7 +117,7 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
         PastSource::File(path) => Box::new(FileInput::open(path, &plan, &mut source, stop)?),
         PastSource::Topic(kafka, topic) => Box::new(TopicInput::open(kafka, topic, plan.between)?),
     };
-    let mut replay = Replay::new(&plan);
+    let mut replay = Replay::new(&plan, input.first().unwrap_or_default());
     if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
         let since = Between { from: Some(first.plus(-plan.bounds.retention_ms)), to: Some(first) };
         source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&mut replay, stop)?;

@@ -149,6 +149,7 @@ class Live {
 
     this.deferred(look);
     this.budgets(look);
+    this.pressure(look);
 
     fill("nodes", look.nodes.map((node) => {
       const state = node.trouble ? cell(`away: ${node.trouble}`, { kind: "bad" }) : cell("answers", { kind: "good" });
@@ -197,6 +198,25 @@ class Live {
       return row(said, count(limit), count(used), count(left), bar(limit && left ? left / limit : 0), again);
     }), "No campaign has taken from a budget lately");
     byId("budgets-note").textContent = omitted ? `of all instances; ${number(omitted)} more are not shown` : "of all instances";
+  }
+
+  /** Active users of the maximum; hidden where the policy does not limit them. */
+  pressure({ pressure }) {
+    byId("pressure-card").hidden = pressure === null;
+    if (pressure === null) return;
+    const { active_users: active, max_active_users: most, window, throttling, members, sync_age_s: age, unsynced } = pressure;
+    byId("pressure-active").textContent = number(active);
+    byId("pressure-max").textContent = `of ${number(most)} in ${window}`;
+    const gauge = byId("pressure-gauge");
+    gauge.setAttribute("aria-valuemax", String(Math.max(active, most)));
+    gauge.setAttribute("aria-valuenow", String(active));
+    gauge.setAttribute("aria-valuetext", `${number(active)} of ${number(most)}`);
+    gauge.firstElementChild.style.setProperty("--share", Math.min(1, active / Math.max(1, most)).toFixed(4));
+    const state = byId("pressure-state");
+    state.className = throttling ? "bad" : "good";
+    state.textContent = throttling ? "Throttling: only active users are approved" : "Not throttling";
+    const instances = `${number(members)} ${members === 1 ? "instance" : "instances"}`;
+    byId("pressure-note").textContent = unsynced ? `not synced for ${duration(age)}: ${unsynced.message}` : `of ${instances}`;
   }
 
   /** Shows a state, and says it aloud when it changes: the numbers themselves would never be silent. */

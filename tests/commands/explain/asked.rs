@@ -1,19 +1,27 @@
 //! Queries on the embedded store, one Redis and a Redis Cluster.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Value, json};
 use testkit::stack::Stack;
-use weir::query::{EntryPoint, QueryError, QueryService, SendView};
+use weir::{
+    metrics::Metrics,
+    query::{EntryPoint, QueryError, QueryService, SendView},
+};
 use weir_core::{
+    decider::Decider,
+    document::Format,
     embedded::EmbeddedStore,
+    policy_file::parse_policy,
     ports::{Clock as _, Histories, Store},
+    pressure::{Pressure, PressureState},
     time::Time,
+    verdict::SuppressReason,
 };
 
 use crate::{
     explain::{
-        Hand, RETENTION_MS,
+        Hand, RETENTION_MS, decider,
         model::{self, Sent},
         query,
     },
@@ -21,6 +29,15 @@ use crate::{
     support::POLICY,
 };
 
+const PRESSED: &str = r#"
+version = "1"
+[default]
+caps = "unlimited"
+[pressure]
+max_active_users = 1_000
+channel = ["push"]
+action = "suppress"
+"#;
 const USERS: [u32; 5] = [7, 1001, 1002, 3001, 9999];
 const STEPS: usize = 300;
 
@@ -237,5 +254,37 @@ async fn what_is_no_intent_is_told_with_its_reason() {
             let Err(QueryError::NotAnIntent(letter)) = result else { panic!("{reason}: {result:?}") };
             assert_eq!(letter.reason.as_str(), reason);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_says_that_pressure_denies_and_takes_no_place() {
+    let policy = parse_policy("policy.toml", PRESSED, Format::Toml, RETENTION_MS).unwrap();
+    let (pressure, _told) = Pressure::new();
+    let state = Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()));
+    pressure.replace(Some(Arc::clone(&state)));
+    let decider = Decider { pressure: Some(pressure), ..decider(PRESSED) };
+    let (clock, store) = (Hand::new(), EmbeddedStore::new(RETENTION_MS));
+    let mut query = QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::new(Metrics::default()));
+    let intent = |id: &str, user: u32, channel: &str| {
+        serde_json::to_vec(&json!({"id": id, "user_id": user, "channel": channel})).unwrap()
+    };
+    let denied = query.would(&intent("i-1", 7, "push")).await.unwrap();
+    assert_eq!((&*denied.verdict, denied.reason), ("suppressed", Some(SuppressReason::Pressure)));
+    assert_eq!(denied.eligible_at, Some(clock.now().plus(60_000)));
+    let json = |decision| serde_json::to_value(decision).unwrap();
+    assert_eq!(json(query.decide(&intent("i-1", 7, "push")).await.unwrap()), json(denied));
+
+    state.places.add(1);
+    for _ in 0..3 {
+        assert_eq!(query.would(&intent("i-2", 7, "push")).await.unwrap().verdict, "approved");
+    }
+    assert_eq!((state.places.left(), state.users.estimate()), (1, 0), "a dry run takes none");
+    // Another channel needs no place, and its user is active all the same.
+    assert_eq!(query.decide(&intent("i-3", 8, "email")).await.unwrap().verdict, "approved");
+    assert_eq!(query.decide(&intent("i-2", 7, "push")).await.unwrap().verdict, "approved");
+    assert_eq!((state.places.left(), state.users.estimate()), (0, 2));
+    for (user, verdict) in [(7, "approved"), (8, "approved"), (9, "suppressed")] {
+        assert_eq!(query.would(&intent("i-4", user, "push")).await.unwrap().verdict, verdict, "{user}");
     }
 }

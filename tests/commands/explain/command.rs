@@ -120,6 +120,21 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     assert_eq!(scene.decisions().len(), 4, "nothing was published");
     wrong_usage(&scene);
     deferral(&mut scene);
+    pressure(&scene);
+}
+
+/// Who is active is known to running instances alone.
+fn pressure(scene: &Scene) {
+    let not_looked_at = "Pressure is not looked at here; ask GET /v1/pressure of a running instance.\n";
+    let said = explain(scene, &["42"], "");
+    assert!(!said.out.to_lowercase().contains("pressure"), "{}", said.out);
+    scene.write_policy(&format!("{POLICY}[pressure]\nmax_active_users = 1\naction = \"suppress\"\n"));
+    let said = explain(scene, &["42"], "");
+    assert!(said.out.ends_with(not_looked_at), "{}{}", said.out, said.err);
+    let intent = json!({"id": "new", "user_id": 42, "category": "transactional"}).to_string();
+    let said = explain(scene, &["42", "--intent", "-"], &intent);
+    assert!(said.out.contains("Intent new would be approved now"), "{}{}", said.out, said.err);
+    assert!(said.out.ends_with(not_looked_at), "{}", said.out);
 }
 
 /// An intent that may be sent later is deferred where the worker has topics for it, else suppressed.

@@ -5,5 +5,6 @@ mod caps;
 mod deferral;
 mod model;
 mod page;
+mod pressure;
 mod runs;
 mod topics;

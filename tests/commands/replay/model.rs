@@ -146,8 +146,11 @@ impl Model<'_> {
                         let due = quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)));
                         (Some("quiet_hours"), None, due)
                     }
-                    GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => {
-                        unreachable!("the model's policies have no budgets")
+                    GateReason::Budget(_)
+                    | GateReason::BudgetUnavailable
+                    | GateReason::BudgetWaits
+                    | GateReason::Pressure => {
+                        unreachable!("the model's policies have no budgets and no pressure")
                     }
                 };
             }

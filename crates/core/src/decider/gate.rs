@@ -45,8 +45,9 @@ impl BatchDecision {
             if segment.is_some_and(|segment| !self.named[segment]) {
                 counts.unnamed += 1;
             }
-            self.eval.turn_to(at(index));
-            let disposition = self.disposition((index, intent), segment, &records.get(index), &mut requests);
+            let now = at(index);
+            self.eval.turn_to(now);
+            let disposition = self.disposition((index, intent, now), segment, &records.get(index), &mut requests);
             let budgets = match &self.budgets {
                 Some(budgets) => budgets.set_of(index),
                 None => None,
@@ -79,7 +80,7 @@ impl BatchDecision {
 
     fn disposition<'b>(
         &mut self,
-        (index, intent): (usize, &'b Intent<'b>),
+        (index, intent, now): (usize, &'b Intent<'b>, Time),
         segment: Option<usize>,
         record: &RecordView<'_>,
         requests: &mut Vec<AdmitRequest<'b>>,
@@ -87,7 +88,7 @@ impl BatchDecision {
         let facts = facts(intent, segment, record);
         let gate = self.eval.gate(&facts);
         let gate = match &self.pressure {
-            Some(pressure) => pressure.gate(index, gate),
+            Some(pressure) => pressure.gate(index, gate, now),
             None => gate,
         };
         let gate = match &self.budgets {

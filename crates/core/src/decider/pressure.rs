@@ -40,12 +40,11 @@ impl BatchPressure {
         pressure: &Arc<Pressure>,
         eval: &mut PolicyEval,
         (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
-        now: Time,
+        (now, at): (Time, impl Fn(usize) -> Time),
         places: Places,
     ) -> Option<Self> {
         let policy = Arc::clone(eval.policy());
         let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
-        let minute = Minute::from(now);
         let (mut denied, mut placed) = (Vec::new(), HashSet::default());
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
@@ -53,10 +52,11 @@ impl BatchPressure {
             if !rule.filter.matches(class.channel, class.category) {
                 continue;
             }
-            let user = ActivityHash::from(intent.user);
-            if state.users.is_active(user, minute) || placed.contains(&user) {
+            let (user, at) = (ActivityHash::from(intent.user), at(index));
+            if state.users.is_active(user, Minute::from(at)) || placed.contains(&user) {
                 continue;
             }
+            eval.turn_to(at);
             if eval.denial(&facts(intent, None, &records.get(index))).is_some() {
                 continue;
             }
@@ -67,6 +67,7 @@ impl BatchPressure {
                 (Places::Take | Places::Look, Mode::Enforce | Mode::Shadow) => denied.push(index),
             }
         }
+        eval.turn_to(now);
         Some(Self { pressure: Arc::clone(pressure), state, now, denied, placed })
     }
 
@@ -75,11 +76,11 @@ impl BatchPressure {
         self.denied.binary_search(&record).is_ok()
     }
 
-    /// What the gate makes of an intent.
-    pub(crate) fn gate(&self, record: usize, gate: Gate) -> Gate {
+    /// What the gate makes of an intent at `now`.
+    pub(crate) fn gate(&self, record: usize, gate: Gate, now: Time) -> Gate {
         match gate {
             Gate::Bypass | Gate::CheckCaps { .. } if self.denies(record) => {
-                Gate::Suppress { reason: GateReason::Pressure, eligible_at: Some(self.now.plus(PUT_OFF_MS)) }
+                Gate::Suppress { reason: GateReason::Pressure, eligible_at: Some(now.plus(PUT_OFF_MS)) }
             }
             gate @ (Gate::Bypass | Gate::CheckCaps { .. } | Gate::Suppress { .. }) => gate,
         }

@@ -84,12 +84,12 @@ fn users_who_wait_come_back_evenly_over_the_window() {
 #[test]
 fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
     let (pressure, inbox) = Pressure::new();
-    pressure.note([user(1)], Minute(1));
+    pressure.note([user(1)], Minute(1), Minute(1));
     assert!(inbox.try_recv().is_err(), "nothing is in force");
     pressure.replace(Some(Arc::new(PressureState::new(&rule(1_000)))));
-    pressure.note([user(1), user(2), user(1)], Minute(1));
-    pressure.note([user(1)], Minute(1));
-    pressure.note([user(1), user(3)], Minute(2));
+    pressure.note([user(1), user(2), user(1)], Minute(1), Minute(1));
+    pressure.note([user(1)], Minute(1), Minute(1));
+    pressure.note([user(1), user(3)], Minute(2), Minute(2));
     let told: Vec<NewlyActive> = inbox.try_iter().collect();
     let expected = |minute, new, users: &[u64]| NewlyActive {
         minute: Minute(minute),

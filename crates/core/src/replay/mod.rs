@@ -4,6 +4,7 @@
 mod budgets;
 mod counts;
 mod outcome;
+mod pressure;
 mod report;
 mod tally;
 mod users;
@@ -11,9 +12,10 @@ mod users;
 pub use budgets::{ReplayBudgets, SpentBudget};
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use outcome::{Outcome, Ruling};
+pub use pressure::{PressurePeak, ReplayPressure};
 pub use report::{
-    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource,
-    Report, Spread, Totals, Users,
+    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, PressureTotals,
+    ReasonRow, ReplaySource, Report, Spread, Totals, Users,
 };
 pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;

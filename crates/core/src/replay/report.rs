@@ -14,6 +14,7 @@ use crate::{
     budget::Budget,
     dead_letter::DeadLetterReason,
     decide::Scope,
+    document::value::in_words,
     policy::{Mode, Policy},
     time::Time,
     verdict::SuppressReason,
@@ -70,6 +71,25 @@ pub struct Totals {
     pub counts: VerdictCounts,
     /// Its deferrals.
     pub deferred: DeferralCounts,
+    /// Its pressure; null where it has none.
+    pub pressure: Option<PressureTotals>,
+}
+
+/// What the pressure of a policy came to, as one instance alone would see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PressureTotals {
+    /// The most users that may be active.
+    pub max_active_users: u64,
+    /// How long a user is active, in words.
+    pub window: String,
+    /// The most users that were active at a time, estimated within 3%.
+    pub peak_active_users: u64,
+    /// When they first were; null if nobody ever was.
+    pub peak_at: Option<Time>,
+    /// How many intents it suppressed (or would have, in shadow mode).
+    pub suppressed: u64,
+    /// How many intents it deferred, once or more often.
+    pub deferred: u64,
 }
 
 /// How many intents a policy deferred.
@@ -259,24 +279,21 @@ impl ReplayTally {
     /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
     #[must_use]
     pub fn report(&self, source: ReplaySource, names: &[String], shown: usize) -> Report {
-        let counted = self.totals.iter().zip(&self.deferrals);
-        let policy =
-            |((policy, name), (counts, deferred)): ((&Arc<Policy>, &String), (&VerdictCounts, &DeferralCounts))| {
-                Totals {
-                    policy: name.clone(),
-                    version: policy.version.clone(),
-                    shadow: policy.mode == Mode::Shadow,
-                    counts: *counts,
-                    deferred: *deferred,
-                }
-            };
+        let policy = |(number, (policy, name)): (usize, (&Arc<Policy>, &String))| Totals {
+            policy: name.clone(),
+            version: policy.version.clone(),
+            shadow: policy.mode == Mode::Shadow,
+            counts: self.totals[number],
+            deferred: self.deferrals[number],
+            pressure: self.pressure(number, policy),
+        };
         Report {
             schema: Shape::V1,
             source,
             from: self.span.map(|(first, _)| first),
             to: self.span.map(|(_, last)| last),
             timezone: self.zone.name(),
-            policies: self.policies.iter().zip(names).zip(counted).map(policy).collect(),
+            policies: self.policies.iter().zip(names).enumerate().map(policy).collect(),
             segments: self.names(&self.segments),
             caps: self.caps.iter().flat_map(|(name, caps)| caps.iter().map(move |cap| self.cap(name, cap))).collect(),
             budgets: self.budgets.iter().map(|(name, tally)| self.budget(name, tally)).collect(),
@@ -291,6 +308,18 @@ impl ReplayTally {
             hours_of_day: self.hours_of_day.iter().map(|counts| self.each(counts)).collect(),
             users: self.users(shown),
         }
+    }
+
+    fn pressure(&self, number: usize, policy: &Policy) -> Option<PressureTotals> {
+        let (rule, peak) = (policy.pressure.as_ref()?, self.peaks[number]);
+        Some(PressureTotals {
+            max_active_users: rule.max_active_users,
+            window: in_words(rule.window_ms()),
+            peak_active_users: peak.active_users,
+            peak_at: peak.at,
+            suppressed: self.reasons.get(&SuppressReason::Pressure).map_or(0, |counts| counts[number]),
+            deferred: peak.deferred,
+        })
     }
 
     fn each(&self, counts: &PerPolicy<VerdictCounts>) -> Vec<VerdictCounts> {

@@ -8,6 +8,7 @@ use std::{
 use super::{
     counts::{Names, POLICIES, VerdictCounts},
     outcome::{Outcome, Ruling},
+    pressure::PressurePeak,
     report::{ChangedIntents, DeferralCounts},
     users::{UserCounts, UserTable},
 };
@@ -62,6 +63,7 @@ pub struct ReplayTally {
     pub(super) segment_names: Vec<String>,
     pub(super) totals: PerPolicy<VerdictCounts>,
     pub(super) deferrals: PerPolicy<DeferralCounts>,
+    pub(super) peaks: PerPolicy<PressurePeak>,
     pub(super) segments: Names<PerPolicy<VerdictCounts>>,
     pub(super) channels: Names<PerPolicy<VerdictCounts>>,
     pub(super) categories: Names<PerPolicy<VerdictCounts>>,
@@ -100,6 +102,7 @@ impl ReplayTally {
             segment_names,
             totals: Default::default(),
             deferrals: Default::default(),
+            peaks: Default::default(),
             segments: Names::default(),
             channels: Names::default(),
             categories: Names::default(),
@@ -159,6 +162,13 @@ impl ReplayTally {
             && let Some(tally) = self.budgets.get_mut(&**budget)
         {
             tally.suppressed[policy] += 1;
+        }
+    }
+
+    /// What the pressure of a policy (its number) came to.
+    pub fn pressed(&mut self, policy: usize, peak: PressurePeak) {
+        if let Some(found) = self.peaks.get_mut(policy) {
+            *found = peak;
         }
     }
 

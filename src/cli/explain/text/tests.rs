@@ -186,3 +186,15 @@ fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_
     assert!(!shown.contains("WARNING"), "{shown}");
     assert!(!page(&user(), None, false).to_lowercase().contains("budget"));
 }
+
+#[test]
+fn pressure_is_told_in_words() {
+    let pressed = Decision {
+        reason: Some(SuppressReason::Pressure),
+        budget: None,
+        ..denied(vec![budget("b", Some(7))], Some(at(MINUTE_MS)))
+    };
+    let why = "as many users are active as the policy's [pressure] allows, and this one is not";
+    decided(&pressed, &[&format!("Intent i would be suppressed now, reason pressure: {why}.")]);
+    assert!(PRESSURE.contains("is not looked at here; ask GET /v1/pressure of a running instance"));
+}

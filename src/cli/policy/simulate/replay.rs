@@ -40,10 +40,11 @@ struct Open {
 }
 
 impl Replay {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// `first`: the time of the first intent.
+    pub(super) fn new(plan: &Plan, first: Time) -> Self {
         let names: Vec<String> = plan.segments.segments().iter().map(|segment| segment.name.clone()).collect();
         Self {
-            sides: plan.policies.iter().map(|policy| Side::new(plan, policy)).collect(),
+            sides: plan.policies.iter().map(|policy| Side::new(plan, policy, first)).collect(),
             tally: ReplayTally::new(plan.policies.clone(), names.clone()),
             segment_names: names,
             open: BTreeMap::new(),
@@ -159,6 +160,9 @@ impl Replay {
         for (number, (side, name)) in self.sides.iter().zip(&plan.names).enumerate() {
             for (budget, at) in side.first_spent() {
                 self.tally.first_spent(number, budget, at);
+            }
+            if let Some(peak) = side.peak() {
+                self.tally.pressed(number, peak);
             }
             if let Some((count, due)) = side.still_deferred() {
                 source.notes.push(format!(

@@ -6,12 +6,12 @@ use weir_core::{
     admit::AdmitBatch,
     current::Current,
     decide::{AdmitVerdict, Answer},
-    decider::{Decider, Decoded, Disposition, GateResult},
-    deferral::Deferral,
+    decider::{Decider, Decoded, Disposition, GateResult, Places},
+    deferral::{DeferReason, Deferral},
     embedded::{EmbeddedStore, PastSend},
-    policy::{Mode, Policy},
+    policy::{GateReason, Mode, Policy},
     record::Records as _,
-    replay::{Outcome, ReplayBudgets, SpentBudget},
+    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, SpentBudget},
     shard::UserHash,
     time::Time,
     verdict::{Counts, Verdict},
@@ -28,6 +28,8 @@ pub(super) struct Side {
     decider: Decider,
     store: EmbeddedStore,
     budgets: ReplayBudgets,
+    /// `None` where the policy has none.
+    pressure: Option<ReplayPressure>,
     policy: Arc<Policy>,
     /// Whether intents can be deferred.
     may_defer: bool,
@@ -79,7 +81,8 @@ impl Outcomes {
 }
 
 impl Side {
-    pub(super) fn new(plan: &Plan, policy: &Arc<Policy>) -> Self {
+    pub(super) fn new(plan: &Plan, policy: &Arc<Policy>, first: Time) -> Self {
+        let pressure = ReplayPressure::new(policy, first);
         Self {
             decider: Decider {
                 topic: plan.intents.to_string().into(),
@@ -88,10 +91,11 @@ impl Side {
                 policy: Current::new(Arc::clone(policy)),
                 limits: Arc::default(),
                 wheel: None,
-                pressure: None,
+                pressure: pressure.as_ref().map(ReplayPressure::shared),
             },
             store: EmbeddedStore::new(plan.bounds),
             budgets: ReplayBudgets::new(Arc::clone(policy)),
+            pressure,
             policy: Arc::clone(policy),
             may_defer: policy.mode == Mode::Enforce && (plan.may_defer || policy.defers()),
             defers: policy.defers(),
@@ -108,11 +112,19 @@ impl Side {
     pub(super) fn remember(&mut self, user: UserHash, send: &PastSend<'_>) {
         self.store.remember(user, send);
         self.budgets.remember(&send.class, send.cost, send.at);
+        if let Some(pressure) = &self.pressure {
+            pressure.remember(user, send.at);
+        }
     }
 
     /// The budgets that denied intents, and when first.
     pub(super) fn first_spent(&self) -> impl Iterator<Item = (&str, Time)> {
         self.budgets.first_spent()
+    }
+
+    /// What its pressure came to, where it has one.
+    pub(super) fn peak(&self) -> Option<PressurePeak> {
+        self.pressure.as_ref().map(ReplayPressure::peak)
     }
 
     /// How many intents are still deferred, and when the last of them is due; `None` without one.
@@ -128,7 +140,9 @@ impl Side {
         let mut outcomes = Outcomes { first, fresh: fresh_outcomes, segments, late: Vec::new() };
         // An intent is due at a full minute after the one that defers it, so the intents of one minute are judged together.
         let too_early = || decoded.iter().flatten().any(|intent| intent.not_before.is_some());
-        let by_the_minute = self.may_defer && (self.defers || !self.waiting.is_empty() || too_early());
+        // Users are active by the minute.
+        let by_the_minute =
+            self.pressure.is_some() || (self.may_defer && (self.defers || !self.waiting.is_empty() || too_early()));
         let mut begin = 0;
         while begin < decoded.len() {
             let end = if by_the_minute {
@@ -178,9 +192,18 @@ impl Side {
         number: impl Fn(usize) -> u64,
         outcomes: &mut Outcomes,
     ) -> Vec<GateResult> {
-        let mut batch_decision = self.decider.begin_batch(times.first().copied().unwrap_or_default());
+        let begin = times.first().copied().unwrap_or_default();
+        let mut batch_decision = self.decider.begin_batch(begin);
+        if let Some(pressure) = &mut self.pressure {
+            pressure.turn_to(begin, decoded.len());
+            batch_decision.press_each((&piece, decoded), |index| times[index], Places::Take);
+        }
         let (gate_results, requests, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
         let (answers, denied) = self.admit((decoded, times), &gate_results, &requests);
+        if let Some(pressure) = &mut self.pressure {
+            batch_decision.note_active(decoded, &with_budgets(&gate_results, &denied, self.policy.mode), &answers);
+            pressure.judged(begin);
+        }
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let (gate_result, now, record) = (&gate_results[index], times[index], piece.get(index));
@@ -190,6 +213,10 @@ impl Side {
             };
             let to_defer = batch_decision.to_defer(gate_result, intent, &verdict, now).filter(|_| self.may_defer);
             if let Some((why, due)) = to_defer {
+                let again = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Pressure);
+                if let Some(pressure) = self.pressure.as_mut().filter(|_| why == DeferReason::Pressure && !again) {
+                    pressure.defer();
+                }
                 let deferral = Deferral::after(&record, &self.decider.topic, (why, due), now);
                 let record = Arc::clone(&piece.records[index]);
                 self.waiting.entry(due).or_default().push(Waiting { number: number(index), record, deferral });
@@ -239,6 +266,17 @@ impl Side {
         }
         (answers, denied)
     }
+}
+
+/// The gate's results, with what budgets deny.
+fn with_budgets(gate_results: &[GateResult], denied: &[Option<SpentBudget>], mode: Mode) -> Vec<GateResult> {
+    let mut results = gate_results.to_vec();
+    for (result, denied) in results.iter_mut().zip(denied) {
+        if denied.is_some() && mode == Mode::Enforce {
+            result.disposition = Disposition::Suppress((GateReason::Budget(0), None));
+        }
+    }
+    results
 }
 
 /// The place of the store's request, where it is asked.

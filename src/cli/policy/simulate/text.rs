@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_core::{
-    replay::{BudgetRow, CapRow, DeferralCounts, NameRow, Report, Totals, VerdictCounts},
+    replay::{BudgetRow, CapRow, DeferralCounts, NameRow, PressureTotals, Report, Totals, VerdictCounts},
     time::Time,
 };
 
@@ -99,6 +99,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
     let hours = report.hours_of_day.iter().enumerate().filter(|(_, counts)| some(counts));
     let hours = hours.map(|(hour, counts)| (vec![format!("{hour:02}:00")], outcomes(counts)));
     let spread = report.users.approved_per_user.iter().map(|row| (vec![row.approved.to_string()], each(&row.users)));
+    let pressure = ("Pressure, in one instance".to_owned(), pressure(report));
     let mut tables = vec![
         ("By segment".to_owned(), names("segment", &report.segments)),
         (
@@ -109,6 +110,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
             "By budget: how many intents it suppressed, and when it first had too little left".to_owned(),
             budgets(report),
         ),
+        pressure,
         ("By reason".to_owned(), grid(&["reason"], &["suppressed"], reasons.collect())),
         ("Deferrals".to_owned(), grid(&["intents"], &["deferred"], deferrals(report))),
         ("By channel".to_owned(), names("channel", &report.channels)),
@@ -153,6 +155,27 @@ fn deferrals(report: &Report) -> Vec<Row> {
     let counts = |of: NumberOf| report.policies.iter().map(|policy| vec![of(policy)]).collect();
     let some = report.policies.iter().any(|policy| policy.deferred.intents > 0);
     rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
+}
+
+/// A figure of a policy's pressure.
+type PressureFigure = fn(&PressureTotals) -> String;
+
+/// The active users; no row where no policy has pressure.
+fn pressure(report: &Report) -> Grid {
+    let rows: [(&str, PressureFigure); 5] = [
+        ("most users that may be active", |of| format!("{} in {}", of.max_active_users, of.window)),
+        ("most users that were active", |of| of.peak_active_users.to_string()),
+        ("when they first were", |of| of.peak_at.map_or_else(|| "never".to_owned(), |at| at.to_string())),
+        ("intents suppressed", |of| of.suppressed.to_string()),
+        ("intents deferred, once or more often", |of| of.deferred.to_string()),
+    ];
+    let some = report.policies.iter().any(|policy| policy.pressure.is_some());
+    let row = |(words, of): (&str, PressureFigure)| {
+        let each = report.policies.iter().map(|policy| policy.pressure.as_ref().map_or_else(|| "-".to_owned(), of));
+        std::iter::once(words.to_owned()).chain(each).collect()
+    };
+    let head = std::iter::once("pressure").chain(labels(report)).map(str::to_owned).collect();
+    Grid { head, rows: rows.into_iter().filter(|_| some).map(row).collect(), words: 1 }
 }
 
 /// A table with columns for words and, for each policy, for numbers. With two policies, a last column has how many more the

@@ -140,7 +140,8 @@ fn a_user_twice_in_a_batch_takes_one_place() {
 fn nobody_new_comes_in_while_it_throttles() {
     let world = World::new(RULE, 1_000);
     for number in 0..1_020 {
-        world.pressure.note([hash(&format!("reported-{number}"))], Minute::from(world.now));
+        let minute = Minute::from(world.now);
+        world.pressure.note([hash(&format!("reported-{number}"))], minute, minute);
     }
     world.state.look();
     assert_eq!(world.decide(&batch(&[("a", "push"), ("reported-7", "push")])), ["pressure", "approved"]);

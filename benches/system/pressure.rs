@@ -1,0 +1,198 @@
+//! Pressure between instances, beside the published method: `cargo xtask bench pressure`.
+//!
+//! The published method keeps thirty Bloom filters of a minute each, and exchanges all of them under one key ([`published`]). weir's
+//! instances take turns at a log ([`ours`]), by the code of `weir run`. Instances are tasks and threads of this process, with one
+//! Redis, and a load that is the same for both: first users who are active have intents, then more new users come than there is
+//! room for.
+
+mod load;
+mod ours;
+mod published;
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use serde::Serialize;
+use testkit::redis::RedisServer;
+use weir_core::{activity::ActivityHash, shard::UserHash};
+
+use self::{load::Load, ours::Ours, published::Published};
+use crate::{
+    Output,
+    goals::{Goal, Wanted},
+    report::to_the_right,
+};
+
+/// The number of instances that the goal is for.
+const GOAL_INSTANCES: usize = 10;
+
+/// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Pressure {
+    /// The most users that may be active
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1_000..=1_000_000))]
+    users: u32,
+    /// Seconds of each of the two parts of a run
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(5..=300))]
+    seconds: u32,
+    /// Numbers of instances
+    #[arg(long, value_delimiter = ',', default_value = "1,4,10,40", value_parser = clap::value_parser!(u16).range(1..=100))]
+    instances: Vec<u16>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    pub output: Output,
+}
+
+/// An instance, as the load sees it.
+trait Instance: Send + Sync {
+    /// Whether it knows that a user is active.
+    fn is_active(&self, user: ActivityHash) -> bool;
+    /// An intent of a user who is active is approved.
+    fn touch(&self, user: ActivityHash);
+    /// An intent of a user: whether it is approved, and the user active from now on.
+    fn admit(&self, user: ActivityHash) -> bool;
+}
+
+/// Instances that run.
+trait Running: Sized {
+    /// Starts so many on a Redis, which know of the users of the load who are active from the start.
+    fn start(server: &RedisServer, load: &Load, instances: usize) -> Result<Self>;
+    /// All of them.
+    fn instances(&self) -> Vec<&dyn Instance>;
+    /// Turns that were given up after conflicts, and conflicts, so far.
+    fn conflicts(&self) -> (u64, u64);
+    /// Ends them.
+    fn stop(self) -> Result<()>;
+}
+
+/// A user of the load.
+fn user(number: u32) -> ActivityHash {
+    UserHash::of(&number.to_string()).into()
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Measured {
+    method: &'static str,
+    instances: usize,
+    /// To and from Redis in the first part, all instances together.
+    bytes_a_s: f64,
+    /// In the first part.
+    conflicts_a_s: f64,
+    /// Turns that were given up after conflicts, in the first part.
+    given_up_a_s: f64,
+    /// Until another instance knows who became active, in seconds.
+    stale_p50_s: f64,
+    stale_p99_s: f64,
+    /// Users who were active at the end of the second part, of the maximum.
+    active_share: f64,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    settings: Pressure,
+    measured: Vec<Measured>,
+    goals: Vec<Goal>,
+}
+
+/// Measures each number of instances by both methods.
+///
+/// # Errors
+/// Redis does not start, or does not answer as it should.
+pub fn run(settings: &Pressure) -> Result<Report> {
+    let mut measured = Vec::new();
+    for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
+        eprintln!("{instances} instances");
+        measured.push(measure::<Published>("published", settings, instances).context("the published method")?);
+        measured.push(measure::<Ours>("weir", settings, instances).context("weir")?);
+    }
+    let goals = goals(&measured);
+    Ok(Report { settings: settings.clone(), measured, goals })
+}
+
+fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usize) -> Result<Measured> {
+    let server = RedisServer::start::<&str>(&[])?;
+    let mut load = Load::new(settings.users);
+    let running = R::start(&server, &load, instances)?;
+    let part = Duration::from_secs(settings.seconds.into());
+    let (bytes_before, (given_up_before, conflicts_before)) = (bytes(&server)?, running.conflicts());
+    let took = load.steady(&running.instances(), part).as_secs_f64();
+    let (bytes_after, (given_up, conflicts)) = (bytes(&server)?, running.conflicts());
+    load.rush(&running.instances(), part);
+    let stale = load.staleness(&running.instances());
+    running.stop()?;
+    let at = |share: f64| {
+        let rank = (stale.len() as f64 * share).ceil() as usize;
+        stale.get(rank.saturating_sub(1)).map_or(0.0, |stale| *stale)
+    };
+    Ok(Measured {
+        method,
+        instances,
+        bytes_a_s: (bytes_after - bytes_before) / took,
+        conflicts_a_s: (conflicts - conflicts_before) as f64 / took,
+        given_up_a_s: (given_up - given_up_before) as f64 / took,
+        stale_p50_s: at(0.5),
+        stale_p99_s: at(0.99),
+        active_share: f64::from(load.active()) / f64::from(settings.users),
+    })
+}
+
+/// Bytes that have reached and left a server.
+fn bytes(server: &RedisServer) -> Result<f64> {
+    let info: String = server.query(&["INFO", "stats"])?;
+    let of = |name: &str| -> Result<f64> {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(line.with_context(|| format!("INFO without {name}"))?.trim().parse()?)
+    };
+    Ok(of("total_net_input_bytes")? + of("total_net_output_bytes")?)
+}
+
+fn goals(measured: &[Measured]) -> Vec<Goal> {
+    let of = |method: &str| {
+        measured.iter().find(|measured| measured.method == method && measured.instances == GOAL_INSTANCES)
+    };
+    let most = measured.iter().filter(|measured| measured.method == "weir").map(|measured| measured.active_share);
+    let most = most.fold(0.0, f64::max);
+    let (Some(ours), Some(theirs)) = (of("weir"), of("published")) else { return Vec::new() };
+    vec![
+        Goal::of(
+            12,
+            "bytes of pressure at 10 instances, of the published method's",
+            Wanted::AtMost(0.20),
+            ours.bytes_a_s / theirs.bytes_a_s,
+        ),
+        Goal::of(12, "active users at the end, of the maximum", Wanted::AtMost(1.02), most),
+    ]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header([
+            "instances, method",
+            "KiB/s",
+            "conflicts/s",
+            "turns given up/s",
+            "others know after, p50, s",
+            "p99, s",
+            "active at the end, % of the maximum",
+        ]);
+        for measured in &self.measured {
+            table.add_row([
+                format!("{}, {}", measured.instances, measured.method),
+                format!("{:.1}", measured.bytes_a_s / 1024.0),
+                format!("{:.1}", measured.conflicts_a_s),
+                format!("{:.1}", measured.given_up_a_s),
+                format!("{:.2}", measured.stale_p50_s),
+                format!("{:.2}", measured.stale_p99_s),
+                format!("{:.1}", measured.active_share * 100.0),
+            ]);
+        }
+        writeln!(f, "{}\n", to_the_right(table))?;
+        self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
+    }
+}
