@@ -332,6 +332,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
         on_unavailable,
         quiet_hours: setting.quiet.and_then(|quiet| quiet.to_weir(spread_ms)),
         stops: stop.map(Stop::to_weir).into_iter().collect(),
+        pressure: None,
         budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,

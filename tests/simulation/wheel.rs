@@ -190,6 +190,8 @@ impl Judge<'_> {
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
+            // The policy has none.
+            DeferReason::Pressure => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 (waits || self.has_budget_that(ask, true)) && setting.unavailable_after.is_some()

@@ -50,8 +50,16 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
             history(move |_| drop(black_box(unpack(black_box(&packed)))))
         }),
         ("reply/read", reply),
-        ("pressure/is-active", || pressure(|known, user, now| drop(black_box(known.is_active(user, now))))),
-        ("pressure/note-known", || pressure(|known, user, now| drop(black_box(known.note(user, now, now))))),
+        ("pressure/is-active", || {
+            pressure(|known, user, now| {
+                black_box(known.is_active(user, now));
+            })
+        }),
+        ("pressure/note-known", || {
+            pressure(|known, user, now| {
+                black_box(known.note(user, now, now));
+            })
+        }),
         ("whole", || whole(decider())),
         ("whole-pressure", || whole(decider_with_pressure())),
     ]

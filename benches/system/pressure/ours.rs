@@ -44,7 +44,8 @@ impl Instance for One {
     }
 
     fn touch(&self, user: ActivityHash) {
-        self.0.note([user], SystemClock.now().into());
+        let minute = SystemClock.now().into();
+        self.0.note([user], minute, minute);
     }
 
     fn admit(&self, user: ActivityHash) -> bool {
