@@ -39,7 +39,7 @@ pub enum GateReason {
     /// It is quiet where the user is.
     QuietHours,
     /// A budget is spent: its place in the batch's claim.
-    Budget(u16),
+    Budget(u32),
     /// A budget cannot be asked, and its intents are suppressed meanwhile.
     BudgetUnavailable,
     /// A budget cannot be asked, and its intents are deferred meanwhile.
