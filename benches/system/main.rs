@@ -15,6 +15,7 @@
 
 mod async_client;
 mod bare_loop;
+mod budgets;
 mod calls;
 mod compare;
 mod cpu;
@@ -151,6 +152,8 @@ enum Child {
     Cpu(cpu::Cpu),
     /// What it costs to defer an intent, and how fast deferred intents come back
     Deferral(deferral::Deferral),
+    /// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
+    Budgets(budgets::Budgets),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),
     /// The time from an intent's publication to its visible output
@@ -182,6 +185,7 @@ fn main() -> Result<()> {
         Some(Child::Http(load)) => http(load),
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
+        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),
