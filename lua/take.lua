@@ -51,7 +51,7 @@ local now = server_clock()
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
-local holders, leased, own_leases, closed = 1, 0, {}, nil
+local holders, leased, own_leases, closed, has_total = 1, 0, {}, nil, false
 
 local function read_tokens(field, tokens)
   used, tokens_in[field] = used + tokens, tokens
@@ -103,8 +103,11 @@ for at = 1, #hash, 2 do
     closed = value
   elseif first ~= 't' then
     read_bucket(field, tonumber(value))
-  elseif kind == 't' then
-    read_tokens(field, tonumber(value))
+  else
+    has_total = true
+    if kind == 't' then
+      read_tokens(field, tonumber(value))
+    end
   end
 end
 if closed then
@@ -164,13 +167,14 @@ redis.call('HSET', key, own_field, leases_text(own_leases))
 if granted > 0 then
   redis.call('HSET', key, field, whole(tokens_in[field]))
 end
--- The key outlives all that counts. It is never made to end earlier: another version of the policy may look back further.
+-- The key outlives all that counts. It is never made to end earlier: another version of the policy may look back further, and in
+-- total without end.
 local ends_in = redis.call('PTTL', key)
 if kind == 't' then
   if ends_in >= 0 then
     redis.call('PERSIST', key)
   end
-else
+elseif not has_total then
   local wanted = kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS
   if ends_in < wanted then
     redis.call('PEXPIRE', key, whole(wanted))

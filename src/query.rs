@@ -2,6 +2,8 @@
 //! lanes answers them.
 
 mod funds;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::{sync::Arc, time::Duration};
@@ -232,7 +234,16 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             self.fund(&record, &decoded, (|clock| clock.time_to_decide(&[]), Places::Take)).await?;
         let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
-        let answers = self.admit(&batch).await?;
+        let answers = match self.admit(&batch).await {
+            Ok(answers) => answers,
+            Err(NotAdmitted { error, may_be_recorded }) => {
+                // Where it is recorded, the same id again is a replay, and pays nothing.
+                if !may_be_recorded {
+                    give_back(self.funds.as_ref(), batch_decision.granted()).await?;
+                }
+                return Err(error.into());
+            }
+        };
         batch_decision.note_active(&decoded, &gate_results, &answers);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
         if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
@@ -242,17 +253,31 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         Ok(decision(&batch_decision, &record, intent, &gate_results, &answers))
     }
 
-    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, StoreError> {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, NotAdmitted> {
         let shards = self.store.shards();
         if batch.requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
-            return Err(StoreError::Temporary(why.to_owned()));
+            return Err(NotAdmitted { error: StoreError::Temporary(why.to_owned()), may_be_recorded: false });
         }
         let mut answers = vec![None; batch.requests.len()];
         if !answers.is_empty() {
-            self.store.admit(batch, &mut answers).await?;
+            self.store.admit(batch, &mut answers).await.map_err(NotAdmitted::after_asking)?;
         }
         Ok(answers)
+    }
+}
+
+/// Why an intent was not admitted.
+struct NotAdmitted {
+    error: StoreError,
+    /// Whether it may be recorded all the same.
+    may_be_recorded: bool,
+}
+
+impl NotAdmitted {
+    fn after_asking(error: StoreError) -> Self {
+        let may_be_recorded = !matches!(error, StoreError::LostHistory { .. });
+        Self { error, may_be_recorded }
     }
 }
 

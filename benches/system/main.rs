@@ -15,6 +15,7 @@
 
 mod async_client;
 mod bare_loop;
+mod budgets;
 mod calls;
 mod compare;
 mod cpu;
@@ -154,6 +155,8 @@ enum Child {
     Deferral(deferral::Deferral),
     /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
     Pressure(pressure::Pressure),
+    /// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
+    Budgets(budgets::Budgets),
     /// The longest script calls, in their worst cases
     Calls(calls::Calls),
     /// The time from an intent's publication to its visible output
@@ -186,6 +189,7 @@ fn main() -> Result<()> {
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
         Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
+        Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),
         Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),

@@ -68,7 +68,7 @@ fn answers(claim: &Claim, looked: &Looked) -> Answers {
     let spent: Vec<Option<Spent>> = looked.answers.iter().map(spent).collect();
     let outcome = |want: &Want| {
         let set = usize::try_from(want.set).ok().and_then(|set| claim.sets.get(set));
-        let denying = set.into_iter().flatten().filter_map(|place| Some((*place, spent[usize::from(*place)]?)));
+        let denying = set.into_iter().flatten().filter_map(|place| Some((*place, spent[*place as usize]?)));
         // The one that frees last, if ever.
         let last = denying.max_by_key(|(_, spent)| spent.free_at.unwrap_or(Duration::MAX));
         last.map_or(Outcome::Granted, |(place, _)| Outcome::Denied(place))

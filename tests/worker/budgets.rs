@@ -47,8 +47,8 @@ fn reasons<'d>(decisions: &'d BTreeMap<String, Decision>, name: &str) -> BTreeMa
 fn fullest_window(decisions: &BTreeMap<String, Decision>, window_ms: i64) -> usize {
     let mut at: Vec<i64> = decisions.values().filter(|decision| decision.approved()).map(|one| one.at_ms).collect();
     at.sort_unstable();
-    let until = |end: usize| at[..=end].iter().filter(|time| **time > at[end] - window_ms).count();
-    (0..at.len()).step_by(7).map(until).max().unwrap_or(0)
+    let until = |end: usize| end + 1 - at.partition_point(|time| *time <= at[end] - window_ms);
+    (0..at.len()).map(until).max().unwrap_or(0)
 }
 
 #[test]

@@ -1,20 +1,29 @@
 //! What is timed and counted, each by a name.
 
-use std::hint::black_box;
+use std::{hint::black_box, time::Duration};
 
 use weir_core::{
     activity::{ActiveUsers, ActivityHash, Minute},
     class::{Campaign, ClassNames, ClassNumbers, Kind},
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, Places},
+    decider::{BatchDecision, Decider, Decoded, Patience, Places},
     history::{Entry, pack, unpack},
+    lease::{Claimed, Leases, Ticket},
+    ledger::TakeAnswer,
     record::progress_of,
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
 };
 
-use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now};
+use crate::workload::{
+    BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now, three_budgets,
+};
+
+/// What the monotonic clock shows when batches are judged.
+const JUDGED_AT: Duration = Duration::from_secs(1);
+/// As in a worker that does not defer.
+const WAITS: Patience = Patience { unavailable_after: None, may_defer: false };
 
 /// Something that is done many times.
 pub struct Case {
@@ -60,7 +69,8 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
                 black_box(known.note(user, now, now));
             })
         }),
-        ("whole", || whole(decider())),
+        ("whole", || whole(decider(Vec::new()))),
+        ("whole-3-budgets", || whole(decider(three_budgets()))),
         ("whole-pressure", || whole(decider_with_pressure())),
     ]
 }
@@ -75,12 +85,12 @@ fn kept<T>(value: T) -> &'static T {
 }
 
 fn decode(shape: Shape) -> Case {
-    let (decider, batch) = (decider(), shape.batch());
+    let (decider, batch) = (decider(Vec::new()), shape.batch());
     case(BATCH, move || drop(black_box(decider.begin_batch(now()).decode(black_box(&batch)))))
 }
 
 fn lookup() -> Case {
-    let decider = decider();
+    let decider = decider(Vec::new());
     let (_, decoded) = decoded(&decider, Shape::USUAL);
     let (mut scratch, mut found) = (LookupScratch::default(), Vec::<UserSegment>::new());
     case(BATCH, move || {
@@ -97,13 +107,13 @@ fn decoded(decider: &Decider, shape: Shape) -> (&'static Batch, &'static [Decode
 }
 
 fn gate() -> Case {
-    let decider = decider();
+    let decider = decider(Vec::new());
     let (batch, decoded) = decoded(&decider, Shape::USUAL);
     case(BATCH, move || drop(black_box(decider.begin_batch(now()).gate(batch, black_box(decoded)))))
 }
 
 fn encode(shape: Shape, denied: Denied) -> Case {
-    let decider = decider();
+    let decider = decider(Vec::new());
     let (batch, decoded) = decoded(&decider, shape);
     let mut batch_decision = decider.begin_batch(now());
     let (gate_results, admit_batch, _) = batch_decision.gate(batch, decoded);
@@ -130,6 +140,7 @@ fn pressure(what: impl Fn(&ActiveUsers, ActivityHash, Minute) + 'static) -> Case
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole(decider: Decider) -> Case {
     let batch = Shape::USUAL.batch();
+    let mut leases = funded(&decider, &batch);
     let gated = |batch_decision: &mut BatchDecision, batch: &Batch| {
         let decoded = batch_decision.decode(batch);
         answers(&batch_decision.gate(batch, &decoded).1, Denied::AQuarter)
@@ -139,14 +150,38 @@ fn whole(decider: Decider) -> Case {
         let mut batch_decision = decider.begin_batch(now());
         let decoded = batch_decision.decode(black_box(&batch));
         batch_decision.press(&batch, &decoded, Places::Take);
+        if let Some(claim) = batch_decision.claim(&batch, &decoded, JUDGED_AT, WAITS)
+            && let Claimed::Answered(answers) = leases.claim(Ticket(0), &claim, JUDGED_AT)
+        {
+            batch_decision.claimed(answers);
+        }
         let (gate_results, admit_batch, counts) = batch_decision.gate(&batch, &decoded);
         black_box(counts);
         black_box(batch_decision.fallback(&gate_results));
         black_box(&admit_batch);
         batch_decision.note_active(&decoded, &gate_results, &answered);
-        drop(black_box(batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers))));
+        let (outputs, mut tally) = batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers));
+        let unspent = batch_decision.unspent(&gate_results, &answered, &[]);
+        batch_decision.count_tokens(&unspent, &mut tally);
+        leases.put_back(&unspent, JUDGED_AT);
+        drop(black_box((outputs, tally)));
         drop(black_box(progress_of(&batch)));
     })
+}
+
+/// Leases with tokens for very many batches.
+fn funded(decider: &Decider, batch: &Batch) -> Leases {
+    let mut leases = Leases::new(100);
+    let mut batch_decision = decider.begin_batch(now());
+    let decoded = batch_decision.decode(batch);
+    let Some(claim) = batch_decision.claim(batch, &decoded, JUDGED_AT, WAITS) else { return leases };
+    assert_eq!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
+    for (call, _) in leases.due(JUDGED_AT).takes {
+        let answer = TakeAnswer { granted: 1 << 50, used: 0, leased: 0, bucket: 0, free_in_ms: Some(0) };
+        leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
+    }
+    assert!(matches!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Answered(_)), "there are tokens");
+    leases
 }
 
 /// A long history of 50 sends.

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
     admit::AdmitBatch,
+    budget::{Budget, BudgetSpan, WhenUnavailable},
     class::Filter,
     current::Current,
     decide::{AdmitVerdict, Answer, Scope},
     decider::Decider,
     fields::FieldMap,
-    policy::{Action, Cap, CapWindow, Caps, Mode, Policy},
+    policy::{Action, Cap, CapWindow, Caps, Mode, Period, Policy, Selection},
     pressure::{Pressure, PressureRule, PressureState},
     record::{Headers, RecordView, Records},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
@@ -194,8 +195,27 @@ impl Shape {
     }
 }
 
-/// Four segments with two sliding caps each, and some of their users in them.
-pub fn decider() -> Decider {
+/// Three budgets that every intent takes from: one of each campaign, a rolling one, and one in total.
+pub fn three_budgets() -> Vec<Budget> {
+    let budget = |name: &str, scope, span| Budget {
+        name: name.into(),
+        selection: Selection::default(),
+        scope,
+        limit: 1_000_000,
+        span,
+        best_effort: false,
+        when_spent: Action::Suppress,
+        on_unavailable: WhenUnavailable::Wait,
+    };
+    vec![
+        budget("campaign-day", Scope::SameCampaign, BudgetSpan::Per(Period::Day)),
+        budget("provider-hour", Scope::Every, BudgetSpan::Rolling { length_ms: 3_600_000, text: "1h".into() }),
+        budget("total", Scope::Every, BudgetSpan::Total),
+    ]
+}
+
+/// Four segments with two sliding caps each, and some of their users in them; and these budgets.
+pub fn decider(budgets: Vec<Budget>) -> Decider {
     let cap = |name: &str, limit, text: &str, length_ms| Cap {
         name: name.into(),
         limit,
@@ -221,7 +241,7 @@ pub fn decider() -> Decider {
         quiet_hours: None,
         stops: Vec::new(),
         pressure: None,
-        budgets: Vec::new(),
+        budgets,
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -239,7 +259,7 @@ pub fn decider() -> Decider {
 
 /// The same with pressure on all intents. All users are active, and the maximum is reached.
 pub fn decider_with_pressure() -> Decider {
-    let decider = decider();
+    let decider = decider(Vec::new());
     let (filter, action) = (Filter::default(), Action::Suppress);
     let rule = PressureRule { max_active_users: u64::from(USERS), window_minutes: 30, filter, action };
     let (pressure, inbox) = Pressure::new();

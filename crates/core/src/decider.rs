@@ -284,6 +284,18 @@ impl BatchDecision {
         budgets.unspent(gate_results, answers, self.eval.policy().mode, unclear)
     }
 
+    /// The same, where the batch is not decided, and is judged again: what nothing was recorded for claims again then.
+    #[must_use]
+    pub fn unspent_so_far(
+        &self,
+        gate_results: &[GateResult],
+        answers: &[Option<Answer>],
+        unclear: &[usize],
+    ) -> Unspent {
+        let Some(budgets) = &self.budgets else { return Unspent::new() };
+        budgets.unspent_so_far(gate_results, answers, self.eval.policy().mode, unclear)
+    }
+
     /// All tokens of the claim, for a decision that is not carried out.
     #[must_use]
     pub fn granted(&self) -> Unspent {

@@ -4,6 +4,8 @@
 //! network call, and none holds a lock.
 
 mod keeper;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{
     Arc,

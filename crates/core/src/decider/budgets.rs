@@ -10,7 +10,7 @@ use crate::{
     class::ClassNames,
     decide::{AdmitVerdict, Answer},
     lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Spent, Want},
-    policy::{Gate, GateReason, Mode, PolicyEval},
+    policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
     record::Records,
     tally::Tally,
     time::Time,
@@ -60,7 +60,7 @@ struct Needs<'b, 'p> {
     claim: Claim,
     rules: Vec<usize>,
     names: Vec<Vec<Arc<str>>>,
-    places: HashMap<BudgetId, u16, RandomState>,
+    places: HashMap<BudgetId, u32, RandomState>,
     /// The set of each class; `None`: it takes from no budget.
     sets: HashMap<ClassNames<'b>, Option<u32>, RandomState>,
 }
@@ -83,7 +83,7 @@ impl<'b> Needs<'b, '_> {
         set
     }
 
-    fn place(&mut self, eval: &PolicyEval, (rule, id): (usize, BudgetId), now: Time, patience: Patience) -> u16 {
+    fn place(&mut self, eval: &PolicyEval, (rule, id): (usize, BudgetId), now: Time, patience: Patience) -> u32 {
         if let Some(place) = self.places.get(&id) {
             return *place;
         }
@@ -94,7 +94,7 @@ impl<'b> Needs<'b, '_> {
             (WhenUnavailable::Wait, Mode::Enforce) if !patience.may_defer => None,
             (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => patience.unavailable_after,
         };
-        let place = u16::try_from(self.claim.budgets.len()).unwrap_or(u16::MAX);
+        let place = u32::try_from(self.claim.budgets.len()).expect("a batch has fewer budgets than 2^32");
         let used = budget.used_by(id.clone(), &eval.policy().timezone, now);
         self.claim.budgets.push(BudgetUse { unavailable_after, ..used });
         self.rules.push(rule);
@@ -167,23 +167,23 @@ impl BatchBudgets {
         }
     }
 
-    fn rule<'e>(&self, place: u16, eval: &'e PolicyEval) -> &'e Budget {
-        &eval.policy().budgets[self.rules[usize::from(place)]]
+    fn rule<'e>(&self, place: u32, eval: &'e PolicyEval) -> &'e Budget {
+        &eval.policy().budgets[self.rules[place as usize]]
     }
 
-    fn spent(&self, place: u16) -> Option<Spent> {
-        self.answers.as_ref()?.spent.get(usize::from(place)).copied().flatten()
+    fn spent(&self, place: u32) -> Option<Spent> {
+        self.answers.as_ref()?.spent.get(place as usize).copied().flatten()
     }
 
     /// From when on a budget that denies may have tokens again.
-    fn free_at(&self, place: u16) -> Option<Time> {
+    fn free_at(&self, place: u32) -> Option<Time> {
         let free_at = self.spent(place)?.free_at?;
         let wait = free_at.saturating_sub(self.claim.judged_at);
         Some(self.now.plus(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// A budget that denies, as it is reported.
-    pub(crate) fn denying<'e>(&self, place: u16, eval: &'e PolicyEval) -> DenyingBudget<'e> {
+    pub(crate) fn denying<'e>(&self, place: u32, eval: &'e PolicyEval) -> DenyingBudget<'e> {
         let Budget { name, limit, .. } = self.rule(place, eval);
         DenyingBudget { name, limit: *limit, used: self.spent(place).map_or(0, |spent| spent.used) }
     }
@@ -209,6 +209,17 @@ impl BatchBudgets {
         self.tokens(|record| !is_spent(&gate_results[record].disposition, (answers, self.now), mode, unclear))
     }
 
+    /// The tokens of the batch that are not spent, where it is not decided yet: it claims again.
+    pub(crate) fn unspent_so_far(
+        &self,
+        gate_results: &[GateResult],
+        answers: &[Option<Answer>],
+        mode: Mode,
+        unclear: &[usize],
+    ) -> Unspent {
+        self.tokens(|record| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode, unclear))
+    }
+
     /// All tokens of the batch.
     pub(crate) fn granted(&self) -> Unspent {
         self.tokens(|_| true)
@@ -221,7 +232,7 @@ impl BatchBudgets {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
             if of(record) {
                 for place in self.places(want) {
-                    tokens[usize::from(*place)] += u64::from(want.cost);
+                    tokens[*place as usize] += u64::from(want.cost);
                 }
             }
         }
@@ -233,7 +244,7 @@ impl BatchBudgets {
             .collect()
     }
 
-    fn places(&self, want: &Want) -> &[u16] {
+    fn places(&self, want: &Want) -> &[u32] {
         usize::try_from(want.set).map_or(&[], |set| &self.claim.sets[set])
     }
 
@@ -245,45 +256,64 @@ impl BatchBudgets {
             match outcome {
                 Outcome::Granted => {
                     for place in self.places(want) {
-                        taken[usize::from(*place)] += u64::from(want.cost);
+                        taken[*place as usize] += u64::from(want.cost);
                     }
                 }
-                Outcome::Denied(place) => denied[usize::from(*place)] += u64::from(want.cost),
+                Outcome::Denied(place) => denied[*place as usize] += u64::from(want.cost),
                 Outcome::Unavailable(_) => {}
             }
         }
+        // Those that have some are in the order of the claim.
+        let mut unspent = unspent.iter().peekable();
         for (place, budget) in self.claim.budgets.iter().enumerate() {
-            let back = unspent.iter().filter(|(id, ..)| *id == budget.id).map(|(.., tokens)| tokens).sum();
+            let back = unspent.next_if(|(id, ..)| *id == budget.id).map_or(0, |(.., tokens)| *tokens);
             tally.budget_tokens(&budget.id.name, [taken[place] - back, back, denied[place]]);
         }
     }
 }
 
-/// Whether the tokens of an intent that was granted them are spent, in a batch that was judged at `now`.
+/// Whether the tokens of an intent that was granted them are spent, in a batch that is decided and was judged at `now`.
 fn is_spent(
     disposition: &Disposition,
     (answers, now): (&[Option<Answer>], Time),
     mode: Mode,
     unclear: &[usize],
 ) -> bool {
-    match disposition {
+    let is_approved = match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
-            // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
-            // again because a reply was lost.
-            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
-            Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
-            Some(Answer { verdict: AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
-            None => *fallback == crate::policy::Unavailable::Approve || unclear.binary_search(request).is_ok(),
+            Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
+            Some(_) => false,
+            None => *fallback == Unavailable::Approve || mode == Mode::Shadow,
         },
+    };
+    is_approved || is_recorded(disposition, (answers, now), mode, unclear)
+}
+
+/// Whether an intent that was granted tokens was recorded by this judgement, or may have been: if it is judged again, it is a
+/// replay, and pays nothing.
+fn is_recorded(
+    disposition: &Disposition,
+    (answers, now): (&[Option<Answer>], Time),
+    mode: Mode,
+    unclear: &[usize],
+) -> bool {
+    let Disposition::CheckCaps { request, .. } = disposition else { return false };
+    match answers[*request] {
+        // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
+        // again because a reply was lost.
+        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
+        Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
+        Some(Answer { verdict: AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
+        Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => false,
+        None => unclear.binary_search(request).is_ok(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Unavailable;
 
     #[test]
     fn a_replay_pays_nothing_unless_it_is_of_the_same_admission() {

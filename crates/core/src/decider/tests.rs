@@ -6,6 +6,7 @@ use crate::{
     document::Format,
     origin::Origin,
     policy_file::parse_policy,
+    record::Headers,
     segment::{UserIdKind, UserIds},
     verdict::{Cause, Counts, DenyingBudget, Suppressed},
 };
@@ -73,4 +74,44 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     assert_eq!(to_defer("waits", None), None, "it never frees");
     assert_eq!(to_defer("waits", Some(73 * hour_ms)), None, "longer than an intent may be deferred");
     assert_eq!(to_defer("goes", Some(hour_ms)), None);
+}
+
+/// Intents of a campaign each.
+struct Campaigns(Vec<String>);
+
+impl Headers for Campaigns {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+impl Records for Campaigns {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let value = Some(self.0[index].as_bytes());
+        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: self, deferral: None }
+    }
+}
+
+#[test]
+fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaign() {
+    const CAMPAIGNS: usize = 300;
+    let each: String = (0..255)
+        .map(|n| format!("[[budgets]]\nname = \"{n}\"\neach = \"campaign\"\nlimit = 1\ntotal = true\n"))
+        .collect();
+    let mut batch = decider(&each).begin_batch(Time::default());
+    let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
+    let records = Campaigns((0..CAMPAIGNS).map(intent).collect());
+    let decoded = batch.decode(&records);
+    let patience = Patience { unavailable_after: None, may_defer: false };
+    let claim = batch.claim(&records, &decoded, Duration::ZERO, patience).unwrap();
+    assert_eq!((claim.budgets.len(), claim.wants.len()), (255 * CAMPAIGNS, CAMPAIGNS));
+    for (number, want) in claim.wants.iter().enumerate() {
+        let campaigns = claim.sets[want.set as usize].iter().map(|place| &claim.budgets[*place as usize].id.campaign);
+        let other = campaigns.flatten().find(|campaign| ***campaign != *number.to_string());
+        assert_eq!(other, None, "intent {number} takes from the budget of another campaign");
+    }
 }

@@ -58,7 +58,7 @@ pub struct Claim {
     /// The budgets of the batch's intents, each once.
     pub budgets: Vec<BudgetUse>,
     /// Sets of budgets, as places in `budgets`, each once. An intent takes its cost from all budgets of its set or from none.
-    pub sets: Vec<Vec<u16>>,
+    pub sets: Vec<Vec<u32>>,
     /// What the intents want, in the batch's order.
     pub wants: Vec<Want>,
 }
@@ -69,9 +69,9 @@ pub enum Outcome {
     /// It has taken its cost from all of its budgets.
     Granted,
     /// This budget (a place in [`Claim::budgets`]) is spent; of several, the one that frees last.
-    Denied(u16),
+    Denied(u32),
     /// This budget (a place in [`Claim::budgets`]) cannot be asked.
-    Unavailable(u16),
+    Unavailable(u32),
 }
 
 /// A budget that denied an intent.

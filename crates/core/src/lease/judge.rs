@@ -68,11 +68,11 @@ pub(super) fn judge(claim: &Claim, lines: &mut [Line]) -> Vec<Outcome> {
     claim.wants.iter().map(|want| judge_one(*want, &claim.sets[want.set as usize], lines)).collect()
 }
 
-fn judge_one(want: Want, set: &[u16], lines: &mut [Line]) -> Outcome {
+fn judge_one(want: Want, set: &[u32], lines: &mut [Line]) -> Outcome {
     let cost = u64::from(want.cost);
-    let mut worst: Option<(Refusal, u16)> = None;
+    let mut worst: Option<(Refusal, u32)> = None;
     for &place in set {
-        if let Some(refusal) = lines[usize::from(place)].refusal(cost)
+        if let Some(refusal) = lines[place as usize].refusal(cost)
             && worst.is_none_or(|(other, _)| refusal > other)
         {
             worst = Some((refusal, place));
@@ -80,13 +80,13 @@ fn judge_one(want: Want, set: &[u16], lines: &mut [Line]) -> Outcome {
     }
     match worst {
         Some((Refusal::Denied { .. }, place)) => {
-            lines[usize::from(place)].has_denied = true;
+            lines[place as usize].has_denied = true;
             Outcome::Denied(place)
         }
         Some((Refusal::Unavailable, place)) => Outcome::Unavailable(place),
         None => {
             for &place in set {
-                let line = &mut lines[usize::from(place)];
+                let line = &mut lines[place as usize];
                 line.taken += cost;
                 line.smallest = line.smallest.min(want.cost);
             }

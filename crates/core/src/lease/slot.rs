@@ -18,6 +18,9 @@ use crate::{
 pub const LEASE: Duration = Duration::from_secs(5);
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
+/// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
+/// instance that stood still may have given tokens back.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// The first pause after a call that the ledger did not answer; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -59,7 +62,7 @@ impl Waiter {
 #[derive(Debug, Clone, Copy)]
 struct Closed {
     free_at: Moment,
-    /// When the ledger is asked again: earlier than `free_at` where leases of others may give tokens back.
+    /// When the ledger is asked again, `free_at` at the latest: earlier where leases of others may give tokens back.
     until: Moment,
 }
 
@@ -323,7 +326,8 @@ impl Slot {
         let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
         // By then the leases of now have ended, and what was left of them has been given back.
         let leases_over = now.plus(self.lease_length() + self.lease_length() / 4);
-        let until = if answer.leased > 0 { free_at.min(leases_over) } else { free_at };
+        let until = free_at.min(now.plus(ASK_AGAIN));
+        let until = if answer.leased > 0 { until.min(leases_over) } else { until };
         self.closed = Some(Closed { free_at, until });
         let mode = Mode::Spent { used: answer.used, free_at };
         let mut left = self.held.usable(now);

@@ -41,7 +41,7 @@ pub enum GateReason {
     /// Too many users are active, and this one is not.
     Pressure,
     /// A budget is spent: its place in the batch's claim.
-    Budget(u16),
+    Budget(u32),
     /// A budget cannot be asked, and its intents are suppressed meanwhile.
     BudgetUnavailable,
     /// A budget cannot be asked, and its intents are deferred meanwhile.

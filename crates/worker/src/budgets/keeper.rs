@@ -1,6 +1,10 @@
 //! The task that holds a process's leases.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::{Notify, mpsc},
@@ -18,8 +22,8 @@ use crate::observer::{LedgerCall, Observer};
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
 const MOST_BUDGETS: usize = 10_000;
-/// Calls to the ledger under way at the same time, at most.
-const MOST_CALLS: usize = 64;
+/// Calls to the ledger under way at the same time, at most; each has connections of its own.
+pub(super) const MOST_CALLS: usize = 64;
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -48,6 +52,8 @@ pub struct BudgetKeeper<L, C> {
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
+    /// Those to be made once fewer are under way.
+    waiting: VecDeque<(CallNumber, TakeRequest)>,
     /// When it looked last, where it knew budgets then.
     looked_at: Option<Duration>,
     /// Until then no tokens are given back.
@@ -64,8 +70,9 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
         let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
-        let (looked_at, keeps_until) = (None, Duration::ZERO);
-        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, looked_at, keeps_until };
+        let (waiting, looked_at, keeps_until) = (VecDeque::new(), None, Duration::ZERO);
+        let keeper =
+            Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, looked_at, keeps_until };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -78,9 +85,14 @@ where
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => {
-                    if let Ok((ledger, called)) = called {
-                        self.free.push(ledger);
-                        self.called(called);
+                    // All that are done: what is due is looked for once.
+                    let mut next = Some(called);
+                    while let Some(called) = next {
+                        if let Ok((ledger, called)) = called {
+                            self.free.push(ledger);
+                            self.called(called);
+                        }
+                        next = self.calls.try_join_next();
                     }
                 }
                 message = self.inbox.recv() => match message {
@@ -115,15 +127,15 @@ where
         if self.looked_at.is_some_and(|looked_at| sent_at > looked_at + STOOD_STILL) {
             self.keeps_until = sent_at + STOOD_STILL;
         }
+        self.send_waiting(sent_at);
         if self.calls.len() >= MOST_CALLS {
-            return None;
+            self.looked_at = Some(sent_at);
+            return Some(sent_at + LOOK_EVERY);
         }
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.looked_at = next_at.map(|_| sent_at);
-        for (call, request) in takes {
-            let ledger = self.ledger();
-            self.calls.spawn(take(ledger, call, request, sent_at));
-        }
+        self.waiting.extend(takes);
+        self.send_waiting(sent_at);
         if sent_at < self.keeps_until {
             returns.iter().for_each(kept);
         } else if !returns.is_empty() {
@@ -131,6 +143,16 @@ where
             self.calls.spawn(give_back(ledger, returns));
         }
         next_at
+    }
+
+    /// Makes the calls that wait, as many as may be under way.
+    fn send_waiting(&mut self, sent_at: Duration) {
+        while self.calls.len() < MOST_CALLS
+            && let Some((call, request)) = self.waiting.pop_front()
+        {
+            let ledger = self.ledger();
+            self.calls.spawn(take(ledger, call, request, sent_at));
+        }
     }
 
     fn ledger(&mut self) -> L {

@@ -84,7 +84,7 @@ where
         if !answers.is_empty()
             && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers, &mut unclear).await?
         {
-            self.give_back(batch_decision.unspent(&gate_results, &answers, &unclear)).await?;
+            self.give_back(batch_decision.unspent_so_far(&gate_results, &answers, &unclear)).await?;
             return Ok(Judged::Unanswered(shards));
         }
         batch_decision.note_active(decoded, &gate_results, &answers);

@@ -17,7 +17,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     admit::AdmitBatch,
-    budget::BudgetId,
+    budget::{Budget, BudgetId},
     class::Filter,
     clocks::{Append, WrongClock},
     current::Current,
@@ -25,12 +25,13 @@ use weir_core::{
     deferred_send::DeferredSend,
     fields::FieldMap,
     ledger::EmbeddedLedger,
-    policy::{Action, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
+    policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, ReadBefore, RecordView},
     segment::{SegmentSet, UserIdKind, UserIds},
     tally::{SegmentCounts, TopicTally},
     time::Time,
+    verdict::Counts,
     wheel::Wheel,
     zone::Zone,
 };
@@ -109,6 +110,11 @@ struct World {
     /// When the intents expire.
     expires_at: Option<&'static str>,
     ledger: Arc<RwLock<unavailable::Ledger>>,
+    /// What the policy says of caps.
+    bypass: Vec<Bypass>,
+    /// The budgets of the policy, and who grants their tokens; `None`: anyone.
+    budgets: Vec<Budget>,
+    tokens: Option<EmbeddedLedger>,
     stop: CancellationToken,
 }
 
@@ -384,7 +390,8 @@ impl Clock for Noon {
     }
 }
 
-fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider {
+fn decider(world: &World) -> Decider {
+    let World { on_unavailable, wheel, bypass, budgets, .. } = world;
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
@@ -398,12 +405,12 @@ fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider 
         timezone: Zone::utc(),
         segments: std::collections::BTreeMap::new(),
         default: Arc::new(Caps::Limited(vec![cap])),
-        bypass: Vec::new(),
-        on_unavailable,
+        bypass: bypass.clone(),
+        on_unavailable: on_unavailable.clone(),
         quiet_hours: None,
         stops: Vec::new(),
         pressure: None,
-        budgets: Vec::new(),
+        budgets: budgets.clone(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -415,7 +422,7 @@ fn decider(on_unavailable: Vec<OnUnavailable>, wheel: Option<Wheel>) -> Decider 
         segments: Current::new(Arc::new(set)),
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
-        wheel,
+        wheel: *wheel,
         pressure: None,
     }
 }
@@ -434,12 +441,12 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
-    let decider = decider(world.on_unavailable.clone(), world.wheel);
+    let decider = decider(&world);
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
-    let (keeper, budgets) =
-        BudgetKeeper::new(|| EmbeddedLedger::new("only", || SystemClock.now()), SystemClock, Arc::new(Unobserved));
+    let tokens = world.borrow().tokens.clone().unwrap_or_else(ledger_of_now);
+    let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(Unobserved));
     let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
@@ -463,7 +470,13 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     };
     let end = runtime.block_on(lane.run());
     drop(lane);
+    runtime.block_on(budgets.close());
     (end, Rc::into_inner(world).unwrap().into_inner())
+}
+
+/// An empty ledger of budgets.
+fn ledger_of_now() -> EmbeddedLedger {
+    EmbeddedLedger::new("only", || SystemClock.now())
 }
 
 fn each_once(world: &World) {

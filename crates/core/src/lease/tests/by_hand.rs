@@ -25,7 +25,7 @@ fn used(name: &str) -> BudgetUse {
 
 /// Intents of cost 1 that take from all of these budgets.
 fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration) -> Claim {
-    let all = (0..u16::try_from(budgets.len()).unwrap()).collect();
+    let all = (0..u32::try_from(budgets.len()).unwrap()).collect();
     Claim { judged_at, budgets, sets: vec![all], wants: vec![Want { set: 0, cost: 1 }; intents] }
 }
 
@@ -97,6 +97,30 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
 }
 
 #[test]
+fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may_have_counted_it_again() {
+    let mut leases = Leases::new(10);
+    let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
+    let one = |now| claim(vec![total()], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    let spent = TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None };
+    leases.answered(number, Ok(spent), at(0), at(0));
+    // Claimed all the while, so that it is not forgotten.
+    for second in 0..60 {
+        let now = at(second * 1_000);
+        let claimed = leases.claim(Ticket(1), &one(now), now);
+        assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
+        let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+        assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: None })]);
+        assert!(leases.due(now).takes.is_empty());
+    }
+    assert_eq!(leases.claim(Ticket(2), &one(at(60_000)), at(60_000)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(60_000));
+    leases.answered(number, granted(request.need), at(60_000), at(60_001));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &one(at(60_002)), at(60_002))), [Outcome::Granted]);
+}
+
+#[test]
 fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
     let small = BudgetUse { limit: 4, ..used("a") };
     let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
@@ -128,6 +152,21 @@ fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_le
     let due = leases.due(at(6_000));
     let returned: Vec<u64> = due.returns.iter().map(|back| back.tokens).collect();
     assert_eq!(returned, [9], "what was left is given back");
+}
+
+#[test]
+fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back() {
+    let mut leases = holding("a", 10, at(0));
+    let lower = || BudgetUse { limit: 5, ..used("a") };
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(1));
+    assert_eq!((request.need, request.limit), (5, 5));
+    let spent = TakeAnswer { granted: 0, used: 10, leased: 10, bucket: 7, free_in_ms: Some(60_000) };
+    leases.answered(number, Ok(spent), at(1), at(2));
+    let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
+    let returned = leases.due(at(5_000)).returns;
+    assert_eq!(returned.iter().map(|back| back.tokens).collect::<Vec<_>>(), [10]);
 }
 
 #[test]

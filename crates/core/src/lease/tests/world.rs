@@ -380,7 +380,7 @@ impl World {
         for (place, used) in claim.budgets.iter().enumerate() {
             let costs = claim.wants.iter().zip(&answers.outcomes).filter(|(want, outcome)| {
                 **outcome == Outcome::Granted
-                    && claim.sets[want.set as usize].iter().any(|other| usize::from(*other) == place)
+                    && claim.sets[want.set as usize].iter().any(|other| *other as usize == place)
             });
             let tokens: u64 = costs.map(|(want, _)| u64::from(want.cost)).sum();
             assert_eq!(tokens > 0, answers.leases[place].is_some(), "tokens have a lease to go back to");

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::RwLockWriteGuard, time::Instant};
 
 use weir_core::{
-    policy::Unavailable,
+    budget::{BudgetSpan, WhenUnavailable},
+    ledger::TakeRequest,
+    policy::{Selection, Unavailable},
+    ports::Ledger as _,
     shard::{IdHash, UserHash},
 };
 
@@ -29,6 +32,8 @@ pub(super) struct Ledger {
     /// The shard is away for so many more looks; `None` for ever.
     looks: Option<usize>,
     back: bool,
+    /// The ids that were admitted.
+    admitted: BTreeSet<u64>,
     /// Each look finds the shard back, but it answers nothing.
     seems_back: bool,
     asked: usize,
@@ -74,7 +79,10 @@ impl Store for Sharded {
                 .later()
                 .find(|&offset| shard(offset) == request.user.shard(SHARDS) && !ledger.is_recorded(offset));
             assert_eq!(deferred, None, "a shard is asked before what it lacks was recorded");
-            *answer = Some(Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false });
+            *answer = Some(match ledger.admitted.insert(request.id.0) {
+                true => Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false },
+                false => Answer { verdict: AdmitVerdict::Replayed, at: batch.now.plus(-1), ahead: false },
+            });
         }
         if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
     }
@@ -201,6 +209,45 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
     let ledger = world.ledger.write().unwrap();
     settled(&ledger);
     assert!(ledger.outputs.iter().all(|(offset, (to, _))| offset % 3 != 0 || *to == Destination::Approved));
+}
+
+#[test]
+fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
+    let tokens = ledger_of_now();
+    let budget = Budget {
+        name: "all".into(),
+        selection: Selection::default(),
+        scope: Scope::Every,
+        limit: 1_000_000,
+        span: BudgetSpan::Total,
+        best_effort: true,
+        when_spent: Action::Suppress,
+        on_unavailable: WhenUnavailable::Wait,
+    };
+    let id = BudgetId { name: "all".into(), campaign: None };
+    let used = budget.used_by(id, &Zone::utc(), Noon.now());
+    // Intents of the first class hold up those of the second, which could be approved; a bypass is approved anyway.
+    let bypass = Bypass {
+        selection: Selection {
+            filter: Filter { channels: Some(["c2".to_owned()].into()), categories: None },
+            campaigns: None,
+        },
+        counts: Counts::No,
+    };
+    let world = World {
+        budgets: vec![budget],
+        bypass: vec![bypass],
+        tokens: Some(tokens.clone()),
+        ..world([Wait, Approve, Suppress], Some(60))
+    };
+    go(world);
+    let (mut tokens, look, mut answers) = (tokens, [TakeRequest::look(&used, 1)], [None]);
+    let look = tokens.take(&look, &mut answers);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(look).unwrap();
+    let used = answers[0].unwrap().used;
+    // What was asked for and not answered may have been recorded: its tokens stay spent.
+    let most = RECORDS.unsigned_abs() + 2 * BATCH as u64;
+    assert!((RECORDS.unsigned_abs()..=most).contains(&used), "{used} tokens for {RECORDS} intents");
 }
 
 #[test]

@@ -1,0 +1,190 @@
+//! Budgets side by side: one call per intent, the published fixed batch, and weir's leases: `cargo xtask bench budgets`.
+//!
+//! Instances come and go, and offer more than the limit. All figures are counts by a clock of the simulation: no figure depends on
+//! the machine. Instances hold the leases that a worker holds (`weir_core::lease`); the ledger is weir's scripts on a real Redis
+//! and their reference ([`ledger`]).
+
+mod approvals;
+mod ledger;
+mod load;
+mod methods;
+mod report;
+mod weir;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use self::{
+    approvals::Approvals,
+    ledger::{Ledger, Scripts},
+    load::{Scene, Window},
+};
+use crate::{
+    Output,
+    goals::{Goal, Wanted},
+};
+
+/// Goals on calls are for limits from so many per instance on.
+const LARGE: u64 = 20_000;
+
+/// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct Budgets {
+    /// These windows only [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    windows: Vec<Window>,
+    /// Limits
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000,10000000")]
+    limits: Vec<u64>,
+    /// Instances
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,50")]
+    instances: Vec<usize>,
+    /// Intents offered in a window, of the limit
+    #[arg(long, default_value_t = 1.3)]
+    load: f64,
+    /// Calls of each case and method that are made by the scripts in Redis, too; all others by their reference alone
+    #[arg(long, default_value_t = 5_000)]
+    by_scripts: u32,
+    /// Whether refills take what is left where that is less than a thousandth of the limit
+    #[arg(long)]
+    best_effort: bool,
+    /// Seed of the load
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[serde(skip)]
+    pub output: Output,
+}
+
+/// What a method did in a case.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Figures {
+    decisions: u64,
+    /// Of the ledger.
+    calls: u64,
+    /// Tokens that were granted and neither spent nor given back.
+    wasted: u64,
+    /// By how much a window exceeded the limit at most.
+    most_over: u64,
+    /// The share of the limit that was used.
+    used: f64,
+    /// The same, where what was lost with killed instances counts as used; weir's only.
+    used_or_lost: f64,
+    /// Batches, and those of them that waited for the ledger; weir's only.
+    batches: u64,
+    waited: u64,
+}
+
+impl Figures {
+    /// With those of the approvals.
+    fn with(self, scene: &Scene, approvals: &mut Approvals) -> Self {
+        debug_assert!(self.decisions >= approvals.all(), "{scene:?}");
+        Self { most_over: approvals.most_over(), used: approvals.used(), ..self }
+    }
+
+    fn calls_percent(&self) -> f64 {
+        100.0 * self.calls as f64 / self.decisions as f64
+    }
+
+    fn waited_percent(&self) -> f64 {
+        100.0 * self.waited as f64 / self.batches.max(1) as f64
+    }
+}
+
+/// A case with all methods.
+#[derive(Debug, Clone, Serialize)]
+struct Case {
+    scene: Scene,
+    one_call: Figures,
+    fixed: Figures,
+    weir: Figures,
+}
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    budgets: Budgets,
+    cases: Vec<Case>,
+    goals: Vec<Goal>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Redis does not start, or a script and its reference differ.
+pub fn run(budgets: &Budgets) -> Result<Report> {
+    let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
+    let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };
+    let mut scenes = Vec::new();
+    for window in windows.iter().copied() {
+        for limit in limits.iter().copied() {
+            let scene =
+                |instances| Scene { window, limit, instances, load: *load, best_effort: *best_effort, seed: *seed };
+            scenes.extend(instances.iter().copied().map(scene));
+        }
+    }
+    let cases = run_all(&scenes, budgets.by_scripts)?;
+    let goals = judge(&cases);
+    Ok(Report { budgets: budgets.clone(), cases, goals })
+}
+
+/// Runs all cases, as many at once as there are cores.
+fn run_all(scenes: &[Scene], by_scripts: u32) -> Result<Vec<Case>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    eprintln!("{} cases, each with three methods", scenes.len());
+    let next = AtomicUsize::new(0);
+    let one_core = || -> Result<Vec<(usize, Case)>> {
+        let (mut scripts, mut cases) = (Scripts::start()?, Vec::new());
+        // The last cases take longest.
+        while let Some(place) = scenes.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1) {
+            let scene = &scenes[place];
+            let case = run_one(scene, &mut scripts, by_scripts).with_context(|| format!("{scene:?}"))?;
+            cases.push((place, case));
+        }
+        Ok(cases)
+    };
+    let mut cases = std::thread::scope(|scope| -> Result<Vec<(usize, Case)>> {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_core)).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().expect("a thread that simulates does not panic"));
+        Ok(joined.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    })?;
+    cases.sort_by_key(|(place, _)| *place);
+    Ok(cases.into_iter().map(|(_, case)| case).collect())
+}
+
+fn run_one(scene: &Scene, scripts: &mut Scripts, by_scripts: u32) -> Result<Case> {
+    let one_call = methods::one_call_per_intent(scene, &mut Ledger::new(scripts, by_scripts))?;
+    let fixed = methods::fixed_batch(scene);
+    let weir = weir::leases(scene, &mut Ledger::new(scripts, by_scripts))?;
+    Ok(Case { scene: *scene, one_call, fixed, weir })
+}
+
+/// The worst cases of weir against the goals.
+fn judge(cases: &[Case]) -> Vec<Goal> {
+    let worst = |of: fn(&Figures) -> f64, worse: fn(f64, f64) -> f64, which: &dyn Fn(&Case) -> bool| {
+        cases.iter().filter(|case| which(case)).map(|case| of(&case.weir)).reduce(worse)
+    };
+    let is_large = |case: &Case| case.scene.limit >= LARGE * case.scene.instances as u64;
+    // Bursts leave times when nobody asks for more.
+    let is_asked = |case: &Case| case.scene.window != Window::HourInBursts;
+    let over = worst(|weir| weir.most_over as f64, f64::max, &|_| true);
+    let fast = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && !case.scene.window.is_even());
+    let even = worst(Figures::calls_percent, f64::max, &|case| is_large(case) && case.scene.window.is_even());
+    let waited = worst(Figures::waited_percent, f64::max, &is_large);
+    let used = |weir: &Figures| 100.0 * weir.used_or_lost;
+    let rolling = worst(used, f64::min, &|case| is_asked(case) && case.scene.window.is_rolling());
+    let period = worst(used, f64::min, &|case| !case.scene.window.is_rolling());
+    let goals = [
+        ("tokens above the limit in any window", Wanted::AtMost(0.0), over),
+        ("calls, % of decisions, as fast as intents are read, limit >= 20,000 x instances", Wanted::AtMost(0.1), fast),
+        ("calls, % of decisions, even load, limit >= 20,000 x instances", Wanted::AtMost(0.1), even),
+        ("batches that wait, %, limit >= 20,000 x instances", Wanted::AtMost(1.0), waited),
+        ("used in a period or total, % of the limit (or lost by a kill)", Wanted::AtLeast(99.0), period),
+        ("used in a rolling window, % of the limit (or lost by a kill)", Wanted::AtLeast(97.0), rolling),
+    ];
+    goals.into_iter().filter_map(|(name, wanted, worst)| Some(Goal::of(12, name, wanted, worst?))).collect()
+}

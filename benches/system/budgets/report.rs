@@ -1,0 +1,81 @@
+//! What is printed: a table for each window.
+
+use std::fmt;
+
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+
+use super::{Case, Figures, Report, load::Window};
+use crate::report::to_the_right;
+
+impl Case {
+    fn row(&self) -> Vec<String> {
+        let Self { scene, one_call, fixed, weir } = self;
+        let limit = scene.limit as f64;
+        let of_limit = |tokens: u64| percent(100.0 * tokens as f64 / limit);
+        let wasted = |figures: &Figures| percent(100.0 * figures.wasted as f64 / limit / scene.window.windows() as f64);
+        let used = |figures: &Figures| percent(100.0 * figures.used);
+        vec![
+            scene.limit.to_string(),
+            scene.instances.to_string(),
+            used(one_call),
+            percent(fixed.calls_percent()),
+            wasted(fixed),
+            of_limit(fixed.most_over),
+            used(fixed),
+            percent(weir.calls_percent()),
+            wasted(weir),
+            of_limit(weir.most_over),
+            used(weir),
+            percent(weir.waited_percent()),
+        ]
+    }
+}
+
+/// Two digits that say something.
+fn percent(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        small if small < 0.1 => format!("{small:.3}"),
+        small if small < 10.0 => format!("{small:.2}"),
+        large => format!("{large:.1}"),
+    }
+}
+
+fn table(cases: &[&Case], window: Window) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN);
+    table.set_header([
+        window.says(),
+        "instances",
+        "one call per intent: used",
+        "fixed batch: calls",
+        "wasted",
+        "over",
+        "used",
+        "weir: calls",
+        "wasted",
+        "over",
+        "used",
+        "batches that wait",
+    ]);
+    cases.iter().for_each(|case| _ = table.add_row(case.row()));
+    to_the_right(table)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budgets, cases, goals } = self;
+        writeln!(f, "offered in a window: {} of the limit; seed {}; all figures in %", budgets.load, budgets.seed)?;
+        writeln!(f, "calls: of the ledger, of decisions (one call per intent: 100)")?;
+        writeln!(f, "wasted: granted and lost with an instance, in a window, of the limit")?;
+        writeln!(f, "over: approved above the limit in the fullest window, of the limit")?;
+        writeln!(f, "used: approved in a window, of the limit")?;
+        for cases in cases.chunk_by(|one, next| one.scene.window == next.scene.window) {
+            let cases: Vec<&Case> = cases.iter().collect();
+            let Some(first) = cases.first() else { continue };
+            writeln!(f, "\n{}", table(&cases, first.scene.window))?;
+        }
+        writeln!(f)?;
+        goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
+    }
+}
