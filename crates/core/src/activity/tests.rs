@@ -37,8 +37,8 @@ fn assert_estimates(max: u64, seed: u64) -> ActiveUsers {
 
 #[test]
 fn the_estimate_is_within_2_percent() {
-    for (max, seeds) in [(1_000, 20), (10_000, 5), (100_000, 1), (1_000_000, 1)] {
-        for seed in 0..seeds {
+    for (max, seeds) in [(1_000, 1..20), (10_000, 1..5)] {
+        for seed in seeds {
             assert_estimates(max, seed);
         }
     }
@@ -46,12 +46,13 @@ fn the_estimate_is_within_2_percent() {
 
 #[test]
 fn few_others_are_taken_for_active_at_twice_the_maximum() {
-    for (max, asked) in [(1_000, 200_000), (10_000, 200_000), (100_000, 100_000)] {
+    const ASKED: u64 = 200_000;
+    for max in [1_000, 10_000, 100_000, 1_000_000] {
         let active = assert_estimates(max, 0);
-        let wrong = (0..asked).filter(|number| active.is_active(user((1 << 40) + number), at(0))).count();
-        assert!(wrong * 200 < asked as usize, "{wrong} of {asked} others, made for {max}");
-        assert!(wrong > 0, "no filter is that good");
-        assert!((0..max * 2).all(|number| active.is_active(user(number), at(0))));
+        let wrong = (0..ASKED).filter(|number| active.is_active(user((1 << 40) + number), at(0))).count();
+        // Of 6 cells that are set each at odds of 1 - e^(-1/2): 0.37%.
+        assert!((ASKED * 33 / 10_000..ASKED * 41 / 10_000).contains(&(wrong as u64)), "{wrong} others, made for {max}");
+        assert!((0..max * 2).step_by(7).all(|number| active.is_active(user(number), at(0))));
     }
 }
 
