@@ -96,7 +96,12 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :16:1: bypass[0] needs at least one of `channel`, `category` and `campaign`: which intents are never capped
 :21:6: quiet_hours.to must be a time of day as "HH:MM", from "00:00" to "23:59", not "8:00"
 :22:10: quiet_hours.action must be one of "suppress", "defer", not "postpone"
-:24:1: quiet_hours.shadow is not a known key; `shadow` belongs to the policy itself: in TOML, write it above the first line that begins with `[`"#;
+:24:1: quiet_hours.shadow is not a known key; `shadow` belongs to the policy itself: in TOML, write it above the first line that begins with `[`
+:26:1: pressure needs `max_active_users`
+:27:1: pressure.max_active_user is not a known key; did you mean `max_active_users`?
+:28:10: pressure.window must be whole minutes, from 1m to 2h, not 1m 30s
+:29:11: pressure.channel must not be an empty list: leave the key out for all, or name at least one
+:30:10: pressure.action must be one of "suppress", "defer", not "wait""#;
     assert_eq!(errors(toml).replace(toml, ""), expected.trim());
     let toml = "policy-budget-mistakes.invalid.toml";
     let expected = r#"
@@ -120,7 +125,9 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :4:80: default.caps[0].channel must not be an empty list: leave the key out for all, or name at least one
 :5:41: budgets[0].limit must be a whole number from 0 to 1000000000000000, not "9"
 :5:55: budgets[0].total must be true, or left out
-:5:64: budgets[1] needs `window` (such as "1h"), `per` ("day", "week" or "month") or `total = true`"#;
+:5:64: budgets[1] needs `window` (such as "1h"), `per` ("day", "week" or "month") or `total = true`
+:6:36: pressure.max_active_users must be a whole number from 1 to 100000000, not "1000"
+:6:54: pressure.window must be whole minutes, from 1m to 2h, not 2h 1m"#;
     assert_eq!(errors(json).replace(json, ""), expected.trim());
 }
 
@@ -148,6 +155,7 @@ fn each_rule_of_a_policy_is_kept() {
             "version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\nbudgets = [\n  {{ name = \"a\", limit = 1, {rest} }}]"
         )
     };
+    let pressure = |rest: &str| with(&format!("[pressure]\nmax_active_users = 1_000_000\n{rest}"));
     let names: Vec<String> = (0..256).map(|number| format!("budget-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let budgets = |names: &[&str]| {
@@ -279,6 +287,26 @@ fn each_rule_of_a_policy_is_kept() {
         (budgets(&names[..255]), Sees, "valid"),
         (budgets(&names), Sees, "budgets must not have more than 255 budgets; it has 256"),
         (with("[budgets]\nname = \"a\""), Sees, "in TOML, write [[budgets]] with two brackets"),
+        (pressure(""), Sees, "valid"),
+        (pressure("").replace("1_000_000", "1"), Sees, "valid"),
+        (pressure("").replace("1_000_000", "100_000_000"), Sees, "valid"),
+        (pressure("").replace("1_000_000", "0"), Sees, "pressure.max_active_users must be a whole number from 1 to"),
+        (pressure("").replace("1_000_000", "100_000_001"), Sees, "from 1 to 100000000, not 100000001"),
+        (pressure("").replace("1_000_000", "1.5"), Sees, "not 1.5"),
+        (with("[pressure]\nwindow = \"30m\""), Sees, "pressure needs `max_active_users`"),
+        (pressure("window = \"1m\""), Sees, "valid"),
+        (pressure("window = \"2h\""), Sees, "valid"),
+        (pressure("window = \"59s\""), IsBlind, "pressure.window must be whole minutes, from 1m to 2h, not 59s"),
+        (pressure("window = \"1m 1ms\""), IsBlind, "must be whole minutes"),
+        (pressure("window = \"121m\""), IsBlind, "not 2h 1m"),
+        (pressure("window = \"300h\""), IsBlind, "must be whole minutes"),
+        (pressure("window = 30"), Sees, "length of time"),
+        (pressure("channel = [\"push\", \"sms\"]\ncategory = \"promo\""), Sees, "valid"),
+        (pressure("channel = []"), Sees, "pressure.channel must not be an empty list"),
+        (pressure("campaign = \"spring\""), Sees, "pressure.campaign is not a known key"),
+        (pressure("action = \"defer\""), Sees, "valid"),
+        (pressure("action = \"approve\""), Sees, "pressure.action must be one of \"suppress\", \"defer\""),
+        (with("pressure = 5"), Sees, "pressure"),
     ];
     let schema = schema();
     for (text, sees, expected) in cases {
@@ -320,6 +348,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         stop = [{ zz = 1 }]
         defer = { zz = 1 }
         budgets = [{ name = "a", limit = 1, total = true, zz = 1 }]
+        pressure = { max_active_users = 1, zz = 1 }
     "#;
     let found = errors("p.toml", text);
     let known = |path: &str| -> BTreeSet<String> {
@@ -337,6 +366,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         ("stop[0].", "/$defs/StopRule/properties"),
         ("defer.", "/$defs/Defer/properties"),
         ("budgets[0].", "/$defs/Budget/properties"),
+        ("pressure.", "/$defs/Pressure/properties"),
     ];
     for (path, pointer) in tables {
         let properties = schema.pointer(pointer).and_then(Value::as_object).unwrap();
@@ -360,6 +390,7 @@ fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() 
         quiet_hours = { from = "22:00", to = "08:00", action = "defer" }
         defer = { max = "49h" }
         budgets = [{ name = "a", limit = 1, per = "day", when_spent = "defer" }]
+        pressure = { max_active_users = 1, action = "defer" }
     "#;
     let history = HistoryBounds { retention_ms: 48 * 3_600_000, max_entries: 200 };
     let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false }).unwrap_err();
@@ -367,7 +398,8 @@ fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() 
 p.toml:3:78: default.caps[0].action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:4:64: quiet_hours.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)
-p.toml:6:71: budgets[0].when_spent = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress""#;
+p.toml:6:71: budgets[0].when_spent = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
+p.toml:7:53: pressure.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress""#;
     assert_eq!(found.to_string(), expected.trim());
     // Where the policy does not say, it is 72 h, or the history.
     let longest = |history_ms: i64| {

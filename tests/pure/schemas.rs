@@ -179,6 +179,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("suppressed-expired", suppressed(Cause::Expired, None)),
         ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
         ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
+        ("suppressed-pressure", suppressed(Cause::Pressure, Time::from_rfc3339("2026-11-20T09:01:00Z"))),
         ("suppressed-unavailable", suppressed(Cause::Unavailable, None)),
     ]
 }
@@ -232,6 +233,7 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
         ("shadow-duplicate", shadow(Cause::Duplicate, None), Counts::Yes, PLAIN),
+        ("shadow-pressure", shadow(Cause::Pressure, Time::from_rfc3339("2026-11-20T09:01:00Z")), Counts::Yes, PLAIN),
     ]
 }
 

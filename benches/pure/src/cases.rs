@@ -3,9 +3,10 @@
 use std::hint::black_box;
 
 use weir_core::{
+    activity::{ActiveUsers, ActivityHash, Minute},
     class::{Campaign, ClassNames, ClassNumbers, Kind},
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded},
+    decider::{BatchDecision, Decider, Decoded, Places},
     history::{Entry, pack, unpack},
     record::progress_of,
     reply::read_reply,
@@ -13,7 +14,7 @@ use weir_core::{
     shard::{IdHash, OriginMark},
 };
 
-use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, now};
+use crate::workload::{BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now};
 
 /// Something that is done many times.
 pub struct Case {
@@ -49,7 +50,10 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
             history(move |_| drop(black_box(unpack(black_box(&packed)))))
         }),
         ("reply/read", reply),
-        ("whole", whole),
+        ("pressure/is-active", || pressure(|known, user, now| drop(black_box(known.is_active(user, now))))),
+        ("pressure/note-known", || pressure(|known, user, now| drop(black_box(known.note(user, now, now))))),
+        ("whole", || whole(decider())),
+        ("whole-pressure", || whole(decider_with_pressure())),
     ]
 }
 
@@ -106,9 +110,18 @@ fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
     Some((Kind(12), Campaign(345)))
 }
 
+/// Something that is done with each user of a batch, all of whom are active already.
+fn pressure(what: impl Fn(&ActiveUsers, ActivityHash, Minute) + 'static) -> Case {
+    let decider = decider_with_pressure();
+    let (_, decoded) = decoded(&decider, Shape::USUAL);
+    let users: Vec<ActivityHash> = decoded.iter().flatten().map(|intent| intent.user.into()).collect();
+    let state = decider.pressure.and_then(|pressure| pressure.state()).expect("it is in force");
+    case(BATCH, move || users.iter().for_each(|user| what(&state.users, black_box(*user), now().into())))
+}
+
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
-fn whole() -> Case {
-    let (decider, batch) = (decider(), Shape::USUAL.batch());
+fn whole(decider: Decider) -> Case {
+    let batch = Shape::USUAL.batch();
     let gated = |batch_decision: &mut BatchDecision, batch: &Batch| {
         let decoded = batch_decision.decode(batch);
         answers(&batch_decision.gate(batch, &decoded).1, Denied::AQuarter)
@@ -117,10 +130,12 @@ fn whole() -> Case {
     case(BATCH, move || {
         let mut batch_decision = decider.begin_batch(now());
         let decoded = batch_decision.decode(black_box(&batch));
+        batch_decision.press(&batch, &decoded, Places::Take);
         let (gate_results, admit_batch, counts) = batch_decision.gate(&batch, &decoded);
         black_box(counts);
         black_box(batch_decision.fallback(&gate_results));
         black_box(&admit_batch);
+        batch_decision.note_active(&decoded, &gate_results, &answered);
         drop(black_box(batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers))));
         drop(black_box(progress_of(&batch)));
     })

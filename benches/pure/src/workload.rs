@@ -10,8 +10,10 @@ use weir_core::{
     decider::Decider,
     fields::FieldMap,
     policy::{Action, Cap, CapWindow, Caps, Mode, Policy},
+    pressure::{Pressure, PressureRule, PressureState},
     record::{Headers, RecordView, Records},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    shard::UserHash,
     time::Time,
     zone::Zone,
 };
@@ -233,6 +235,20 @@ pub fn decider() -> Decider {
         wheel: None,
         pressure: None,
     }
+}
+
+/// The same with pressure on all intents. All users are active, and the maximum is reached.
+pub fn decider_with_pressure() -> Decider {
+    let decider = decider();
+    let (filter, action) = (Filter::default(), Action::Suppress);
+    let rule = PressureRule { max_active_users: u64::from(USERS), window_minutes: 30, filter, action };
+    let (pressure, inbox) = Pressure::new();
+    // Nobody is told in this process.
+    drop(inbox);
+    pressure.replace(Some(Arc::new(PressureState::new(&rule))));
+    pressure.note((0..USERS).map(|user| UserHash::of(&user.to_string()).into()), now().into());
+    let policy = Policy { pressure: Some(rule), ..(*decider.policy.get()).clone() };
+    Decider { policy: Current::new(Arc::new(policy)), pressure: Some(pressure), ..decider }
 }
 
 /// Users are spread evenly over the segments, without a pattern.

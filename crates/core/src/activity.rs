@@ -108,9 +108,10 @@ impl ActiveUsers {
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
         let latest = self.latest.load(Ordering::Relaxed);
         let now = Minute(now.0.max(latest));
+        let now_code = code(now);
         // Beyond the window everybody has left it, and a cell's minute could not be told.
         now.0.saturating_sub(latest) <= i64::from(self.window)
-            && self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now))
+            && self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now_code))
     }
 
     /// A user was active in `minute`: the current one, or another as instances tell it. One that has left the window, or is more
@@ -124,7 +125,7 @@ impl ActiveUsers {
         let now = self.advanced(now);
         // A clock that was put back by the window or more: the user is active until it has caught up.
         let minute = Minute(minute.0.max(now.0 - window + 1));
-        let (code, new_age) = (code(minute), now.0 - minute.0);
+        let (code, now, new_age) = (code(minute), code(now), now.0 - minute.0);
         let (mut was_active, mut changed, mut set) = (true, false, 0);
         for place in self.places(user) {
             let cell = &self.cells[place];
@@ -168,6 +169,7 @@ impl ActiveUsers {
         if put_back.is_some() {
             self.latest.store(now.0, Ordering::Relaxed);
         }
+        let latest = code(latest);
         let kept: [u8; 256] = array::from_fn(|found| {
             let found = u8::try_from(found).unwrap_or(0);
             // Noted since the clock was put back just now.
@@ -211,7 +213,7 @@ impl ActiveUsers {
         self.latest.fetch_max(minute.0, Ordering::Relaxed);
     }
 
-    fn is_in_window(&self, found: u8, now: Minute) -> bool {
+    fn is_in_window(&self, found: u8, now: u8) -> bool {
         found != 0 && age(found, now) < i64::from(self.window)
     }
 
@@ -232,9 +234,10 @@ fn code(minute: Minute) -> u8 {
     u8::try_from(minute.0.rem_euclid(MINUTES) + 1).unwrap_or(1)
 }
 
-/// How many minutes ago that was, of -[`AHEAD_MINUTES`] to what a cell tells apart.
-fn age(found: u8, now: Minute) -> i64 {
-    let age = (i64::from(code(now)) - i64::from(found)).rem_euclid(MINUTES);
+/// How many minutes before `now` a cell was set, -[`AHEAD_MINUTES`] to what cells tell apart.
+fn age(found: u8, now: u8) -> i64 {
+    let age = i64::from(now) - i64::from(found);
+    let age = if age < 0 { age + MINUTES } else { age };
     if age >= MINUTES - AHEAD_MINUTES { age - MINUTES } else { age }
 }
 

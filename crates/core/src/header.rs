@@ -78,7 +78,7 @@ impl HeaderName {
                 ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`")
             }
             Self::FirstAt => ("deferred", "Kafka's time of the intent's first record, in milliseconds since 1970"),
-            Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap`, `budget` or `unavailable`"),
+            Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure` or `unavailable`"),
             Self::Count => ("deferred", "how often the intent has been deferred"),
             Self::Reason => ("dead_letters", "one of the reasons of a dead letter"),
             Self::ErrorTopic => ("dead_letters", "topic of the intent"),

@@ -168,3 +168,6 @@ impl PressureState {
         !self.is_throttling() && self.places.left() > 0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,7 @@ Time zone Asia/Singapore where an intent names none.
 Intents older than 6h have expired.
 Intents of category marketing or promo are deferred from 22:00 to 08:00 by the user's clock, and spread over the 30m after that.
 Stopped: campaign autumn or winter.
+Pressure: at most 1,000,000 users are active in 30m (takes 22.89 MiB of memory); then intents of channel push and category marketing or promo of other users are deferred, and spread over the window.
 Budget spring: at most 1,000,000 in any 1h, for campaign spring; then intents are suppressed. Tokens are granted one by one.
 Budget provider: at most 500 per day of each campaign, for channel email; then intents are deferred. While Redis is unavailable, intents without a token are suppressed.
 Budget money: at most 250,000,000 in total, for category partner or promo; then intents are suppressed.
@@ -60,6 +61,8 @@ fn a_policy_is_said_in_json() {
     assert_eq!(printed["segments"]["staff"], "unlimited");
     assert_eq!(printed["segments"]["active"][1]["per"], "day");
     assert_eq!(printed["default"][0]["window"], "24h");
+    let pressure = printed["pressure"].as_str().unwrap();
+    assert!(pressure.starts_with("Pressure: at most 1,000,000 users are active in 30m"), "{pressure}");
     let budgets = printed["budgets"].as_array().unwrap();
     assert_eq!(budgets.len(), 5);
     assert_eq!((&budgets[0]["window"], &budgets[0]["limit"]), (&json!("1h"), &json!(1_000_000)));
@@ -78,7 +81,7 @@ fn an_invalid_policy_is_an_error_that_names_every_place() {
     let (printed, error) = run("policy-many-mistakes.invalid.json", &["--output", "json"]);
     let printed: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(printed["valid"], false);
-    assert_eq!(printed["problems"].as_array().map(Vec::len), Some(8));
+    assert_eq!(printed["problems"].as_array().map(Vec::len), Some(10));
     assert!(error.is_some());
 }
 

@@ -1,3 +1,5 @@
+mod pressure;
+
 use super::*;
 use crate::{
     decision_header,

@@ -45,6 +45,9 @@ pub(super) struct Instances {
     now: Time,
     /// The last minute of each user that has taken a place.
     active: HashMap<u64, Minute>,
+    /// Users that were taken for active ones.
+    mistaken: HashSet<u64>,
+    is_wiped: bool,
     /// Users that may have come in beyond the maximum, by what is conceded.
     conceded: u64,
 }
@@ -96,7 +99,16 @@ impl Instance {
 impl Instances {
     pub(super) fn new(count: usize) -> Self {
         let (book, now) = (Book::default(), Time::default().plus(START_MS));
-        let mut instances = Self { book, all: Vec::new(), started: 0, now, active: HashMap::new(), conceded: 0 };
+        let mut instances = Self {
+            book,
+            all: Vec::new(),
+            started: 0,
+            now,
+            active: HashMap::new(),
+            mistaken: HashSet::new(),
+            is_wiped: false,
+            conceded: 0,
+        };
         (0..count).for_each(|_| instances.join());
         instances
     }
@@ -114,6 +126,10 @@ impl Instances {
     /// Reads the window before it takes part.
     fn load(&mut self, place: usize, mut instance: Instance) {
         while instance.turn(&mut self.book, self.now, true) {}
+        if self.is_wiped {
+            // Whoever was told before the log was lost, nobody tells this one.
+            self.conceded += self.unknown_to(&instance);
+        }
         self.all.insert(place, instance);
     }
 
@@ -128,6 +144,8 @@ impl Instances {
                 pressure.note_in(state, [user], now);
                 if is_in {
                     self.active.insert(number, now);
+                } else {
+                    self.mistaken.insert(number);
                 }
             } else if state.take_place() {
                 pressure.note_in(state, [user], now);
@@ -210,12 +228,22 @@ impl Instances {
 
     /// Everything is gone; all take a turn within the next second. Users that some do not know yet, they never will.
     pub(super) fn wipe(&mut self) {
-        let now = Minute::from(self.now);
-        let knows = |instance: &Instance, number: u64| instance.state.users.is_active(user(number), now);
-        let unknown = |number: &&u64| !self.all.iter().all(|instance| knows(instance, **number));
-        self.conceded += self.active.keys().filter(|number| self.is_in(**number)).filter(unknown).count() as u64;
+        self.conceded += self.all.iter().map(|instance| self.unknown_to(instance)).sum::<u64>();
+        self.is_wiped = true;
         self.book = Book::default();
         self.all_turn();
+    }
+
+    /// How many active users an instance does not know.
+    fn unknown_to(&self, instance: &Instance) -> u64 {
+        let now = Minute::from(self.now);
+        let unknown = |number: &&u64| !instance.state.users.is_active(user(**number), now);
+        self.active.keys().filter(|number| self.is_in(**number)).filter(unknown).count() as u64
+    }
+
+    /// Users who are active, those included that were taken for active ones.
+    pub(super) fn seen_active(&self) -> u64 {
+        self.truly_active() + self.mistaken.len() as u64
     }
 
     /// Users who have taken a place, and are active.

@@ -1,0 +1,322 @@
+//! Which users may not come in, what that takes of the places, and who is active afterwards.
+
+use super::*;
+use crate::{
+    activity::{ActivityHash, Minute},
+    embedded::EmbeddedStore,
+    history::HistoryBounds,
+    pressure::{NewlyActive, PressureState},
+    record::Headers,
+    shard::UserHash,
+};
+
+const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
+
+/// Values, one a record: they are at the offsets of their places.
+struct Batch(Vec<String>);
+
+impl Headers for Batch {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
+        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: self, deferral: None }
+    }
+}
+
+/// Intents by user and channel; their ids are their places.
+fn batch(intents: &[(&str, &str)]) -> Batch {
+    let value = |(place, (user, channel)): (usize, &(&str, &str))| {
+        format!(r#"{{"id":"{place}","user_id":"{user}","channel":"{channel}"}}"#)
+    };
+    Batch(intents.iter().enumerate().map(value).collect())
+}
+
+/// A decider with pressure, and a store.
+struct World {
+    decider: Decider,
+    pressure: Arc<Pressure>,
+    state: Arc<PressureState>,
+    inbox: std::sync::mpsc::Receiver<NewlyActive>,
+    store: EmbeddedStore,
+    now: Time,
+}
+
+impl World {
+    /// With so much of a policy, and so many places.
+    fn new(policy: &str, places: u64) -> Self {
+        Self::of(decider(policy), places)
+    }
+
+    fn of(decider: Decider, places: u64) -> Self {
+        let (pressure, inbox) = Pressure::new();
+        let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
+        state.places.add(places);
+        pressure.replace(Some(Arc::clone(&state)));
+        let decider = Decider { pressure: Some(Arc::clone(&pressure)), ..decider };
+        let store = EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 });
+        let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
+        Self { decider, pressure, state, inbox, store, now }
+    }
+
+    /// Decides a batch as a lane does; gives the verdict or the reason of each.
+    fn decide(&self, batch: &Batch) -> Vec<&'static str> {
+        self.decide_again(batch, ReadBefore::none())
+    }
+
+    fn decide_again(&self, batch: &Batch, read_before: ReadBefore) -> Vec<&'static str> {
+        let mut begun = self.decider.begin_batch(self.now);
+        begun.look_up(read_before);
+        let decoded = begun.decode(batch);
+        begun.press(batch, &decoded, Places::Take);
+        let (gate_results, admit_batch, _) = begun.gate(batch, &decoded);
+        let answers = self.store.admit_each(&admit_batch, &vec![self.now; admit_batch.requests.len()]);
+        begun.note_active(&decoded, &gate_results, &answers);
+        words(&begun, batch, &gate_results, &answers)
+    }
+
+    /// Left to be taken, and held.
+    fn places(&self) -> (u64, u64) {
+        (self.state.places.left(), self.state.places.held())
+    }
+
+    fn is_active(&self, user: &str) -> bool {
+        self.state.users.is_active(hash(user), Minute::from(self.now))
+    }
+
+    fn told(&self) -> usize {
+        self.inbox.try_iter().map(|told| told.users.len()).sum()
+    }
+}
+
+fn hash(user: &str) -> ActivityHash {
+    UserHash::of(user).into()
+}
+
+fn words(begun: &BatchDecision, batch: &Batch, gated: &[GateResult], answers: &[Option<Answer>]) -> Vec<&'static str> {
+    let word = |(index, gate_result): (usize, &GateResult)| match begun
+        .decision(&batch.get(index), gate_result, answers)
+        .verdict
+    {
+        Verdict::Approved(_) => "approved",
+        Verdict::Suppressed(suppressed) => suppressed.reason().as_str(),
+        Verdict::ShadowSuppressed(..) => "shadow",
+    };
+    gated.iter().enumerate().map(word).collect()
+}
+
+#[test]
+fn active_users_pass_and_others_need_a_place() {
+    let world = World::new(RULE, 2);
+    let first = world.decide(&batch(&[("a", "push"), ("b", "push"), ("c", "push")]));
+    assert_eq!(first, ["approved", "approved", "pressure"]);
+    assert_eq!(world.places(), (0, 0), "places that users have come in by are held no longer");
+    assert_eq!((world.is_active("a"), world.is_active("b"), world.is_active("c")), (true, true, false));
+    assert_eq!(world.told(), 2);
+    let again = World { now: world.now.plus(29 * 60_000), ..world };
+    assert_eq!(again.decide(&batch(&[("c", "push"), ("x", "push"), ("x", "sms"), ("a", "push")]))[0], "pressure");
+    assert!(again.is_active("a") && !again.is_active("c"));
+    let later = World { now: again.now.plus(60_000), ..again };
+    assert_eq!((later.is_active("a"), later.is_active("b")), (true, false), "it was not renewed");
+}
+
+#[test]
+fn a_user_twice_in_a_batch_takes_one_place() {
+    let world = World::new(RULE, 1);
+    let found = world.decide(&batch(&[("a", "push"), ("a", "push"), ("b", "push"), ("a", "push")]));
+    assert_eq!(found, ["approved", "approved", "pressure", "approved"]);
+    assert_eq!((world.places(), world.told()), ((0, 0), 1));
+}
+
+#[test]
+fn nobody_new_comes_in_while_it_throttles() {
+    let world = World::new(RULE, 1_000);
+    for number in 0..1_020 {
+        world.pressure.note([hash(&format!("reported-{number}"))], Minute::from(world.now));
+    }
+    world.state.look();
+    assert_eq!(world.decide(&batch(&[("a", "push"), ("reported-7", "push")])), ["pressure", "approved"]);
+    assert_eq!(world.places(), (1_000, 1_000));
+}
+
+#[test]
+fn a_place_that_nobody_came_in_by_goes_back() {
+    let capped = |limit: u32| {
+        let caps = format!("[{{ name = \"cap\", limit = {limit}, window = \"1h\" }}]");
+        let text = format!("version = \"1\"\ndefault = {{ caps = {caps} }}\n{RULE}");
+        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+        World::of(Decider { policy: Current::new(Arc::new(policy)), ..decider(RULE) }, 2)
+    };
+    let asked = batch(&[("a", "push"), ("a", "push"), ("b", "push")]);
+    let never = capped(0);
+    assert_eq!(never.decide(&asked), ["cap", "cap", "cap"]);
+    assert_eq!((never.places(), never.is_active("a"), never.told()), ((2, 2), false, 0));
+    let once = capped(1);
+    assert_eq!(once.decide(&asked), ["approved", "cap", "approved"]);
+    assert_eq!((once.places(), once.told()), ((0, 0), 2), "both have come in");
+}
+
+#[test]
+fn places_go_back_where_a_batch_is_given_up() {
+    let world = World::new(RULE, 2);
+    let given_up = batch(&[("a", "push"), ("b", "push"), ("c", "push")]);
+    let mut begun = world.decider.begin_batch(world.now);
+    let decoded = begun.decode(&given_up);
+    begun.press(&given_up, &decoded, Places::Take);
+    assert_eq!(world.places(), (0, 2), "taken ones are held");
+    drop(begun);
+    assert_eq!(world.places(), (2, 2));
+    // The same where the store does not answer.
+    let mut begun = world.decider.begin_batch(world.now);
+    begun.press(&given_up, &decoded, Places::Take);
+    let (gate_results, admit_batch, _) = begun.gate(&given_up, &decoded);
+    begun.note_active(&decoded, &gate_results, &vec![None; admit_batch.requests.len()]);
+    assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
+}
+
+#[test]
+fn an_intent_that_is_denied_anyway_takes_no_place() {
+    let world = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 1);
+    let stopped = r#"{"id":"1","user_id":"a","channel":"push","campaign":"spring"}"#.to_owned();
+    let [fresh] = &batch(&[("b", "push")]).0[..] else { panic!("one intent") };
+    assert_eq!(world.decide(&Batch(vec![stopped.clone(), fresh.clone(), stopped])), ["stopped", "approved", "stopped"]);
+    assert_eq!(world.places(), (0, 0));
+}
+
+#[test]
+fn another_channel_makes_users_active_and_is_never_denied() {
+    let world = World::new(RULE, 0);
+    assert_eq!(world.decide(&batch(&[("a", "push"), ("a", "email")])), ["pressure", "approved"]);
+    assert!(world.is_active("a"));
+    let later = world.decide(&batch(&[("b", "push"), ("c", "push"), ("a", "push")]));
+    assert_eq!(later, ["pressure", "pressure", "approved"]);
+    assert_eq!(world.told(), 1);
+    // What is never capped is under pressure, too, and makes users active where it is approved.
+    let bypass = World::new(&format!("[[bypass]]\nchannel = [\"push\", \"sms\"]\ncounts = false\n{RULE}"), 0);
+    assert_eq!(
+        bypass.decide(&batch(&[("a", "push"), ("b", "sms"), ("b", "push")])),
+        ["pressure", "approved", "pressure"]
+    );
+    assert_eq!(bypass.decide(&batch(&[("b", "push")])), ["approved"]);
+}
+
+#[test]
+fn nothing_is_held_back_in_shadow_mode_and_nobody_takes_a_place() {
+    let decider = decider(RULE);
+    let policy = Policy { mode: crate::policy::Mode::Shadow, ..(*decider.policy.get()).clone() };
+    let shadow =
+        |places| World::of(Decider { policy: Current::new(Arc::new(policy.clone())), ..decider.clone() }, places);
+    let (full, open) = (shadow(0), shadow(1));
+    assert_eq!(full.decide(&batch(&[("a", "push"), ("b", "email")])), ["shadow", "approved"]);
+    assert!(full.is_active("a") && full.is_active("b"));
+    assert_eq!(open.decide(&batch(&[("a", "push"), ("b", "push")])), ["approved", "approved"]);
+    assert_eq!(open.places(), (1, 1));
+}
+
+#[test]
+fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
+    let world = World::new(RULE, 1);
+    let sent = batch(&[("a", "push")]);
+    assert_eq!(world.decide(&sent), ["approved"]);
+    let later = World { now: world.now.plus(31 * 60_000), ..world };
+    assert!(!later.is_active("a"));
+    let mut begun = later.decider.begin_batch(later.now);
+    begun.look_up(ReadBefore::All);
+    let two = batch(&[("a", "push"), ("b", "push")]);
+    let decoded = begun.decode(&two);
+    begun.press(&two, &decoded, Places::Take);
+    let (gate_results, _, _) = begun.gate(&two, &decoded);
+    let due = Some(later.now.plus(60_000));
+    for gate_result in gate_results {
+        let Disposition::LookUp { denial, .. } = gate_result.disposition else { panic!("{gate_result:?}") };
+        assert_eq!(denial, (GateReason::Pressure, due));
+    }
+    assert_eq!(later.decide_again(&two, ReadBefore::All), ["approved", "pressure"]);
+    assert_eq!((later.is_active("a"), later.is_active("b")), (true, false));
+}
+
+#[test]
+fn budgets_are_not_asked_for_users_who_may_not_come_in() {
+    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\n";
+    let world = World::new(&format!("{RULE}{budget}"), 1);
+    let asked = batch(&[("a", "push"), ("b", "push"), ("b", "email")]);
+    let mut begun = world.decider.begin_batch(world.now);
+    let decoded = begun.decode(&asked);
+    begun.press(&asked, &decoded, Places::Take);
+    let patience = Patience { unavailable_after: None, may_defer: false };
+    let claim = begun.claim(&asked, &decoded, Duration::ZERO, patience).unwrap();
+    assert_eq!(claim.wants.len(), 2, "a's, and b's email");
+    let denied = crate::lease::Outcome::Denied(0);
+    let answers = Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None] };
+    begun.claimed(answers);
+    let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
+    assert_eq!(words(&begun, &asked, &gate_results, &[]), ["budget", "pressure", "budget"]);
+    assert!(admit_batch.requests.is_empty());
+    begun.note_active(&decoded, &gate_results, &[]);
+    assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
+}
+
+#[test]
+fn who_looks_takes_nothing() {
+    for (places, expected) in [(1, "approved"), (0, "pressure")] {
+        let world = World::new(RULE, places);
+        let asked = batch(&[("a", "push")]);
+        let mut begun = world.decider.begin_batch(world.now);
+        let decoded = begun.decode(&asked);
+        begun.press(&asked, &decoded, Places::Look);
+        let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
+        let answers = world.store.admit_each(&admit_batch, &vec![world.now; admit_batch.requests.len()]);
+        assert_eq!(words(&begun, &asked, &gate_results, &answers), [expected]);
+        drop(begun);
+        assert_eq!((world.places(), world.is_active("a")), ((places, places), false));
+    }
+}
+
+#[test]
+fn without_a_state_in_force_or_a_rule_everybody_passes() {
+    let world = World::new(RULE, 0);
+    world.pressure.replace(None);
+    assert_eq!(world.decide(&batch(&[("a", "push")])), ["approved"]);
+    let no_rule = Decider { pressure: Some(Arc::clone(&world.pressure)), ..decider("") };
+    world.pressure.replace(Some(Arc::clone(&world.state)));
+    let world = World { decider: no_rule, ..world };
+    assert_eq!(world.decide(&batch(&[("b", "push")])), ["approved"]);
+    assert_eq!(world.told(), 0);
+}
+
+#[test]
+fn deferred_users_come_back_a_minute_later_or_more_spread_over_the_window() {
+    let due_of = |policy: &str, user: &str| {
+        let world = World::new(policy, 0);
+        let begun = world.decider.begin_batch(world.now);
+        let intent = Intent { user: UserHash::of(user), ..intent() };
+        let gate_result =
+            GateResult { disposition: Disposition::Bypass { shadowed: None }, segment: None, budgets: None };
+        let suppressed = Suppressed { cause: Cause::Pressure, eligible_at: Some(world.now.plus(60_000)) };
+        let due = begun.to_defer(&gate_result, &intent, &Verdict::Suppressed(suppressed), world.now);
+        due.map(|(why, due)| {
+            assert_eq!(why, DeferReason::Pressure);
+            (due.millis() - world.now.millis()) / 60_000
+        })
+    };
+    let users: Vec<String> = (0..500).map(|number| format!("user-{number}")).collect();
+    let defers = format!("{RULE}action = \"defer\"\n");
+    let mut minutes: Vec<i64> = users.iter().map(|user| due_of(&defers, user).unwrap()).collect();
+    assert_eq!(due_of(&defers, &users[3]), Some(minutes[3]), "a user always has the same");
+    minutes.sort_unstable();
+    assert!((1..=3).contains(&minutes[0]) && (29..=31).contains(&minutes[499]), "{} {}", minutes[0], minutes[499]);
+    assert!((14..=18).contains(&minutes[250]), "half of them by the half of the window: {}", minutes[250]);
+    assert_eq!(due_of(RULE, "a"), None, "it suppresses");
+    let bounded = format!("{defers}[defer]\nmax = \"10m\"\n");
+    let due: Vec<Option<i64>> = users.iter().map(|user| due_of(&bounded, user)).collect();
+    assert!(due.iter().flatten().all(|minutes| *minutes <= 10));
+    assert!(due.contains(&None) && due.iter().flatten().count() > 100);
+}

@@ -1,0 +1,100 @@
+use super::*;
+
+fn rule(max_active_users: u64) -> PressureRule {
+    PressureRule { max_active_users, window_minutes: 30, filter: Filter::default(), action: Action::Defer }
+}
+
+fn user(number: u64) -> ActivityHash {
+    UserHash::of(&format!("user-{number}")).into()
+}
+
+#[test]
+fn it_throttles_at_the_maximum_and_until_5_percent_below() {
+    let state = PressureState::new(&rule(1_000));
+    state.places.add(10);
+    let now = Minute(1_000_000);
+    let mut noted = 0..;
+    let mut fill = |estimate, minute| {
+        while state.users.estimate() < estimate {
+            state.users.note(user(noted.next().unwrap()), minute, minute);
+        }
+        state.look();
+        assert_eq!(state.take_place(), !state.is_throttling());
+        state.is_throttling()
+    };
+    assert!(!fill(985, now));
+    assert!(fill(990, now), "as exactly as users are counted");
+    // Those leave; others come meanwhile.
+    let later = Minute(now.0 + 29);
+    fill(1_500, later);
+    state.users.sweep(Minute(now.0 + 30));
+    assert!((300..700).contains(&state.users.estimate()));
+    assert!(fill(955, later), "still less than 5% below");
+    let state = PressureState::new(&rule(1_000));
+    (0..1_010).for_each(|number| drop((state.users.note(user(number), now, now), state.look())));
+    assert!(state.is_throttling() && !state.has_place());
+    state.users.sweep(Minute(now.0 + 30));
+    assert!(state.is_throttling(), "until it looks again");
+    assert_eq!((state.look(), state.is_throttling()), (0, false));
+}
+
+#[test]
+fn with_a_maximum_of_one_a_user_may_come_in() {
+    let state = PressureState::new(&rule(1));
+    state.places.add(1);
+    assert_eq!((state.look(), state.take_place()), (0, true));
+    state.users.note(user(1), Minute(5), Minute(5));
+    assert_eq!((state.look(), state.take_place()), (1, false));
+    state.users.sweep(Minute(35));
+    state.look();
+    assert!(!state.is_throttling());
+}
+
+#[test]
+fn places_are_held_until_their_users_are_noted() {
+    let places = Places::default();
+    places.add(5);
+    assert!(places.take() && places.take() && places.take());
+    assert_eq!((places.left(), places.held()), (2, 5));
+    places.withdraw_above(4);
+    assert_eq!((places.left(), places.held()), (1, 4), "one that is left is given up");
+    places.withdraw_above(0);
+    assert_eq!((places.left(), places.held()), (0, 3), "those that are taken are not");
+    assert!(!places.take());
+    places.used(2);
+    places.put_back(1);
+    assert_eq!((places.left(), places.held()), (1, 1));
+    places.withdraw_above(7);
+    assert_eq!((places.left(), places.held()), (1, 1));
+}
+
+#[test]
+fn users_who_wait_come_back_evenly_over_the_window() {
+    let rule = rule(1_000);
+    let mut spread: Vec<i64> = (0..3_000).map(|number| rule.spread_of(UserHash::of(&number.to_string()))).collect();
+    assert_eq!(rule.spread_of(UserHash::of("7")), spread[7], "a user always has the same");
+    spread.sort_unstable();
+    for (place, share) in [(0, 0), (750, 25), (1_500, 50), (2_250, 75), (2_999, 100)] {
+        let expected = rule.window_ms() * share / 100;
+        assert!((spread[place] - expected).abs() < rule.window_ms() / 20, "{} at {share}%", spread[place]);
+    }
+    assert!((0..rule.window_ms()).contains(&spread[0]) && (0..rule.window_ms()).contains(&spread[2_999]));
+}
+
+#[test]
+fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
+    let (pressure, inbox) = Pressure::new();
+    pressure.note([user(1)], Minute(1));
+    assert!(inbox.try_recv().is_err(), "nothing is in force");
+    pressure.replace(Some(Arc::new(PressureState::new(&rule(1_000)))));
+    pressure.note([user(1), user(2), user(1)], Minute(1));
+    pressure.note([user(1)], Minute(1));
+    pressure.note([user(1), user(3)], Minute(2));
+    let told: Vec<NewlyActive> = inbox.try_iter().collect();
+    let expected = |minute, new, users: &[u64]| NewlyActive {
+        minute: Minute(minute),
+        new,
+        users: users.iter().map(|number| user(*number)).collect(),
+    };
+    assert_eq!(told, [expected(1, 2, &[1, 2]), expected(2, 1, &[1, 3])]);
+}
