@@ -2,7 +2,8 @@
 --
 -- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply; places
 -- that members hold are taken from it. The caller gets up to its fair share, room / members, and never more than is free. So users
--- who are active and places that are held are together never more than the maximum, whatever the order of turns. It equals
+-- who are active and places that are held are together never more than the maximum, whatever the order of turns. Who was no member
+-- before gets no more places: after a loss of the members, all have to take a turn before it is known what they hold. It equals
 -- `Book::sync` (crates/core/src/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
@@ -89,23 +90,23 @@ if with_own and more == 1 then
 end
 
 -- Share places.
-local count, others_held = 0, 0
+local count, others_held, was_member = 0, 0, false
 local found = redis.call('HGETALL', members)
 for at = 1, #found, 2 do
   local places, ends = found[at + 1]:match('^(%d+):(%d+)$')
-  if found[at] ~= own then
-    if places and tonumber(ends) > now then
-      count, others_held = count + 1, others_held + places
-    else
-      redis.call('HDEL', members, found[at])
-    end
+  if not places or tonumber(ends) <= now then
+    redis.call('HDEL', members, found[at])
+  elseif found[at] == own then
+    was_member = true
+  else
+    count, others_held = count + 1, others_held + places
   end
 end
 if member_for_ms == 0 then
   redis.call('HDEL', members, own)
 else
   count = count + 1
-  if room and more == 0 then
+  if room and was_member and more == 0 then
     local left = room - told
     local fair = math.ceil(left / count)
     held = math.max(held, math.min(fair, left - others_held))

@@ -4,6 +4,7 @@
 #[path = "../redis_support/mod.rs"]
 mod redis_support;
 
+mod activity;
 mod budgets;
 mod calls;
 mod cluster;

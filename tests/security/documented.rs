@@ -55,7 +55,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
 #[tokio::test]
 async fn redis_takes_the_lines_as_they_stand_on_the_page_and_lets_a_worker_in_by_them() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
-    for name in ["redis", "redis rebuild", "redis explain"] {
+    for name in ["redis", "redis rebuild", "redis budgets", "redis pressure", "redis explain"] {
         let words: Vec<&str> = page::block(name).split_whitespace().collect();
         assert_eq!(server.cli(&words).unwrap().trim(), "OK", "{name}");
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use testkit::redis::RedisServer;
 use weir_core::{
+    activity::{ActivityHash, Minute},
+    activity_log::{ActiveIn, SyncRequest},
     admit::AdmitRequest,
     class::ClassNames,
-    ports::{Store, StoreError},
+    ports::{ActivityLog, Store, StoreError},
 };
-use weir_redis::{NodeClocks, Password, RedisOptions, Tuning};
+use weir_redis::{NodeClocks, Password, RedisActivityLog, RedisOptions, Tuning};
 use weir_worker::clock::SystemClock;
 
 use crate::{
@@ -85,6 +87,43 @@ async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
         }
     }
     assert!(unneeded.is_empty(), "not needed, or not named:\n{}", unneeded.join("\n"));
+}
+
+/// The words of the lines that a policy with pressure needs.
+const PRESSURE: [&str; 7] = ["+xadd", "+xrange", "+hgetall", "+hset", "+hdel", "+pexpire", "+time"];
+
+#[tokio::test]
+async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_missing() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    for left_out in PRESSURE.into_iter().map(Some).chain([None]) {
+        let mut options = options(&[server.url()]);
+        let prefix = options.prefix.clone();
+        let opened = opened(&options).await.unwrap();
+        let mut log = RedisActivityLog::new(&Arc::new(options.clone()), &Arc::default(), &opened, "gone");
+        let users = [ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] }];
+        let mut request =
+            SyncRequest { cursor: &None, active: &users, window_ms: 60_000, member_for_ms: 1, held: 0, room: None };
+        log.sync(&request).await.unwrap();
+        let rights = page::redis_rights("redis", &prefix, "secret");
+        let more = page::block("redis pressure").trim().strip_prefix("ACL SETUSER weir ").unwrap();
+        let mut command = vec!["acl", "setuser", prefix.as_str()];
+        let words = rights.iter().map(String::as_str).chain(more.split(' '));
+        command.extend(words.filter(|word| Some(*word) != left_out));
+        assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
+        (options.username, options.password) = (Some(prefix), Some(Password("secret".to_owned())));
+        options.tries = 1;
+        let mut log = RedisActivityLog::new(&Arc::new(options), &Arc::default(), &opened, "weir-0");
+        // The member before has gone, and leaves.
+        request.member_for_ms = 10_000;
+        let turn = log.sync(&request).await;
+        match left_out {
+            None => assert!(turn.is_ok(), "{turn:?}"),
+            Some(_) => assert!(
+                matches!(&turn, Err(StoreError::Fatal(why)) if why.contains("docs/security.md")),
+                "{left_out:?}: {turn:?}"
+            ),
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod group;
 mod large;
 mod memory;
 mod offsets;
+mod pressure;
 mod refunds_topic;
 mod replay;
 mod run;

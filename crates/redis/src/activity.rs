@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use redis::Value;
 use weir_core::{
     activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, SyncReply, SyncRequest},
+    activity_log::{ActiveIn, SyncReply, SyncRequest, USERS_AN_ENTRY},
     ports::{ActivityLog, StoreError},
 };
 
@@ -14,8 +14,6 @@ use super::{
     request_error::RequestError, script::Script, stats::RedisStats,
 };
 
-/// Users of one entry, at most.
-const USERS_AN_ENTRY: usize = 4_096;
 /// Bytes of a user's hash.
 const HASH_BYTES: usize = 8;
 /// What a call, and each entry in it, takes beside its users, about.

@@ -286,7 +286,7 @@ where
     }
 
     async fn sweep(&mut self, now: Minute) -> Result<(), StoreError> {
-        let Some(view) = self.view.as_mut().filter(|view| view.swept < now) else { return Ok(()) };
+        let Some(view) = self.view.as_mut().filter(|view| view.swept != now) else { return Ok(()) };
         let state = Arc::clone(&view.state);
         aside(move || state.users.sweep(now)).await?;
         view.swept = now;

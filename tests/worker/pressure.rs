@@ -1,0 +1,227 @@
+//! The promise: no more users are active at once than the maximum, those who are may receive, and all instances agree on who they are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use testkit::{redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+
+use crate::support::{
+    DEADLINE, Decision, Scene,
+    http::{metric, wait_degraded, wait_ready, wait_whole},
+    outcome::intent,
+};
+
+const MOST: usize = 10_000;
+
+/// A policy whose caps deny nothing, with pressure on push.
+fn policy(most: usize, more: &str) -> String {
+    format!(
+        "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = {most}\nchannel = [\"push\"]\n{more}"
+    )
+}
+
+/// An intent for each of these users; its id is the wave and the user.
+fn publish(scene: &Scene, wave: &str, users: impl IntoIterator<Item = usize>, more: &Value) {
+    let one = |user: usize| intent(&format!("{wave} {user}"), user, more.clone());
+    scene.publish(users.into_iter().map(one));
+}
+
+fn push() -> Value {
+    json!({"channel": "push"})
+}
+
+/// The users of a wave that were approved, and how many were not, by reason.
+fn of_wave(decisions: &BTreeMap<String, Decision>, wave: &str) -> (BTreeSet<usize>, BTreeMap<String, usize>) {
+    let (mut approved, mut reasons) = (BTreeSet::new(), BTreeMap::new());
+    for (id, decision) in decisions {
+        let Some(user) = id.strip_prefix(wave).and_then(|rest| rest.trim().parse().ok()) else { continue };
+        if decision.approved() {
+            approved.insert(user);
+        } else {
+            *reasons.entry(decision.reason().to_owned()).or_default() += 1;
+        }
+    }
+    (approved, reasons)
+}
+
+fn active(worker: &Worker) -> f64 {
+    metric(worker, "weir_pressure_active_users", "").unwrap_or(0.0)
+}
+
+fn agree(workers: &[Worker]) -> bool {
+    let all: Vec<f64> = workers.iter().map(active).collect();
+    let (least, most) = all.iter().fold((f64::MAX, 0.0_f64), |(least, most), one| (least.min(*one), most.max(*one)));
+    most > 0.0 && most - least <= most / 100.0
+}
+
+fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
+    let workers = names.map(|name| scene.worker(name));
+    workers.iter().for_each(wait_ready);
+    workers
+}
+
+/// Publishes waves of users, all of them again and again, until the instances let nobody else in.
+fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
+    let began = Instant::now();
+    for wave in 0.. {
+        publish(scene, &format!("fill-{wave}"), 0..users, &push());
+        scene.wait_until_drained();
+        if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
+            return wave + 1;
+        }
+        assert!(began.elapsed() < 2 * DEADLINE, "still not full: {:?}", workers.iter().map(active).collect::<Vec<_>>());
+    }
+    unreachable!("waves end with a return")
+}
+
+#[test]
+fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_rolling_restart() {
+    let mut scene = Scene::new("pressure-three", 6, &policy(MOST, "window = \"1h\"\n"));
+    scene.env.push(("WEIR__HTTP__CONCURRENCY", "4".to_owned()));
+    let [mut a, mut b, mut c] = workers(&scene, ["a", "b", "c"]);
+    // Another channel makes users active, and is not denied.
+    publish(&scene, "email", 0..500, &json!({"channel": "email"}));
+    scene.wait_until_drained();
+    let [x, y, z] = [a, b, c];
+    let all = [x, y, z];
+    let waves = fill(&scene, &all, 50_000);
+    let began = Instant::now();
+    wait_until(DEADLINE, "the estimates agree", || agree(&all));
+    assert!(began.elapsed() < Duration::from_secs(4), "they agree within a turn or two");
+
+    let decisions = scene.decisions();
+    let (with_email, _) = of_wave(&decisions, "email");
+    assert_eq!(with_email.len(), 500);
+    let mut came_in = with_email;
+    for wave in 0..waves {
+        let (approved, reasons) = of_wave(&decisions, &format!("fill-{wave} "));
+        assert!(came_in.is_subset(&approved) || wave == 0, "an active user was turned away in wave {wave}");
+        assert!(reasons.keys().all(|reason| reason == "pressure"), "{reasons:?}");
+        came_in.extend(approved);
+    }
+    let count = came_in.len();
+    assert!((MOST * 98 / 100..=MOST * 102 / 100).contains(&count), "{count} users came in");
+    for worker in &all {
+        let estimate = active(worker);
+        assert!((estimate - count as f64).abs() <= count as f64 / 50.0, "{estimate} of {count}");
+        assert_eq!(metric(worker, "weir_pressure_members", ""), Some(3.0));
+    }
+
+    // One after the other.
+    [a, b, c] = all;
+    for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
+        worker.terminate();
+        worker.wait_exit(DEADLINE).unwrap();
+        *worker = scene.worker(name);
+        wait_ready(worker);
+        assert!((active(worker) - count as f64).abs() <= count as f64 / 50.0, "read before it is ready");
+    }
+    publish(&scene, "after", 0..50_000, &push());
+    publish(&scene, "excluded", 100_000..100_500, &json!({"channel": "email"}));
+    scene.wait_until_drained();
+    let decisions = scene.decisions();
+    let (after, _) = of_wave(&decisions, "after");
+    let forgotten = came_in.difference(&after).count();
+    assert_eq!(forgotten, 0, "of {count} users");
+    // "Active" is wrong for some others, by the odds of the filter.
+    let wrongly = after.difference(&came_in).count();
+    assert!(wrongly < 40_000 / 200, "{wrongly} others came in");
+    assert_eq!(of_wave(&decisions, "excluded").0.len(), 500);
+}
+
+/// Calls of scripts and commands that only turns make.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats: String = server.query(&["INFO", "commandstats"]).unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))).unwrap_or("0");
+    line.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn turns_come_once_a_second_at_a_thousand_a_second_and_at_fifty_times_that() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(
+        Stack::shared().kafka().clone(),
+        vec![server.url()],
+        "pressure-calls",
+        2,
+        &policy(1_000_000, "window = \"1h\"\n"),
+    );
+    let workers = workers(&scene, ["a", "b"]);
+    let measured = |wave: &str, users: usize| {
+        let (began, before) = (Instant::now(), calls(&server, "hgetall"));
+        let mut from = 0;
+        for second in 1..=8 {
+            publish(&scene, wave, from..from + users, &push());
+            from += users;
+            wait_until(DEADLINE, "a second later", || began.elapsed() >= Duration::from_secs(second));
+        }
+        let passed = began.elapsed().as_secs_f64();
+        (calls(&server, "hgetall") - before) as f64 / passed
+    };
+    let few = measured("few", 1_000);
+    let many = measured("many", 25_000);
+    scene.wait_until_drained();
+    // Each instance takes a turn a second, however many users it has to tell of.
+    for rate in [few, many] {
+        assert!((1.2..=2.6).contains(&rate), "{few} and {many} turns a second");
+    }
+    let bytes: f64 = workers.iter().filter_map(|worker| metric(worker, "weir_pressure_sync_bytes_total", "")).sum();
+    let users = (8 * 26_000) as f64;
+    assert!(bytes > users * 16.0 && bytes < users * 24.0, "{bytes} bytes: 8 for a user told, and 8 for one read");
+}
+
+#[test]
+fn while_redis_is_away_active_users_pass_and_it_is_reported() {
+    let mut server = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::on(
+        Stack::shared().kafka().clone(),
+        vec![server.url()],
+        "pressure-away",
+        1,
+        &policy(1_000, "window = \"1h\"\n"),
+    );
+    let [worker] = workers(&scene, ["only"]);
+    publish(&scene, "first", 0..100, &push());
+    scene.wait_until_drained();
+    wait_until(DEADLINE, "they are active", || active(&worker) >= 98.0);
+    server.freeze();
+    let entry = wait_degraded(&worker, "pressure");
+    assert!(entry["message"].as_str().unwrap().contains("who is active"), "{entry}");
+    assert!(metric(&worker, "weir_pressure_unsynced_seconds", "").unwrap() >= 5.0);
+    assert!(active(&worker) >= 98.0, "the view stays");
+    server.thaw();
+    wait_whole(&worker);
+    assert_eq!(metric(&worker, "weir_pressure_unsynced_seconds", ""), Some(0.0));
+    server.query::<()>(&["DEL", &format!("{0}:{{{0}}}:activity", scene.name)]).unwrap();
+    publish(&scene, "again", 0..200, &push());
+    scene.wait_until_drained();
+    assert_eq!(of_wave(&scene.decisions(), "again").0.len(), 200);
+}
+
+#[test]
+fn deferred_users_come_in_window_by_window() {
+    const MOST: usize = 1_000;
+    let mut scene =
+        Scene::new("pressure-defer", 2, &policy(MOST, "window = \"1m\"\naction = \"defer\"\n[defer]\nmax = \"2h\"\n"));
+    scene.defer(1);
+    let workers = workers(&scene, ["a", "b"]);
+    publish(&scene, "all", 0..3_000, &push());
+    let approved = || scene.slim_output("approved").len();
+    let mut most_active = 0.0_f64;
+    wait_until(4 * DEADLINE, "all have come in", || {
+        most_active = workers.iter().map(active).fold(most_active, f64::max);
+        approved() == 3_000
+    });
+    assert!(most_active <= MOST as f64 * 1.02, "{most_active} were active at once");
+    let decisions = scene.decisions();
+    let mut at_ms: Vec<i64> = decisions.values().map(|decision| decision.at_ms).collect();
+    at_ms.sort_unstable();
+    // A user is active in the minute of the approval alone.
+    let mut by_minute: BTreeMap<i64, usize> = BTreeMap::new();
+    at_ms.iter().for_each(|at_ms| *by_minute.entry(at_ms / 60_000).or_default() += 1);
+    assert!(by_minute.values().all(|count| *count <= MOST * 102 / 100), "{by_minute:?}");
+    assert!(by_minute.len() >= 3, "{by_minute:?}");
+}
