@@ -127,15 +127,15 @@ async fn a_member_that_leaves_or_is_silent_leaves_its_places_to_others() {
 #[tokio::test]
 async fn who_is_started_anew_reads_all_of_the_window_in_parts_with_its_own_users() {
     let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
-    let each = 150_000;
+    let each = 200_000;
     a.turn(&[users(0..each)]).await;
     b.turn(&[users(each..2 * each)]).await;
+    while b.turn(&[]).await.more {}
     let (mut cursor, mut found, mut parts) = (None, Vec::new(), 0);
     loop {
         a.cursor = cursor;
         let reply = a.turn(&[users(2 * each + parts..2 * each + parts + 1)]).await;
         parts += 1;
-        eprintln!("{} {} {:?}", reply.active.len(), reply.more, reply.cursor);
         assert!(reply.bytes < 2 << 20, "{} bytes", reply.bytes);
         found.extend(told_by(&reply));
         cursor = reply.cursor.clone();
@@ -176,7 +176,8 @@ async fn a_log_that_lost_its_end_is_read_from_the_beginning_and_a_wiped_one_is_f
     assert!(reply.lost && a.held + b.held <= held);
     assert_eq!(told_by(&a.turn(&[]).await), (30..40).collect::<Vec<_>>());
     b.turn(&[]).await;
-    assert!(a.held + b.held + 40 <= MOST && a.held + b.held >= held - 10);
+    // b has never heard of the ten who were lost.
+    assert!(a.held + b.held + 30 <= MOST && a.held + b.held >= held - 10, "{} and {} of {held}", a.held, b.held);
 }
 
 #[tokio::test]

@@ -64,7 +64,10 @@ impl Step {
             told.push(ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] });
         }
         let room = (rng.u8(..8) > 0).then(|| rng.u64(..=most));
-        Self { active: told, window_ms: *rng.choice(&WINDOWS_MS).unwrap(), member_for_ms, room }
+        let window_ms = *rng.choice(&WINDOWS_MS).unwrap();
+        // Where the time is known to some milliseconds only, nothing leaves the window.
+        let window_ms = if member_for_ms == 0 { WINDOWS_MS[2] } else { window_ms };
+        Self { active: told, window_ms, member_for_ms, room }
     }
 
     fn request<'s>(&'s self, cursor: &'s Cursor, held: u64) -> SyncRequest<'s> {
@@ -115,7 +118,7 @@ fn times(server: &RedisServer, keyspace: &Keyspace, instance: &str, member_for_m
     let last: Vec<(String, Vec<redis::Value>)> =
         server.query(&["XREVRANGE", keyspace.activity_key(), "+", "-", "COUNT", "1"]).unwrap();
     let appended_at: i64 = last[0].0.split_once('-').unwrap().0.parse().unwrap();
-    (0..5).map(|before| at(appended_at - before)).collect()
+    (0..50).map(|before| at(appended_at - before)).collect()
 }
 
 async fn run(server: &RedisServer, urls: &[String], seed: u64) -> Seen {
