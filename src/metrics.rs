@@ -26,7 +26,8 @@ use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel,
-    ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel, VersionLabels, WhyLabel,
+    ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel,
+    VersionLabels, WhyLabel,
 };
 
 /// A gauge of seconds.

@@ -13,9 +13,7 @@ use std::{
 use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     current::Current,

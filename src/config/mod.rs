@@ -23,8 +23,9 @@ use self::layers::Layers;
 pub use self::{
     secret::Secret,
     settings::{
-        ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings, LogFormat, LogSettings, PolicySettings,
-        RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings, WorkerSettings,
+        ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings,
+        LogFormat, LogSettings, PolicySettings, RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings,
+        WorkerSettings,
     },
 };
 

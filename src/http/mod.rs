@@ -42,8 +42,8 @@ pub use self::{
     status::{Degradation, Degraded, Status},
 };
 use crate::{
-    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics, query::UserView,
-    vitals::Vitals,
+    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics,
+    query::UserView, vitals::Vitals,
 };
 
 /// What the endpoints are made of.

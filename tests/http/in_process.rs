@@ -22,7 +22,11 @@ use weir_core::{
     pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
-use weir_worker::{budgets::BudgetKeeper, clock::{ComparedClock, SystemClock}, refresh::Refreshed};
+use weir_worker::{
+    budgets::BudgetKeeper,
+    clock::{ComparedClock, SystemClock},
+    refresh::Refreshed,
+};
 
 use crate::client::Client;
 

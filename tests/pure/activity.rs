@@ -51,9 +51,11 @@ fn notes_and_sweeps_at_once_lose_nobody_and_count_exactly() {
                             // Others may be some minutes ahead, but within the window nobody is forgotten.
                             let latest = minute.load(Ordering::Acquire).cast_signed();
                             let is_in_window = latest - now.0 < i64::from(WINDOW) - 1;
-                            assert!(!is_in_window || active.is_active(user(number), now) || {
-                                minute.load(Ordering::Acquire).cast_signed() != latest
-                            });
+                            assert!(
+                                !is_in_window || active.is_active(user(number), now) || {
+                                    minute.load(Ordering::Acquire).cast_signed() != latest
+                                }
+                            );
                         }
                     }
                 })

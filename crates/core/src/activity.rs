@@ -205,8 +205,7 @@ impl ActiveUsers {
             // Another thread has, and what was noted since stays.
             return;
         }
-        let is_cleared =
-            |cell: &&AtomicU8| cell.load(Ordering::Relaxed) != 0 && cell.swap(0, Ordering::Relaxed) != 0;
+        let is_cleared = |cell: &&AtomicU8| cell.load(Ordering::Relaxed) != 0 && cell.swap(0, Ordering::Relaxed) != 0;
         let cleared = self.cells.iter().filter(is_cleared).count();
         self.set.fetch_sub(u64::try_from(cleared).unwrap_or(0), Ordering::Relaxed);
         self.latest.fetch_max(minute.0, Ordering::Relaxed);

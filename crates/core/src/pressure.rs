@@ -118,13 +118,7 @@ impl Pressure {
     }
 
     /// Notes users, and tells the keeper who was not known to be active in this minute.
-    fn tell(
-        &self,
-        state: &PressureState,
-        users: impl IntoIterator<Item = ActivityHash>,
-        minute: Minute,
-        now: Minute,
-    ) {
+    fn tell(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, minute: Minute, now: Minute) {
         let mut told = NewlyActive { minute, new: 0, users: Vec::new() };
         for user in users {
             match state.users.note(user, minute, now) {

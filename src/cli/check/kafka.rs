@@ -128,7 +128,8 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
         Delivery::AtLeastOnce => return,
         Delivery::ExactlyOnce => {}
     }
-    let beside = [options.for_refunds(), options.for_activity(assemble::activity_since())].map(|beside| beside.map(Arc::new));
+    let beside =
+        [options.for_refunds(), options.for_activity(assemble::activity_since())].map(|beside| beside.map(Arc::new));
     let later = options.deferred.as_ref().map(|wheel| Arc::new(options.for_ring(wheel, Ring::Minutes)));
     for options in [Some(Arc::clone(options)), later].into_iter().chain(beside).flatten() {
         match ask_kafka(&options, transaction::try_one).await {

@@ -248,7 +248,10 @@ fn after_a_clock_is_put_back_nobody_is_forgotten_and_users_leave_again() {
         active.note(user(2), now(0), now(0));
         for minute in 0..3 * WINDOW {
             for number in [1, 2] {
-                assert!(minute >= WINDOW || active.is_active(user(number), now(minute)), "{number} at {minute}, {back} back");
+                assert!(
+                    minute >= WINDOW || active.is_active(user(number), now(minute)),
+                    "{number} at {minute}, {back} back"
+                );
             }
             // Whether it only stood still, or was put back.
             let longest = 2 * WINDOW + PUT_BACK_MINUTES;

@@ -192,7 +192,10 @@ fn entries_hold_so_many_users_and_a_turn_reads_so_many_bytes() {
     // 60 entries: 16 are read at once, and 48 of them are more than 1 MiB.
     let first = book.sync("a", &request(&new, &[told(1, 0, 0..1)]), at(1));
     assert_eq!((first.active.len(), first.more), (48, true));
-    assert_eq!(first.active[..3], [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]);
+    assert_eq!(
+        first.active[..3],
+        [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]
+    );
     assert!(first.cursor.as_deref().unwrap().starts_with('*'), "its own ones are still to be read");
     let rest = book.sync("a", &request(&first.cursor, &[]), at(2));
     assert_eq!((rest.active.len(), rest.more), (13, false));
@@ -221,7 +224,10 @@ fn entries_are_removed_behind_the_window() {
     assert_eq!(read_at(180_001, &[told(2, 1, 1..2)]), 0);
     assert_eq!(read_at(180_001 + 299_999, &[]), 0);
     assert_eq!(read_at(180_001 + 180_000, &[]), 1, "clocks go back, too");
-    assert_eq!(book.sync("b", &request(&new, &[]), at(180_001 + 300_000)), book.clone().sync("b", &request(&new, &[]), at(480_001)));
+    assert_eq!(
+        book.sync("b", &request(&new, &[]), at(180_001 + 300_000)),
+        book.clone().sync("b", &request(&new, &[]), at(480_001))
+    );
 }
 
 #[test]

@@ -186,7 +186,10 @@ fn created_at(source: &FieldReader<'_, '_>) -> Result<Option<Time>, DeadLetter> 
 fn required<'s, 'a>(source: &'s FieldReader<'_, 'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
     source.given(field)?.ok_or_else(|| {
         let places = source.places(field);
-        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", (source.name)(field)))
+        DeadLetter::new(
+            MissingField,
+            format!("{} is required and absent: looked for at {places}", (source.name)(field)),
+        )
     })
 }
 

@@ -185,7 +185,12 @@ impl KafkaSource {
     }
 
     /// Commits where partitions start.
-    fn commit_starts(&self, topic: &Topic, partitions: &[i32], offsets: Vec<i64>) -> Result<Vec<Progress>, SourceError> {
+    fn commit_starts(
+        &self,
+        topic: &Topic,
+        partitions: &[i32],
+        offsets: Vec<i64>,
+    ) -> Result<Vec<Progress>, SourceError> {
         let offsets = partitions.iter().zip(offsets);
         let starts: Vec<Progress> =
             offsets.map(|(&partition, next_offset)| Progress { partition, next_offset }).collect();

@@ -96,8 +96,7 @@ impl Instance {
 impl Instances {
     pub(super) fn new(count: usize) -> Self {
         let (book, now) = (Book::default(), Time::default().plus(START_MS));
-        let mut instances =
-            Self { book, all: Vec::new(), started: 0, now, active: HashMap::new(), conceded: 0 };
+        let mut instances = Self { book, all: Vec::new(), started: 0, now, active: HashMap::new(), conceded: 0 };
         (0..count).for_each(|_| instances.join());
         instances
     }
