@@ -191,7 +191,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!((0..5).all(|user| second.users.is_active(spread(user), world.clock.minute())), "who was told meanwhile");
 
     // A batch that began before tells at last.
-    world.pressure.note_in(&late, [spread(100)], world.clock.minute(), world.clock.minute());
+    world.pressure.note_in(&late, [spread(100)], world.clock.minute());
     drop(late);
     world.turn().await;
     assert!(second.users.is_active(spread(100), world.clock.minute()));
