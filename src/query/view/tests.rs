@@ -23,6 +23,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         on_unavailable: Vec::new(),
         quiet_hours: None,
         stops: Vec::new(),
+        pressure: None,
         budgets: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,

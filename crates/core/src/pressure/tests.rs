@@ -31,7 +31,10 @@ fn it_throttles_at_the_maximum_and_until_5_percent_below() {
     assert!((300..700).contains(&state.users.estimate()));
     assert!(fill(955, later), "still less than 5% below");
     let state = PressureState::new(&rule(1_000));
-    (0..1_010).for_each(|number| drop((state.users.note(user(number), now, now), state.look())));
+    for number in 0..1_010 {
+        state.users.note(user(number), now, now);
+        state.look();
+    }
     assert!(state.is_throttling() && !state.has_place());
     state.users.sweep(Minute(now.0 + 30));
     assert!(state.is_throttling(), "until it looks again");
