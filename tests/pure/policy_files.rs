@@ -126,8 +126,8 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :5:41: budgets[0].limit must be a whole number from 0 to 1000000000000000, not "9"
 :5:55: budgets[0].total must be true, or left out
 :5:64: budgets[1] needs `window` (such as "1h"), `per` ("day", "week" or "month") or `total = true`
-:6:36: pressure.max_active_users must be a whole number from 1 to 100000000, not "1000"
-:6:54: pressure.window must be whole minutes, from 1m to 2h, not 2h 1m"#;
+:6:37: pressure.max_active_users must be a whole number from 1 to 100000000, not "1000"
+:6:55: pressure.window must be whole minutes, from 1m to 2h, not 2h 1m"#;
     assert_eq!(errors(json).replace(json, ""), expected.trim());
 }
 
@@ -344,7 +344,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
         default = { caps = [{ zz = 1 }], zz = 1 }
         bypass = [{ zz = 1 }]
         on_unavailable = [{ zz = 1 }]
-        quiet_hours = { zz = 1 }
+        quiet_hours = { from = "22:00", to = "08:00", action = "suppress", zz = 1 }
         stop = [{ zz = 1 }]
         defer = { zz = 1 }
         budgets = [{ name = "a", limit = 1, total = true, zz = 1 }]

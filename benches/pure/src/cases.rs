@@ -129,12 +129,16 @@ fn numbers(_: &ClassNames<'_>) -> Option<ClassNumbers> {
 }
 
 /// Something that is done with each user of a batch, all of whom are active already.
-fn pressure(what: impl Fn(&ActiveUsers, ActivityHash, Minute) + 'static) -> Case {
+fn pressure<T>(what: impl Fn(&ActiveUsers, ActivityHash, Minute) -> T + 'static) -> Case {
     let decider = decider_with_pressure();
     let (_, decoded) = decoded(&decider, Shape::USUAL);
     let users: Vec<ActivityHash> = decoded.iter().flatten().map(|intent| intent.user.into()).collect();
     let state = decider.pressure.and_then(|pressure| pressure.state()).expect("it is in force");
-    case(BATCH, move || users.iter().for_each(|user| what(&state.users, black_box(*user), now().into())))
+    case(BATCH, move || {
+        for user in &users {
+            black_box(what(&state.users, black_box(*user), now().into()));
+        }
+    })
 }
 
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
