@@ -52,6 +52,7 @@ async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
         policy: Current::new(Arc::clone(&policy)),
         limits: Arc::default(),
         wheel: None,
+        pressure: None,
     };
     let mut ledger = EmbeddedLedger::new("only", || SystemClock.now());
     let (asked, metrics) = (ledger.clone(), Arc::<Metrics>::default());

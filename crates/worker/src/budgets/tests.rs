@@ -10,13 +10,13 @@ use weir_core::{
     lease::{Answers, BudgetUse, Outcome, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock as _, CommitTimes, Ledger, StoreError},
-    tally::{RefundTally, SegmentCounts, Tally},
+    tally::{SegmentCounts, Tally, TopicTally},
 };
 
 use super::{keeper::MOST_CALLS, *};
 use crate::{
     clock::SystemClock,
-    observer::{Event, LedgerCall, Observer, Stage},
+    observer::{BesideTopic, Event, LedgerCall, Observer, Stage},
 };
 
 /// Nobody.
@@ -28,13 +28,14 @@ impl Observer for Unobserved {
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
-    fn refunded(&self, _: &RefundTally) {}
+    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64) {}
     fn forget_lag(&self, _: i32) {}
-    fn set_refunds_lag(&self, _: i64) {}
+    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
+    fn activity_synced(&self, _: u64, _: u64) {}
 }
 
 /// A connection to a ledger at which each call takes a moment.

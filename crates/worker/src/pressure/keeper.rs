@@ -206,7 +206,8 @@ where
         if !before_is_used {
             self.before = None;
         }
-        let most = usize::try_from(rule.max_active_users).unwrap_or(usize::MAX);
+        // Reports may be of more users than the maximum; what one turn tells is not dropped.
+        let most = usize::try_from(rule.max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN);
         let dropped = self.untold.keep(most);
         if dropped > 0 {
             self.observer.activity_synced(0, dropped);

@@ -16,7 +16,7 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
         until("a turn each second", || world.log.turns().len() as u64 == turn + 2).await;
         until("it is shown", || world.status.seen().is_some()).await;
         for number in 0..turn * 20 {
-            world.pressure.note([spread(turn * 1_000 + number)], world.clock.minute());
+            world.pressure.note([spread(turn * 1_000 + number)], world.clock.minute(), world.clock.minute());
         }
         world.clock.advance(Duration::from_millis(999));
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -27,7 +27,7 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
     let sent: usize = world.log.turns().iter().map(Turn::users).sum();
     assert_eq!(sent, (0..20).map(|turn| turn * 20).sum::<usize>());
 
-    world.pressure.note([spread(77_777)], world.clock.minute());
+    world.pressure.note([spread(77_777)], world.clock.minute(), world.clock.minute());
     stop.cancel();
     running.await.unwrap();
     let last = world.log.last();

@@ -12,13 +12,13 @@ use weir_core::{
     class::Filter,
     policy::{Action, Caps, Mode},
     ports::CommitTimes,
-    tally::{RefundTally, SegmentCounts, Tally},
+    tally::{SegmentCounts, Tally, TopicTally},
     time::Time,
     zone::Zone,
 };
 
 use super::super::*;
-use crate::observer::{Event, LedgerCall, Stage};
+use crate::observer::{BesideTopic, Event, LedgerCall, Stage};
 
 pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
 
@@ -128,13 +128,13 @@ impl Observer for Counts {
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
-    fn refunded(&self, _: &RefundTally) {}
+    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64) {}
     fn forget_lag(&self, _: i32) {}
-    fn set_refunds_lag(&self, _: i64) {}
+    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {
         let mut counts = self.0.lock().unwrap();
@@ -202,7 +202,8 @@ impl World {
     }
 
     pub(super) fn note(&self, users: std::ops::Range<u64>) {
-        self.pressure.note(users.map(spread), self.clock.minute());
+        let minute = self.clock.minute();
+        self.pressure.note(users.map(spread), minute, minute);
     }
 
     /// A turn, a second after the last one.
