@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Mutex,
+    sync::RwLock,
     task::{Poll, Waker},
 };
 
@@ -25,11 +25,11 @@ use crate::observer::{BesideTopic, Event, LedgerCall, Stage};
 pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
 
 #[derive(Clone, Default)]
-pub(super) struct Watch(Arc<Mutex<(Duration, Vec<Waker>)>>);
+pub(super) struct Watch(Arc<RwLock<(Duration, Vec<Waker>)>>);
 
 impl Watch {
     pub(super) fn advance(&self, by: Duration) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.0.write().unwrap();
         inner.0 += by;
         inner.1.drain(..).for_each(Waker::wake);
     }
@@ -46,13 +46,13 @@ impl Clock for Watch {
     }
 
     fn passed(&self) -> Duration {
-        self.0.lock().unwrap().0
+        self.0.write().unwrap().0
     }
 
     fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
         let until = self.passed() + wait;
         std::future::poll_fn(move |context| {
-            let mut inner = self.0.lock().unwrap();
+            let mut inner = self.0.write().unwrap();
             if inner.0 >= until {
                 return Poll::Ready(());
             }
@@ -87,15 +87,15 @@ pub(super) enum Does {
 
 /// A log: does the next thing, or else grants all of the room.
 #[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<(Vec<Turn>, VecDeque<Does>)>>);
+pub(super) struct Log(Arc<RwLock<(Vec<Turn>, VecDeque<Does>)>>);
 
 impl Log {
     pub(super) fn next(&self, does: Does) {
-        self.0.lock().unwrap().1.push_back(does);
+        self.0.write().unwrap().1.push_back(does);
     }
 
     pub(super) fn turns(&self) -> Vec<Turn> {
-        self.0.lock().unwrap().0.clone()
+        self.0.write().unwrap().0.clone()
     }
 
     pub(super) fn last(&self) -> Turn {
@@ -107,7 +107,7 @@ impl ActivityLog for Log {
     async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
         let SyncRequest { cursor, active, member_for_ms, held, room, .. } = request.clone();
         let next = {
-            let mut inner = self.0.lock().unwrap();
+            let mut inner = self.0.write().unwrap();
             inner.0.push(Turn { cursor: cursor.clone(), active: active.to_vec(), member_for_ms, held, room });
             inner.1.pop_front()
         };
@@ -122,7 +122,7 @@ impl ActivityLog for Log {
 
 /// Counts what is reported of turns: bytes and ignored users.
 #[derive(Default)]
-pub(super) struct Counts(pub(super) Mutex<(u64, u64)>);
+pub(super) struct Counts(pub(super) RwLock<(u64, u64)>);
 
 impl Observer for Counts {
     fn stage(&self, _: Stage, _: Duration) {}
@@ -139,7 +139,7 @@ impl Observer for Counts {
     fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {
-        let mut counts = self.0.lock().unwrap();
+        let mut counts = self.0.write().unwrap();
         *counts = (counts.0 + bytes, counts.1 + ignored_users);
     }
 }
