@@ -1,7 +1,5 @@
 //! What the keeper's tests move: a clock, a log and all around them.
 
-#![expect(clippy::disallowed_types, reason = "the task under test and the test look at the same log")]
-
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::RwLock,
