@@ -12,7 +12,8 @@ use crate::{
 
 #[test]
 fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
-    let budget = "[[budgets]]\nname = \"total\"\nlimit = 1_000_000\ntotal = true\n";
+    let budget =
+        "[[budgets]]\nname = \"total\"\nlimit = 1_000_000\ntotal = true\n[pressure]\nmax_active_users = 1_000_000\n";
     let mut scene = Scene::new("http", 2, &format!("{POLICY}{budget}"));
     scene.defer(1);
     let worker = scene.worker("http");
@@ -191,13 +192,17 @@ fn documented(client: &Client) {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 13, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 15, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             let real =
                 path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
             let headers = [("content-type", "application/json")];
-            let body: &[u8] = if method == "post" { br#"{"id":"documented","user_id":"d"}"# } else { b"" };
+            let body: &[u8] = match (method.as_str(), path.as_str()) {
+                ("post", "/v1/activity") => br#"{"user_ids":["d"]}"#,
+                ("post", _) => br#"{"id":"documented","user_id":"d"}"#,
+                _ => b"",
+            };
             let reply = client.send(&method.to_uppercase(), &real, &headers, body);
             assert_eq!(reply.status, 200, "{method} {path}: {reply:?}");
             let content = &operation["responses"]["200"]["content"];

@@ -200,8 +200,8 @@ async fn a_turn_whose_reply_is_lost_is_taken_again_and_grants_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_turns_go_on_after_the_slot_has_moved_and_while_another_node_is_frozen() {
-    let mut cluster = RedisCluster::start(3, 0).unwrap();
+async fn in_a_cluster_turns_go_on_after_the_slot_has_moved() {
+    let cluster = RedisCluster::start(3, 0).unwrap();
     let options = options(&cluster.nodes());
     let opened = opened(&options).await.unwrap();
     let keyspace: &Keyspace = &opened.keyspace;
@@ -209,13 +209,10 @@ async fn in_a_cluster_turns_go_on_after_the_slot_has_moved_and_while_another_nod
     a.turn(&[users(0..10)]).await;
     let slot = keyspace.meta_slot();
     let from = cluster.owner_of(slot).unwrap();
-    let (to, other) = ((from + 1) % 3, (from + 2) % 3);
-    cluster.move_slots([slot], from, to).unwrap();
-    cluster.freeze(other);
+    cluster.move_slots([slot], from, (from + 1) % 3).unwrap();
     assert_eq!(told_by(&b.turn(&[users(10..20)]).await), (0..10).collect::<Vec<_>>());
     let reply = a.turn(&[]).await;
     assert_eq!((told_by(&reply), reply.lost), ((10..20).collect(), false));
-    cluster.thaw(other);
 }
 
 #[tokio::test]
