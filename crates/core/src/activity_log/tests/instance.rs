@@ -11,7 +11,7 @@ use crate::{
     activity::{ActivityHash, Minute},
     class::Filter,
     policy::Action,
-    pressure::{NewlyActive, Pressure, PressureRule, PressureState},
+    pressure::{Pressure, PressureRule, PressureState},
     shard::UserHash,
     time::Time,
 };
@@ -30,7 +30,7 @@ struct Instance {
     name: String,
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
-    inbox: mpsc::Receiver<NewlyActive>,
+    inbox: mpsc::Receiver<ActiveIn>,
     /// Not told, or told and not answered.
     untold: Vec<ActiveIn>,
     cursor: Cursor,
@@ -239,6 +239,11 @@ impl Instances {
         let now = Minute::from(self.now);
         let unknown = |number: &&u64| !instance.state.users.is_active(user(**number), now);
         self.active.keys().filter(|number| self.is_in(**number)).filter(unknown).count() as u64
+    }
+
+    /// How many active users one of the instances does not know, at most.
+    pub(super) fn most_unknown(&self) -> u64 {
+        self.all.iter().map(|instance| self.unknown_to(instance)).max().unwrap_or(0)
     }
 
     /// Users who are active, those included that were taken for active ones.
