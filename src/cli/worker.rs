@@ -11,6 +11,7 @@ use weir_core::{
     decider::Decider,
     policy::Policy,
     ports::{CommitTable, Store},
+    pressure::Pressure,
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
@@ -19,7 +20,7 @@ use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
-    pressure::{PressureStatus, SharedPressure},
+    pressure::PressureStatus,
     refresh::Refreshed,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -80,7 +81,7 @@ pub struct Worker<D> {
 /// What a worker has for pressure.
 pub struct WorkerPressure {
     /// Where reports of active users go; the decider has it, too.
-    pub shared: SharedPressure,
+    pub shared: Arc<Pressure>,
     /// How it stands.
     pub status: PressureStatus,
     /// Ends the task, once no more users become active.

@@ -18,6 +18,7 @@ pub use places::Places;
 
 use crate::{
     activity::{ActiveUsers, ActivityHash, Minute, Noted},
+    activity_log::ActiveIn,
     activity_report::ReportOutcome,
     class::Filter,
     policy::Action,
@@ -60,15 +61,12 @@ impl PressureRule {
     }
 }
 
-/// Users who became active, as a batch tells it: the minute, the users, and how many of them were not active before.
-pub type NewlyActive = crate::activity_log::ActiveIn;
-
 /// Who is active, and who may become so: what a process knows. `None` in force: the policy has no rule, or its window has not been
 /// read yet.
 #[derive(Debug)]
 pub struct Pressure {
     in_force: ArcSwapOption<PressureState>,
-    told: mpsc::Sender<NewlyActive>,
+    told: mpsc::Sender<ActiveIn>,
 }
 
 /// What is in force: made anew when the policy's maximum or window changes.
@@ -85,7 +83,7 @@ pub struct PressureState {
 impl Pressure {
     /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it at least once a second.
     #[must_use]
-    pub fn new() -> (Arc<Self>, mpsc::Receiver<NewlyActive>) {
+    pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
         let (told, inbox) = mpsc::channel();
         (Arc::new(Self { in_force: ArcSwapOption::empty(), told }), inbox)
     }
@@ -119,7 +117,7 @@ impl Pressure {
 
     /// Notes users, and tells the keeper who was not known to be active in this minute.
     fn tell(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, minute: Minute, now: Minute) {
-        let mut told = NewlyActive { minute, new: 0, users: Vec::new() };
+        let mut told = ActiveIn { minute, new: 0, users: Vec::new() };
         for user in users {
             match state.users.note(user, minute, now) {
                 Noted::Known => continue,

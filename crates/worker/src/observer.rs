@@ -1,5 +1,8 @@
 //! What the worker reports while it works.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::time::Duration;
 
 use weir_core::{

@@ -7,7 +7,6 @@ mod untold;
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use weir_core::pressure::Pressure;
 
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
@@ -67,6 +66,3 @@ impl PressureStatus {
         self.0.unsynced.store(Arc::new(unsynced));
     }
 }
-
-/// Where reports of active users go, and what lanes ask.
-pub type SharedPressure = Arc<Pressure>;

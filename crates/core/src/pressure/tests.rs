@@ -93,8 +93,8 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
     pressure.note([user(1), user(2), user(1)], Minute(1), Minute(1));
     pressure.note([user(1)], Minute(1), Minute(1));
     pressure.note([user(1), user(3)], Minute(2), Minute(2));
-    let told: Vec<NewlyActive> = inbox.try_iter().collect();
-    let expected = |minute, new, users: &[u64]| NewlyActive {
+    let told: Vec<ActiveIn> = inbox.try_iter().collect();
+    let expected = |minute, new, users: &[u64]| ActiveIn {
         minute: Minute(minute),
         new,
         users: users.iter().map(|number| user(*number)).collect(),

@@ -9,34 +9,11 @@ use weir_core::{
     budget::SpanNow,
     lease::{Answers, BudgetUse, Outcome, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
-    ports::{Clock as _, CommitTimes, Ledger, StoreError},
-    tally::{SegmentCounts, Tally, TopicTally},
+    ports::{Clock as _, Ledger, StoreError},
 };
 
 use super::{keeper::MOST_CALLS, *};
-use crate::{
-    clock::SystemClock,
-    observer::{BesideTopic, Event, LedgerCall, Observer, Stage},
-};
-
-/// Nobody.
-struct Unobserved;
-
-impl Observer for Unobserved {
-    fn stage(&self, _: Stage, _: Duration) {}
-    fn gated(&self, _: SegmentCounts) {}
-    fn committed(&self, _: &Tally, _: &CommitTimes) {}
-    fn ledger_called(&self, _: LedgerCall) {}
-    fn budget_left(&self, _: &BudgetId, _: u64) {}
-    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
-    fn happened(&self, _: Event) {}
-    fn deferred(&self) {}
-    fn deferred_recorded(&self, _: u64) {}
-    fn set_lag(&self, _: i32, _: i64) {}
-    fn forget_lag(&self, _: i32) {}
-    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
-    fn activity_synced(&self, _: u64, _: u64) {}
-}
+use crate::{clock::SystemClock, observer::tests::TestObserver};
 
 /// A connection to a ledger at which each call takes a moment.
 struct Connection(EmbeddedLedger);
@@ -79,7 +56,7 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
         counter.fetch_add(1, Ordering::Relaxed);
         Connection(ledger.clone())
     };
-    let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(Unobserved));
+    let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(TestObserver::default()));
     tokio::spawn(keeper.run());
     let claimant = budgets.claimant();
     let answered = async {

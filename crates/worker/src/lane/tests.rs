@@ -29,7 +29,6 @@ use weir_core::{
     ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, ReadBefore, RecordView},
     segment::{SegmentSet, UserIdKind, UserIds},
-    tally::{SegmentCounts, TopicTally},
     time::Time,
     verdict::Counts,
     wheel::Wheel,
@@ -37,30 +36,7 @@ use weir_core::{
 };
 
 use super::*;
-use crate::{
-    budgets::BudgetKeeper,
-    clock::SystemClock,
-    observer::{BesideTopic, Event, LedgerCall},
-};
-
-/// Nobody.
-struct Unobserved;
-
-impl Observer for Unobserved {
-    fn stage(&self, _: Stage, _: Duration) {}
-    fn gated(&self, _: SegmentCounts) {}
-    fn committed(&self, _: &Tally, _: &CommitTimes) {}
-    fn ledger_called(&self, _: LedgerCall) {}
-    fn budget_left(&self, _: &BudgetId, _: u64) {}
-    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
-    fn activity_synced(&self, _: u64, _: u64) {}
-    fn happened(&self, _: Event) {}
-    fn deferred(&self) {}
-    fn deferred_recorded(&self, _: u64) {}
-    fn set_lag(&self, _: i32, _: i64) {}
-    fn forget_lag(&self, _: i32) {}
-    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
-}
+use crate::{budgets::BudgetKeeper, clock::SystemClock, observer::tests::TestObserver};
 
 const RECORDS: i64 = 200;
 const BATCH: usize = 7;
@@ -446,7 +422,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
     let tokens = world.borrow().tokens.clone().unwrap_or_else(ledger_of_now);
-    let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(Unobserved));
+    let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
     let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new()),
@@ -465,7 +441,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
             deferred_shards,
         },
         stop,
-        metrics: Arc::new(Unobserved),
+        metrics: Arc::new(TestObserver::default()),
         status: Arc::default(),
     };
     let end = runtime.block_on(lane.run());

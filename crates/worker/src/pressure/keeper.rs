@@ -13,7 +13,7 @@ use weir_core::{
     current::Current,
     policy::Policy,
     ports::{ActivityLog, Clock, StoreError},
-    pressure::{NewlyActive, Pressure, PressureRule, PressureState},
+    pressure::{Pressure, PressureRule, PressureState},
 };
 
 use super::{PressureSeen, PressureStatus, Unsynced, untold::Untold};
@@ -49,7 +49,7 @@ pub struct PressureKeeper<L, C> {
     clock: C,
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
-    inbox: mpsc::Receiver<NewlyActive>,
+    inbox: mpsc::Receiver<ActiveIn>,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     untold: Untold,

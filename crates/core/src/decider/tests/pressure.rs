@@ -3,9 +3,10 @@
 use super::*;
 use crate::{
     activity::{ActivityHash, Minute},
+    activity_log::ActiveIn,
     embedded::EmbeddedStore,
     history::HistoryBounds,
-    pressure::{NewlyActive, PressureState},
+    pressure::PressureState,
     record::Headers,
     shard::UserHash,
 };
@@ -45,7 +46,7 @@ struct World {
     decider: Decider,
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
-    inbox: std::sync::mpsc::Receiver<NewlyActive>,
+    inbox: std::sync::mpsc::Receiver<ActiveIn>,
     store: EmbeddedStore,
     now: Time,
 }

@@ -8,17 +8,14 @@ use std::{
 
 use weir_core::{
     activity::ActivityHash,
-    budget::BudgetId,
     class::Filter,
     policy::{Action, Caps, Mode},
-    ports::CommitTimes,
-    tally::{SegmentCounts, Tally, TopicTally},
     time::Time,
     zone::Zone,
 };
 
 use super::super::*;
-use crate::observer::{BesideTopic, Event, LedgerCall, Stage};
+use crate::observer::tests::TestObserver;
 
 pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
 
@@ -118,30 +115,6 @@ impl ActivityLog for Log {
     }
 }
 
-/// Counts what is reported of turns: bytes and ignored users.
-#[derive(Default)]
-pub(super) struct Counts(pub(super) RwLock<(u64, u64)>);
-
-impl Observer for Counts {
-    fn stage(&self, _: Stage, _: Duration) {}
-    fn gated(&self, _: SegmentCounts) {}
-    fn committed(&self, _: &Tally, _: &CommitTimes) {}
-    fn ledger_called(&self, _: LedgerCall) {}
-    fn budget_left(&self, _: &BudgetId, _: u64) {}
-    fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
-    fn happened(&self, _: Event) {}
-    fn deferred(&self) {}
-    fn deferred_recorded(&self, _: u64) {}
-    fn set_lag(&self, _: i32, _: i64) {}
-    fn forget_lag(&self, _: i32) {}
-    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
-
-    fn activity_synced(&self, bytes: u64, ignored_users: u64) {
-        let mut counts = self.0.write().unwrap();
-        *counts = (counts.0 + bytes, counts.1 + ignored_users);
-    }
-}
-
 pub(super) fn policy(pressure: Option<(u64, u8)>) -> Arc<Policy> {
     let pressure = pressure.map(|(max_active_users, window_minutes)| PressureRule {
         max_active_users,
@@ -174,15 +147,15 @@ pub(super) struct World {
     pub(super) policy: Arc<Current<Policy>>,
     pub(super) log: Log,
     pub(super) clock: Watch,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<TestObserver>,
 }
 
 impl World {
     pub(super) fn new(rule: Option<(u64, u8)>) -> Self {
-        let (log, clock, counts) = (Log::default(), Watch::default(), Arc::<Counts>::default());
+        let (log, clock, counts) = (Log::default(), Watch::default(), Arc::<TestObserver>::default());
         let policy = Current::new(policy(rule));
         let (keeper, pressure, status) =
-            PressureKeeper::new(log.clone(), clock.clone(), Arc::clone(&policy), Arc::<Counts>::clone(&counts));
+            PressureKeeper::new(log.clone(), clock.clone(), Arc::clone(&policy), Arc::<TestObserver>::clone(&counts));
         Self { keeper, pressure, status, policy, log, clock, counts }
     }
 
