@@ -76,7 +76,7 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
     std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
     std::fs::write(folder.join("other.toml"), POLICY.replace("limit = 4", "limit = 3")).unwrap();
     let mut build = Command::new(weir);
-    build.args(["segments", "build", "--user-id", "u32", "--out", "set"]).current_dir(folder);
+    build.args(["segments", "build", "--user-id", "u32", "--into", "set"]).current_dir(folder);
     let segments = [("new", 0..50_000), ("active", 50_000..150_000), ("staff", 150_000..152_000)];
     for (name, users) in segments {
         let mut ids = String::new();

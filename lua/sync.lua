@@ -1,9 +1,10 @@
 -- sync: one turn of an instance at the log of activity: reads what others appended, appends its own users, and shares places.
 --
 -- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply; places
--- that members hold are taken from it. The caller gets up to its fair share, room / members, and never more than is free. So users
--- who are active and places that are held are together never more than the maximum, whatever the order of turns. Who was no member
--- before gets no more places: after a loss of the members, all have to take a turn before it is known what they hold. It equals
+-- that members hold are taken from it. The caller gets up to its fair share, room / members rounded down, and never more than is
+-- free; the remainder is each member's for a second, in the order of their names, so no place stays with members to whom nobody comes.
+-- So users who are active and places that are held are together never more than the maximum, whatever the order of turns. Who was no
+-- member before gets no more places: after a loss of the members, all have to take a turn before it is known what they hold. It equals
 -- `Book::sync` (crates/core/src/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
@@ -90,7 +91,7 @@ if with_own and more == 1 then
 end
 
 -- Share places.
-local count, others_held, was_member = 0, 0, false
+local count, others_held, was_member, before = 0, 0, false, 0
 local found = redis.call('HGETALL', members)
 for at = 1, #found, 2 do
   local places, ends = found[at + 1]:match('^(%d+):(%d+)$')
@@ -100,6 +101,7 @@ for at = 1, #found, 2 do
     was_member = true
   else
     count, others_held = count + 1, others_held + places
+    before = before + (found[at] < own and 1 or 0)
   end
 end
 if member_for_ms == 0 then
@@ -108,7 +110,10 @@ else
   count = count + 1
   if room and was_member and more == 0 then
     local left = room - told
-    local fair = math.ceil(left / count)
+    local fair = math.floor(left / count)
+    if before == time[1] % count then
+      fair = fair + left % count
+    end
     held = math.max(held, math.min(fair, left - others_held))
   end
   redis.call('HSET', members, own, whole(held) .. ':' .. whole(now + member_for_ms))

@@ -14,8 +14,8 @@ use weir_core::{
 };
 use weir_kafka::{
     client::{KafkaOptions, WheelTopics},
+    group_progress::GroupProgress,
     topics::TopicError,
-    waiting::DeferredProgress,
 };
 use weir_worker::clock::SystemClock;
 
@@ -86,18 +86,13 @@ pub fn keep_counting(
         wheel: *wheel,
     };
     let topics: Arc<[RingTopic]> = wheels.iter().flat_map(|wheel| Ring::ALL.map(|ring| of_ring(wheel, ring))).collect();
-    let (progress, counted) = (DeferredProgress::new(kafka)?, DeferredCount::default());
+    let (progress, counted) = (GroupProgress::new(kafka, kafka.later_group())?, DeferredCount::default());
     let counting = watch(progress, topics, Arc::clone(&counted), Arc::clone(metrics));
     tokio::spawn(stop.clone().run_until_cancelled_owned(counting));
     Ok(Some(counted))
 }
 
-async fn watch(
-    progress: Arc<DeferredProgress>,
-    topics: Arc<[RingTopic]>,
-    counted: DeferredCount,
-    metrics: Arc<Metrics>,
-) {
+async fn watch(progress: Arc<GroupProgress>, topics: Arc<[RingTopic]>, counted: DeferredCount, metrics: Arc<Metrics>) {
     let mut answers = true;
     loop {
         let (asking, asked) = (Arc::clone(&progress), Arc::clone(&topics));

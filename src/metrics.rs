@@ -1,6 +1,9 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
 mod labels;
+#[cfg(target_os = "linux")]
+mod process;
+mod tallied;
 mod totals;
 
 use std::{
@@ -9,7 +12,7 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::text::encode,
+    encoding::text::{encode_eof, encode_registry},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
@@ -17,18 +20,23 @@ use weir_core::{
     activity_report::ReportOutcome,
     budget::BudgetId,
     deferral::DeferReason,
+    delivery_report::DeliveryReported,
     policy::Unavailable,
     ports::CommitTimes,
     refund::RefundOutcome,
+    service::ServiceName,
+    stamps::Stamps,
     tally::{CapOfSegment, SegmentCounts, Tally, TopicTally},
+    time::Time,
 };
-use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
+use weir_worker::observer::{AdmissionEvent, BesideTopic, Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
-    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, NodeLabel, OutcomeLabel, PartitionLabel,
-    ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel, SourceLabel, StageLabel, TopicLabel,
-    VersionLabels, WhyLabel,
+    ActionLabel, BudgetLabel, BudgetTokenLabels, BuildLabels, CapLabels, DecisionLabels, NodeLabel, OfRouteLabel,
+    OutcomeLabel, PartitionLabel, ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel,
+    ServiceOutcomeLabels, SourceLabel, StageLabel, TopicLabel, UndeliveredLabels, VersionLabels, WhyLabel,
 };
+use self::tallied::TalliedHistogram;
 
 /// A gauge of seconds.
 pub type Seconds = Gauge<f64, AtomicU64>;
@@ -46,8 +54,20 @@ fn times() -> Histogram {
 }
 
 /// Buckets of how late a deferred intent is: 1 s to 18 h.
-fn lateness() -> Histogram {
-    Histogram::new((0..=8).map(|power| f64::from(4_u32.pow(power))))
+fn lateness() -> TalliedHistogram {
+    TalliedHistogram::new(&[1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000])
+}
+
+/// Buckets of how long a record waits: 5 ms to 1 h.
+fn waits() -> TalliedHistogram {
+    TalliedHistogram::new(&[
+        5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
+    ])
+}
+
+/// Milliseconds from one time to a later one; none if it is not later.
+fn millis_between(from: Time, to: Time) -> u64 {
+    u64::try_from(to.millis().saturating_sub(from.millis())).unwrap_or(0)
 }
 
 /// Declares every metric once: its field, its type, how it is made unless empty, its name and its help. A counter's name
@@ -57,6 +77,10 @@ macro_rules! metrics {
         /// Every metric of weir.
         pub struct Metrics {
             registry: Registry,
+            /// What is not weir's own, and has no prefix.
+            process: Registry,
+            /// The oldest record of each partition with lag, in milliseconds since 1970.
+            oldest: Family<PartitionLabel, Gauge>,
             /// The highest partition whose lag was ever known, -1 for none: a family cannot be walked.
             highest_partition: AtomicI32,
             $(#[doc = $help] $vis $field: $type,)*
@@ -67,7 +91,8 @@ macro_rules! metrics {
                 let mut registry = Registry::with_prefix("weir");
                 $(let $field: $type = metrics!(@made $($make)?);
                 registry.register($name, $help, $field.clone());)*
-                Self { registry, highest_partition: AtomicI32::new(-1), $($field,)* }
+                let (process, oldest) = (process_registry(), Family::default());
+                Self { registry, process, oldest, highest_partition: AtomicI32::new(-1), $($field,)* }
             }
         }
     };
@@ -75,7 +100,15 @@ macro_rules! metrics {
     (@made) => { Default::default() };
 }
 
+fn process_registry() -> Registry {
+    let mut registry = Registry::default();
+    #[cfg(target_os = "linux")]
+    registry.register_collector(Box::new(process::ProcessFigures));
+    registry
+}
+
 metrics! {
+    build: Family<BuildLabels, Gauge>, "build_info", "Versions of weir and of the librdkafka in it, always 1";
     pub decisions: Family<DecisionLabels, Counter>, "decisions", "Intents decided and committed";
     pub dead_letters: Family<ReasonLabel, Counter>, "dead_letters", "Records written to the dead-letter topic";
     pub cap_denials: Family<CapLabels, Counter>, "cap_denials", "Intents that a cap denied, also in shadow mode";
@@ -89,15 +122,30 @@ metrics! {
     pub pressure_sync_bytes: Counter, "pressure_sync_bytes", "Bytes sent to and received from the log of activity in Redis, about";
     pub pressure_ignored_users: Counter, "pressure_ignored_users", "Users not taken from other instances, because their minute is ahead of the clock, or not told to them, because too many waited";
     pub pressure_unsynced: Seconds, "pressure_unsynced_seconds", "Seconds since the log of activity began not to answer; 0: it answers";
+    pub service_admissions: Family<ServiceOutcomeLabels, Counter>, "service_admissions", "Admissions of services that ask: admitted, ended, timed_out, or why they were denied";
+    pub service_outstanding: Gauge, "service_outstanding", "Admissions given by this instance that have not ended";
+    pub route_permits: Family<OfRouteLabel, Gauge>, "route_permits", "Permits that this instance was granted for a route by its last turn";
+    pub route_lag: Family<OfRouteLabel, Gauge>, "route_lag", "Approved intents of a route that its consumer group has not committed";
+    pub route_drain_rate: Family<OfRouteLabel, Seconds>, "route_drain_rate", "What delivery takes of a route, per second";
+    pub route_waiting: Family<OfRouteLabel, Gauge>, "route_waiting", "Intents that wait for a route, of all instances";
+    pub route_expected_wait: Family<OfRouteLabel, Seconds>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
+    pub waiting: Family<OfRouteLabel, Counter>, "waiting", "Intents that this instance sent to wait for a route; one that waits again counts again";
+    pub retried: Family<OfRouteLabel, Counter>, "retried", "Approved records delivered again, by route; empty: none";
+    pub undelivered: Family<UndeliveredLabels, Counter>, "undelivered", "Deliveries given up, by route (empty: none) and why: attempts, expired, stopped";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
     stages: Family<StageLabel, Histogram, MakeHistogram> = Family::new_with_constructor(times), "stage_seconds", "Time that a batch spends in each stage";
+    until_decision: TalliedHistogram = waits(), "record_decision_seconds", "Time from the Kafka timestamp of a record of the intents topic to its decision; every record, when it is committed";
+    until_commit: TalliedHistogram = waits(), "record_commit_seconds", "The same to its commit";
     lag: Family<PartitionLabel, Gauge>, "lag_records", "Records not yet decided and committed";
+    lag_seconds: Family<PartitionLabel, Seconds>, "lag_seconds", "Age of the oldest record not yet committed, by its Kafka timestamp; before it is read, the age of the newest one committed. 0: none";
     pub deferred: Family<WhyLabel, Counter>, "deferred", "Deferrals committed; an intent that is deferred again counts again";
     pub deferred_waiting: Family<TopicLabel, Gauge>, "deferred_waiting", "Deferred intents in the topic, of all instances";
-    deferred_late: Histogram = lateness(), "deferred_late_seconds", "Seconds from the due time of a deferred intent to its release";
+    deferred_late: TalliedHistogram = lateness(), "deferred_late_seconds", "Seconds from the due time of a deferred intent to its release";
     pub refunds: Family<OutcomeLabel, Counter>, "refunds", "Refunds applied and committed";
     pub refunds_lag: Gauge, "refunds_lag_records", "Refunds not yet applied and committed";
+    pub delivery_reports: Family<OutcomeLabel, Counter>, "delivery_reports", "Reports of deliveries taken and committed: ok, or what became of the refund";
+    pub delivery_reports_lag: Gauge, "delivery_reports_lag_records", "Reports of deliveries not yet taken and committed";
     pub activity_reports: Family<ReportLabels, Counter>, "activity_reports", "Reports of active users: by HTTP or a topic, and what became of them";
     pub activity_lag: Gauge, "activity_lag_records", "Records of the topic of activity not yet taken and committed";
     pub commit_failures: Counter, "commit_failures", "Failed commits, after which a lane returned to the committed offsets";
@@ -135,9 +183,15 @@ metrics! {
 impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self::registered();
+        let librdkafka = rdkafka::util::get_rdkafka_version().1;
+        let build = BuildLabels { version: env!("CARGO_PKG_VERSION"), librdkafka };
+        metrics.build.get_or_create(&build).set(1);
         // From zero on: the first of its kind is seen to have come.
         for outcome in RefundOutcome::COUNTED.map(RefundOutcome::as_str) {
             drop(metrics.refunds.get_or_create(&OutcomeLabel { outcome }));
+        }
+        for outcome in DeliveryReported::COUNTED.map(DeliveryReported::as_str) {
+            drop(metrics.delivery_reports.get_or_create(&OutcomeLabel { outcome }));
         }
         for outcome in ReportOutcome::ALL.map(ReportOutcome::as_str) {
             metrics.activity_reported("http", outcome, 0);
@@ -160,6 +214,16 @@ impl Metrics {
         self.http_seconds.get_or_create(&RouteLabel { route: route.to_owned() }).observe(time.as_secs_f64());
     }
 
+    /// Brings the lag in seconds up to date: a record grows older while nothing is reported of it.
+    pub fn note_lag_seconds(&self, now: Time) {
+        for (partition, _) in self.lags() {
+            let label = PartitionLabel { partition };
+            let oldest = self.oldest.get(&label).and_then(|oldest| Time::from_millis(oldest.get()));
+            let age = Duration::from_millis(oldest.map_or(0, |oldest| millis_between(oldest, now)));
+            self.lag_seconds.get_or_create(&label).set(age.as_secs_f64());
+        }
+    }
+
     /// Users were reported to be active, by `http` or `kafka`.
     pub fn activity_reported(&self, by: &'static str, outcome: &'static str, users: u64) {
         self.activity_reports.get_or_create(&ReportLabels { by, outcome }).inc_by(users);
@@ -169,7 +233,10 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
-        if encode(&mut text, &self.registry).is_err() {
+        let encoded = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.process))
+            .and_then(|()| encode_eof(&mut text));
+        if encoded.is_err() {
             text.clear();
         }
         text
@@ -221,7 +288,17 @@ impl Observer for Metrics {
         match topic {
             BesideTopic::Refunds => self.refunds_lag.set(records),
             BesideTopic::Activity => self.activity_lag.set(records),
+            BesideTopic::DeliveryReports => self.delivery_reports_lag.set(records),
         };
+    }
+
+    fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64) {
+        let labels = ServiceOutcomeLabels { service: service.to_string(), outcome: event.as_str() };
+        self.service_admissions.get_or_create(&labels).inc_by(count);
+    }
+
+    fn set_outstanding(&self, admissions: usize) {
+        self.service_outstanding.set(i64::try_from(admissions).unwrap_or(i64::MAX));
     }
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {
@@ -247,9 +324,17 @@ impl Observer for Metrics {
             self.deferred.get_or_create(&WhyLabel { why }).inc_by(count);
             intents += count;
         }
+        for (route, count) in &tally.retried {
+            self.retried.get_or_create(&OfRouteLabel { route: route.to_string() }).inc_by(*count);
+            intents += count;
+        }
+        for ((route, why), count) in &tally.undelivered {
+            let labels = UndeliveredLabels { route: route.to_string(), why: why.as_str() };
+            self.undelivered.get_or_create(&labels).inc_by(*count);
+            intents += count;
+        }
         for (seconds, count) in tally.late_s.iter() {
-            let seconds = i32::try_from(seconds).map_or(f64::MAX, f64::from);
-            (0..count).for_each(|_| self.deferred_late.observe(seconds));
+            self.deferred_late.observe(u64::try_from(seconds).unwrap_or(0).saturating_mul(1000), count);
         }
         for (CapOfSegment { segment, cap }, count) in &tally.cap_denials {
             let labels = CapLabels { segment: segment.clone(), cap: cap.clone() };
@@ -272,11 +357,21 @@ impl Observer for Metrics {
         }
     }
 
+    fn records_committed(&self, stamps: &Stamps, decided: Time, committed: Time) {
+        for (at, records) in stamps.counts() {
+            self.until_decision.observe(millis_between(at, decided), records);
+            self.until_commit.observe(millis_between(at, committed), records);
+        }
+    }
+
     fn topic_committed(&self, topic: BesideTopic, tally: &TopicTally) {
         for (outcome, count) in tally.outcomes.iter() {
             match topic {
                 BesideTopic::Refunds => drop(self.refunds.get_or_create(&OutcomeLabel { outcome }).inc_by(count)),
                 BesideTopic::Activity => self.activity_reported("kafka", outcome, count),
+                BesideTopic::DeliveryReports => {
+                    self.delivery_reports.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+                }
             }
         }
         for (reason, count) in tally.dead_letters.iter() {
@@ -284,12 +379,20 @@ impl Observer for Metrics {
         }
     }
 
-    fn set_lag(&self, partition: i32, records: i64) {
+    fn set_lag(&self, partition: i32, records: i64, oldest: Option<Time>) {
         self.highest_partition.fetch_max(partition, Ordering::Relaxed);
-        self.lag.get_or_create(&PartitionLabel { partition }).set(records);
+        let label = PartitionLabel { partition };
+        self.lag.get_or_create(&label).set(records);
+        match oldest {
+            Some(oldest) => _ = self.oldest.get_or_create(&label).set(oldest.millis()),
+            None => _ = self.oldest.remove(&label),
+        }
     }
 
     fn forget_lag(&self, partition: i32) {
-        self.lag.remove(&PartitionLabel { partition });
+        let label = PartitionLabel { partition };
+        self.lag.remove(&label);
+        self.oldest.remove(&label);
+        self.lag_seconds.remove(&label);
     }
 }

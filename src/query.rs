@@ -13,7 +13,7 @@ use weir_core::{
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, Places, Unspent},
+    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, PermitsFrom, Places, Undecided, Unspent},
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
@@ -21,6 +21,7 @@ use weir_core::{
     policy::{Caps, Mode},
     ports::{Clock, Histories, Store, StoreError},
     record::{Headers, ReadBefore, RecordView, Records},
+    routes::Taken,
     shard::UserHash,
     time::Time,
     zone::Zone,
@@ -141,6 +142,11 @@ impl<S, C: Clock> QueryService<S, C> {
                 // The same id again is a replay here, too, whatever the gate says of it now.
                 batch_decision.look_up(ReadBefore::All);
                 batch_decision.press(record, decoded, places);
+                let permits = match places {
+                    Places::Take => PermitsFrom::Pools,
+                    Places::Look => PermitsFrom::Look,
+                };
+                batch_decision.take_permits(record, decoded, permits, clock.passed());
                 let Some(funds) = funds else { return Ok((batch_decision, Vec::new())) };
                 let Some(claim) = batch_decision.claim(record, decoded, clock.passed(), AT_ONCE) else {
                     return Ok((batch_decision, Vec::new()));
@@ -244,7 +250,9 @@ impl<S: Store, C: Clock> QueryService<S, C> {
                 return Err(error.into());
             }
         };
-        batch_decision.note_active(&decoded, &gate_results, &answers);
+        batch_decision.note_active(&gate_results, &answers);
+        let is_approved = batch_decision.decision(&record.get(0), &gate_results[0], &answers).verdict.is_approved();
+        batch_decision.permits_where(|_| is_approved).into_iter().for_each(Taken::spend);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
         if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
@@ -290,7 +298,11 @@ async fn give_back(funds: Option<&Funds>, unspent: Unspent) -> Result<(), QueryE
 
 fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryError> {
     let one = decoded.first().expect("one record was decoded");
-    one.as_ref().map_err(|letter| QueryError::NotAnIntent(letter.clone()))
+    match one {
+        Ok(intent) => Ok(intent),
+        Err(Undecided::Invalid(letter)) => Err(QueryError::NotAnIntent(letter.clone())),
+        Err(Undecided::Retry(_)) => unreachable!("what is asked about comes from no topic"),
+    }
 }
 
 fn decision(

@@ -19,6 +19,7 @@ use crate::{
     deferred::{DeferredCount, DeferredIntents},
     metrics::Metrics,
     pressure::{PressureDesk, PressureFound, PressureView},
+    routes::{RouteView, RoutesDesk},
 };
 
 /// The most caps and partitions that are told: those that deny most, and lag most.
@@ -43,6 +44,8 @@ pub struct Vitals {
     pub budgets: Arc<BudgetDesk>,
     /// The active users.
     pub pressure: PressureDesk,
+    /// The routes.
+    pub routes: RoutesDesk,
 }
 
 /// A look at a worker. Counts are totals since its start.
@@ -80,6 +83,8 @@ pub struct Look {
     pub deferred: Option<DeferredIntents>,
     /// The active users; `None` where the policy does not limit them, and before they are read.
     pub pressure: Option<PressureView>,
+    /// The routes that have been looked at.
+    pub routes: Vec<RouteView>,
 }
 
 /// How many intents were decided so.
@@ -213,6 +218,7 @@ impl Vitals {
             nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
             nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
             deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
+            routes: self.routes.look(),
             pressure: match self.pressure.look() {
                 PressureFound::Seen(view) => Some(view),
                 PressureFound::NoRule | PressureFound::NotReadYet => None,

@@ -66,7 +66,7 @@ impl AsyncClient {
 async fn land(flights: &mut JoinSet<Result<(usize, u8)>>, ways: &mut [Destination]) -> Result<()> {
     let (place, reply) = flights.join_next().await.context("none in flight")?.map_err(|panic| anyhow!(panic))??;
     if reply == 1 {
-        ways[place] = Destination::Approved;
+        ways[place] = Destination::APPROVED;
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ impl Bare {
             }
             let same_bytes = matches!(self.capper, Capper::SameBytes(_));
             let (ways, headers) = match &mut self.capper {
-                Capper::Nobody => (vec![Destination::Approved; batch.len()], &none),
+                Capper::Nobody => (vec![Destination::APPROVED; batch.len()], &none),
                 Capper::SameBytes(headers) => (three_of_four(batch.len()), &*headers),
                 Capper::SortedSets(caps) => (caps.decide(&batch)?, &none),
                 Capper::AsyncClient(caps) => (caps.decide(&batch).await?, &none),
@@ -241,6 +241,6 @@ fn envelope(intent: Option<&[u8]>) -> Vec<u8> {
 
 /// As many as weir approves of this load, three of four; the fourth is suppressed.
 fn three_of_four(records: usize) -> Vec<Destination> {
-    let way = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::Approved };
+    let way = |place| if place % 4 == 3 { Destination::Suppressed } else { Destination::APPROVED };
     (0..records).map(way).collect()
 }

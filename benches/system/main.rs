@@ -26,6 +26,7 @@ mod http;
 mod latency;
 mod machine;
 mod memory;
+mod pace;
 mod plot;
 mod pressure;
 mod redis_info;
@@ -155,6 +156,8 @@ enum Child {
     Deferral(deferral::Deferral),
     /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
     Pressure(pressure::Pressure),
+    /// How the pace of a route follows its consumer, simulated, with plots
+    Pace(pace::PacePlots),
     /// Calls, waste and over-grants of budgets, beside one call per intent and the published fixed batch
     Budgets(budgets::Budgets),
     /// The longest script calls, in their worst cases
@@ -189,6 +192,7 @@ fn main() -> Result<()> {
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
         Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
+        Some(Child::Pace(plots)) => print(&pace::run(&plots)?, plots.output),
         Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
         Some(Child::Calls(calls)) => calls.print(),
         Some(Child::Latency(load)) => latency::print(load),

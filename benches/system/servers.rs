@@ -203,7 +203,7 @@ impl Load {
 
     fn build_segments(&self) -> Result<()> {
         let mut build = Command::new(WEIR);
-        build.args(["segments", "build", "--user-id", "u32", "--version", "bench-1", "--out"]);
+        build.args(["segments", "build", "--user-id", "u32", "--set-version", "bench-1", "--into"]);
         build.arg(self.folder.join("segments"));
         for (index, segment) in SEGMENTS.iter().enumerate() {
             let file = self.folder.join(segment.name);

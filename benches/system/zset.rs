@@ -134,7 +134,7 @@ impl Node {
         ensure!(got == sent, "{got} replies to {sent} calls");
         for (place, reply) in self.places.drain(..).zip(replies) {
             if reply == 1 {
-                ways[place] = Destination::Approved;
+                ways[place] = Destination::APPROVED;
             }
         }
         self.waiting.clear();

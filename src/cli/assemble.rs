@@ -14,7 +14,7 @@ use weir_core::{
     time::Time,
 };
 use weir_kafka::{
-    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics},
+    client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics},
     topics::NewTopics,
 };
 use weir_redis::{
@@ -42,19 +42,26 @@ pub fn settings(path: &Path) -> anyhow::Result<Settings> {
 #[must_use]
 pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
     let exposed = |(key, value): (&String, &config::Secret)| (key.clone(), value.expose().to_owned());
-    let properties: BTreeMap<String, String> = settings.properties.iter().map(exposed).collect();
+    let properties: BTreeMap<String, String> = settings.properties().map(exposed).collect();
     KafkaOptions {
         brokers: settings.brokers.clone(),
         group: settings.group.clone(),
         intents: settings.intents.clone(),
         approved: settings.approved.clone(),
+        approved_by_channel: settings.approved_by_channel.clone(),
         suppressed: settings.suppressed.clone(),
         dead_letters: settings.dead_letters.clone(),
         refunds: settings.refunds.clone(),
         activity: settings.activity.clone(),
+        delivery_reports: settings.delivery_reports.clone(),
+        retries: settings.retries.clone(),
+        undelivered: settings.undelivered.clone(),
         deferred: settings.deferred.as_deref().map(WheelTopics::of),
         deferred_before: settings.deferred_before.iter().map(|prefix| WheelTopics::of(prefix)).collect(),
+        waiting: settings.waiting.clone(),
+        routes: Arc::default(),
         reads: Reads::Published,
+        read_order: ReadOrder::AsFetched,
         delivery: settings.delivery,
         instance: settings.instance.clone(),
         properties,
@@ -106,14 +113,16 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
 #[must_use]
 pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
-    let topics = [&settings.refunds, &settings.activity].into_iter().flatten().count();
+    let topics = [&settings.refunds, &settings.activity, &settings.delivery_reports, &settings.retries];
+    let topics = topics.into_iter().flatten().count();
     ReadsBeside { topics: u64::try_from(topics).unwrap_or(u64::MAX), wheels }
 }
 
 /// What a policy must keep to.
 #[must_use]
 pub fn policy_bounds(settings: &Settings) -> PolicyBounds {
-    PolicyBounds { history: bounds(&settings.redis), may_defer: settings.kafka.deferred.is_some() }
+    let (may_defer, may_wait) = (settings.kafka.deferred.is_some(), settings.kafka.waiting.is_some());
+    PolicyBounds { history: bounds(&settings.redis), may_defer, may_wait }
 }
 
 /// What the Redis edge wants to know.
@@ -126,8 +135,9 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     if let Some(username) = &settings.username {
         options.username = Some(username.clone());
     }
-    if let Some(password) = settings.password() {
-        options.password = Some(Password(password.expose().to_owned()));
+    let given = settings.password.as_ref().map(|password| Password::Given(password.expose().to_owned()));
+    if let Some(password) = given.or_else(|| settings.password_file.clone().map(Password::File)) {
+        options.password = Some(password);
     }
     if let Some(tls) = &mut options.tls {
         *tls = tls_files(settings)?;
@@ -145,17 +155,15 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     Ok(options)
 }
 
+/// The files, which can be read now.
 fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
-    let read = |key: &str, path: &Path| {
-        std::fs::read(path)
-            .map_err(|error| UsageError(format!("redis.{key}: {} cannot be read: {error}", path.display())))
-    };
-    let ca = settings.ca_file.as_ref().map(|path| read("ca_file", path)).transpose()?;
-    let client = match (&settings.cert_file, &settings.key_file) {
-        (Some(cert), Some(key)) => Some((read("cert_file", cert)?, read("key_file", key)?)),
-        (None, _) | (_, None) => None,
-    };
-    Ok(TlsFiles { ca, client })
+    let RedisSettings { ca_file, cert_file, key_file, .. } = settings;
+    for (key, path) in [("ca_file", ca_file), ("cert_file", cert_file), ("key_file", key_file)] {
+        if let Some((path, Err(error))) = path.as_ref().map(|path| (path, std::fs::read(path))) {
+            return Err(UsageError(format!("redis.{key}: {} cannot be read: {error}", path.display())).into());
+        }
+    }
+    Ok(TlsFiles { ca: ca_file.clone(), client: cert_file.clone().zip(key_file.clone()) })
 }
 
 /// How much of a user is remembered.

@@ -25,6 +25,7 @@ use weir_worker::{
 };
 
 use super::{
+    args::ConfigFile,
     assemble, clocks,
     exit::UsageError,
     output::{OutputForm, print_json},
@@ -41,9 +42,8 @@ use crate::{
 /// Arguments of `weir explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
     /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
@@ -68,6 +68,9 @@ struct Report<'a> {
     /// The budgets that the intent takes from; absent where from none.
     #[serde(skip_serializing_if = "<[BudgetView]>::is_empty")]
     budgets: &'a [BudgetView],
+    /// The route that the intent takes; absent where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
@@ -78,7 +81,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
-    let settings = assemble::settings(&args.config)?;
+    let settings = assemble::settings(&args.config.path)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
     let (mut query, has_pressure) = query(&settings).await?;
     let (user, decision) = match &intent {
@@ -98,7 +101,8 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
         OutputForm::Json => {
             let deferred_until = decision.as_ref().filter(|_| may_defer).and_then(|decision| decision.deferred_until);
             let budgets = decision.as_ref().map_or(&[][..], |decision| &decision.budgets);
-            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until, budgets }, out)
+            let route = decision.as_ref().and_then(|decision| decision.route.as_deref());
+            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until, budgets, route }, out)
         }
         OutputForm::Text => {
             write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?;
@@ -147,6 +151,8 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
         limits: Arc::default(),
         wheel: None,
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
         segments: once(SegmentSource::new(segments, prefix)).await?,
     };
     let keyspace = assemble::existing_keyspace(&settings.redis).await?;

@@ -1,12 +1,13 @@
 //! `weir forget`: deletes what Redis knows of a user.
 
-use std::{io::Write, path::PathBuf};
+use std::{collections::BTreeSet, io::Write};
 
 use anyhow::Context as _;
 use clap::Args;
 use weir_core::{intent::MAX_ID_BYTES, ports::Histories as _, shard::UserHash};
 
 use super::{
+    args::ConfigFile,
     assemble,
     exit::UsageError,
     output::{OutputForm, print_json},
@@ -16,9 +17,8 @@ use crate::query::Forgotten;
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]
 pub struct ForgetArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
     /// User id, as in the intents
     #[arg(value_name = "USER")]
     user: String,
@@ -35,13 +35,17 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
     }
-    let settings = assemble::settings(&args.config)?;
+    let settings = assemble::settings(&args.config.path)?;
     let mut store = assemble::existing_keyspace(&settings.redis).await?.store();
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;
     let kafka = &settings.kafka;
+    let by_channel = kafka.approved_by_channel.values();
+    let approved: BTreeSet<&String> = [&kafka.approved].into_iter().chain(by_channel).collect();
+    let approved: Vec<String> = approved.into_iter().cloned().collect();
+    let others = [&kafka.suppressed, &kafka.dead_letters].into_iter().cloned();
     let topics: Vec<String> =
-        [&kafka.intents, &kafka.approved, &kafka.suppressed, &kafka.dead_letters].into_iter().cloned().collect();
+        [kafka.intents.clone()].into_iter().chain(approved.iter().cloned()).chain(others).collect();
     match args.output {
         OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted), out),
         OutputForm::Text => Ok(writeln!(
@@ -51,7 +55,7 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
              back: run weir forget again after it. Intents of the user that come later begin a new history.",
             args.user,
             topics.join(", "),
-            kafka.approved
+            approved.join(" and ")
         )?),
     }
 }

@@ -5,15 +5,21 @@ use std::io::IsTerminal;
 use crate::config::{LogFormat, LogSettings};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// Sends logs to stderr. `log.level` is a filter as tracing knows it (`info`, `weir=debug,info`); `RUST_LOG` goes before it.
+/// Checks a filter that the command line gives.
+///
+/// # Errors
+/// It is none.
+pub fn filter(text: &str) -> Result<String, String> {
+    let parsed = EnvFilter::builder().parse(text);
+    parsed.map(|_| text.to_owned()).map_err(|error| format!("must be a level or a filter such as info: {error}"))
+}
+
+/// Sends logs to stderr, filtered by `level` (the command line's), else by `log.level`.
 ///
 /// # Errors
 /// The filter is none.
-pub fn start(settings: &LogSettings) -> anyhow::Result<()> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(filter) => EnvFilter::try_new(filter)?,
-        Err(_) => EnvFilter::try_new(&settings.level)?,
-    };
+pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(level.unwrap_or(&settings.level))?;
     let text = match settings.format {
         LogFormat::Auto => std::io::stderr().is_terminal(),
         LogFormat::Text => true,

@@ -32,49 +32,49 @@ const MIB: f64 = 1_048_576.0;
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct PlanArgs {
     /// Users with a history: 270M
-    #[arg(long, value_name = "COUNT", value_parser = count(1.0, 1e10))]
+    #[arg(long, value_name = "N", value_parser = count(1.0, 1e10))]
     users: f64,
     /// Intents per second, averaged over days: 10k
-    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
+    #[arg(long, value_name = "N", value_parser = count(0.001, 1e9))]
     rate: f64,
     /// Intents per second at the peak: 100k
-    #[arg(long, value_name = "PER_S", value_parser = count(0.001, 1e9))]
+    #[arg(long, value_name = "N", value_parser = count(0.001, 1e9))]
     peak: f64,
     /// Sends per user within the history [default: what the rate gives and the policy allows]
-    #[arg(long, value_name = "COUNT", value_parser = count(0.001, MOST_SENDS))]
+    #[arg(long, value_name = "N", value_parser = count(0.001, MOST_SENDS))]
     sends: Option<f64>,
     /// Share of intents that weir approves
-    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
+    #[arg(long = "approved-share", value_name = "SHARE", default_value = "100%", value_parser = share)]
     approved: f64,
     /// How far back the history reaches (redis.history)
-    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = seconds(60.0, 3660.0 * DAY_S))]
+    #[arg(long, value_name = "DURATION", default_value = "8d", value_parser = seconds(60.0, 3660.0 * DAY_S))]
     history: f64,
     /// Replicas of each Redis primary
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(0..=5))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(0..=5))]
     replicas: u32,
     /// Memory of a Redis node
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = bytes(64.0 * MIB, 1e14))]
     node_memory: f64,
     /// Lanes of one instance (worker.lanes)
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
     lanes: u32,
     /// Partitions of the intents topic, if it exists
-    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     partitions: Option<u32>,
     /// Bytes of an intent and its key
     #[arg(long, value_name = "SIZE", default_value = "500", value_parser = bytes(1.0, 2.0 * MIB))]
     intent_size: f64,
     /// Round trip to the brokers
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = seconds(0.0, 60.0))]
+    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = seconds(0.0, 60.0))]
     round_trip: f64,
     /// Time after which an intent must be delivered
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds(0.001, 365.0 * DAY_S))]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds(0.001, 365.0 * DAY_S))]
     delivery_timeout: f64,
     /// The part of it that weir and delivery need for one intent
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = seconds(0.0, DAY_S))]
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = seconds(0.0, DAY_S))]
     processing: f64,
     /// Intents of a blast
-    #[arg(long, value_name = "COUNT", default_value = "10M", value_parser = count(1.0, 1e12))]
+    #[arg(long, value_name = "N", default_value = "10M", value_parser = count(1.0, 1e12))]
     blast: f64,
     /// The policy, a .toml or .json file: how many caps there are, and how many sends it allows
     #[arg(long, value_name = "FILE")]

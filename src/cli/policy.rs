@@ -1,5 +1,6 @@
 //! `weir policy`: validates a policy and shows what it means; replays past intents against one.
 
+mod routes;
 mod simulate;
 
 use std::{
@@ -61,7 +62,7 @@ pub struct PolicyCheckArgs {
     /// The policy, a .toml or .json file
     file: PathBuf,
     /// How far back the history reaches (redis.history): no window may be longer
-    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "8d", value_parser = humantime::parse_duration)]
     history: Duration,
     /// Most sends in one user's history (redis.max_entries): no limit may be higher
     #[arg(long, value_name = "N", default_value_t = MAX_ENTRIES)]
@@ -140,6 +141,7 @@ fn in_text(name: &str, policy: &Policy) -> String {
     sentences.extend(policy.stops.iter().map(stop_in_words));
     sentences.extend(policy.pressure.as_ref().map(pressure_in_words));
     sentences.extend(policy.budgets.iter().map(budget_in_words));
+    sentences.extend(policy.routes.iter().map(routes::in_words));
     if policy.defers() {
         sentences.push(format!("Intents are deferred for at most {}.", in_words(policy.defer_max_ms)));
     }
@@ -291,6 +293,7 @@ fn in_json(policy: &Policy) -> Value {
         "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
         "pressure": policy.pressure.as_ref().map(pressure_in_words),
         "budgets": policy.budgets.iter().map(budget_in_json).collect::<Vec<_>>(),
+        "routes": policy.routes.iter().map(routes::in_words).collect::<Vec<_>>(),
         "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })

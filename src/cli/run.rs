@@ -2,10 +2,11 @@
 
 mod lanes;
 mod readers;
+mod routes;
+mod services;
 mod watch;
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +14,6 @@ use std::{
 use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     current::Current,
@@ -45,14 +45,16 @@ use weir_worker::{
 use self::{
     lanes::{lane_ends, wheels},
     readers::Readers,
+    routes::{RoutedPolicy, Sharing, waiting_ends},
     watch::{watch_nodes, watch_shards},
 };
 use super::{
+    args::ConfigFile,
     assemble::{self, START_PATIENCE},
     clocks,
     exit::UsageError,
-    logging, time_zones,
-    worker::{HttpSetup, Worker, WorkerPressure},
+    logging, signals, time_zones,
+    worker::{HttpSetup, Worker, WorkerPressure, WorkerRoutes},
 };
 use crate::{
     budgets::LedgerPool,
@@ -63,6 +65,7 @@ use crate::{
     policy_source::PolicySource,
     query::{EntryPoint, QueryService},
     segments::SegmentSource,
+    traces::Traces,
     vitals::Nodes,
 };
 
@@ -76,20 +79,19 @@ const TRIES_WITHOUT_PATIENCE: usize = 2;
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
-    pub config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
 }
 
-/// Works until SIGTERM or Ctrl-C.
+/// Works until SIGTERM or Ctrl-C; `log_level` overrides the setting.
 ///
 /// # Errors
 /// [`UsageError`] for what the user has to correct; else what failed.
-pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let settings = assemble::settings(&args.config)?;
-    logging::start(&settings.log)?;
+pub async fn run(args: &RunArgs, log_level: Option<&str>) -> anyhow::Result<()> {
+    let settings = assemble::settings(&args.config.path)?;
+    logging::start(&settings.log, log_level)?;
     tracing::info!("time zones are those of {}", time_zones::in_use());
-    let mut asked_to_stop = std::pin::pin!(asked_to_stop()?);
+    let mut asked_to_stop = std::pin::pin!(signals::asked_to_stop()?);
     let worker = tokio::select! {
         worker = Box::pin(start(&settings)) => worker?,
         () = &mut asked_to_stop => {
@@ -103,19 +105,23 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<()> {
 /// Reads and connects everything; changes nothing but what the settings allow to be made.
 async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
+    let traces =
+        Traces::start(&settings.tracing, &settings.kafka.instance).map_err(|error| UsageError(format!("{error:#}")))?;
 
     let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy_object, assemble::policy_bounds(settings))
         .map_err(|error| UsageError(error.to_string()))?;
+    let (lanes, memory) = assemble::lanes_and_memory(settings)?;
+    let commit_interval = settings.worker.commit_interval;
+    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
+    let create = settings.kafka.create_topics.then(|| assemble::new_topics(settings));
+    let policy = RoutedPolicy::new(policy, Arc::clone(&kafka), create);
     let policy = fresh(policy, settings.policy.refresh, &stop).await?;
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
     warn_of_names(&policy.current(), &segments.current());
 
-    let (lanes, memory) = assemble::lanes_and_memory(settings)?;
-    let commit_interval = settings.worker.commit_interval;
-    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
     ready_topics(&kafka, settings).await?;
     let wheels = wheels(&kafka, policy.current().defer_max_ms).await?;
     limits::find_out(&kafka).await;
@@ -129,7 +135,10 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     }
     let redis_options = Arc::new(redis_options);
     let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
-    let store = || RedisStore::new(&redis_options, &stats, &opened);
+    let store = {
+        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
+        move || RedisStore::new(&options, &stats, &opened)
+    };
     let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
     let (redis_status, nodes) = (StoreStatus::default(), Nodes::default());
     let pool = query_pool(&redis_options, &stats, &opened, settings.http.concurrency);
@@ -155,11 +164,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         limits: Arc::clone(&kafka.limits),
         wheel: wheels.first().map(|(_, wheel)| *wheel),
         pressure: Some(Arc::clone(&pressure.shared)),
+        routes: Some(Arc::clone(&kafka.routes)),
+        approved_by_channel: kafka.approved_by_channel(),
     };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
     let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
-    let refunds = readers.refunds(RedisRefunds::new(&redis_options, &stats, &opened));
+    let refunds = readers.refunds(|| RedisRefunds::new(&redis_options, &stats, &opened));
     let deferred_shards = Arc::default();
     let ledger = |options: &Arc<RedisOptions>| {
         let (options, stats, opened) = (Arc::clone(options), Arc::clone(&stats), opened.clone());
@@ -178,19 +189,28 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
             (&decider, &clock, &metrics, &deferred_shards),
         )),
     };
-    let noting =
-        |group: &str| -> Arc<dyn CommitTable> { Arc::new(RedisCommits::start(&redis_options, &stats, &opened, group)) };
+    let noting = {
+        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
+        move |group: &str| -> Arc<dyn CommitTable> { Arc::new(RedisCommits::start(&options, &stats, &opened, group)) }
+    };
+    let sharing = Sharing { options: &look, stats: &stats, opened: &opened, clock: &clock, stop: &stop };
+    let routes = WorkerRoutes {
+        status: sharing.keep(&kafka, policy.value()),
+        waiting: waiting_ends(&kafka, noting.clone(), store.clone()),
+        known: ask_kafka(&kafka, routes::known).await?,
+    };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &noting, &store);
     Ok(Worker {
         lanes,
-        readers: [refunds, activity].into_iter().flatten().collect(),
+        readers: refunds.into_iter().chain([activity]).flatten().collect(),
         decider,
         segments,
         policy,
         budgets,
         ledger: Arc::new(LedgerPool::new(ledger(&look))),
         pressure: Some(pressure),
+        services: services::start((&look, &stats, &opened), &clock, &metrics),
         lane: LaneSettings {
             batch: settings.worker.batch,
             commit_interval,
@@ -202,11 +222,13 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         http: Some(http),
         drain: settings.worker.drain,
         metrics,
+        traces,
         clock,
         redis: Some(stats),
         store: redis_status,
         nodes,
         deferred,
+        routes,
         stop,
     })
 }
@@ -252,18 +274,6 @@ fn queries(
             .taking(budgets.claimant())
     };
     QueryPool::new((0..concurrency).map(|_| one()).collect())
-}
-
-/// Done at SIGTERM or SIGINT. A second signal changes nothing: the drain has its own end.
-fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.

@@ -32,8 +32,6 @@ pub use members::MembersArgs;
 #[derive(Debug, Subcommand)]
 pub enum SegmentsCommand {
     /// Build a set from files of user ids, and store it in a folder or bucket
-    // Its --version is the set's.
-    #[command(disable_version_flag = true)]
     Build(BuildArgs),
     /// Show the segments of a set, and what changed
     Inspect(InspectArgs),

@@ -2,9 +2,13 @@
 
 mod health;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
@@ -22,6 +26,8 @@ use weir_worker::{
     lane::{Lane, LaneError, LaneSettings, Task},
     pressure::PressureStatus,
     refresh::Refreshed,
+    routes::{RoutesStatus, WaitingLanes},
+    services::ServiceDesk,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
 };
@@ -35,6 +41,8 @@ use crate::{
     http::{self, Degraded, Queries, Server, Sources},
     metrics::Metrics,
     pressure::PressureDesk,
+    routes::RoutesDesk,
+    traces::Traces,
     vitals::{Nodes, Vitals},
 };
 
@@ -56,6 +64,8 @@ pub struct Worker<D> {
     pub pressure: Option<WorkerPressure>,
     /// Batch size and pace.
     pub lane: LaneSettings,
+    /// Who gives admissions to services that ask.
+    pub services: ServiceDesk,
     /// The readers of topics beside the intents.
     pub readers: Vec<BesideReader>,
     /// HTTP; none if `None`.
@@ -64,6 +74,10 @@ pub struct Worker<D> {
     pub drain: Duration,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// Traces of batches, where they are wanted.
+    pub traces: Option<Traces>,
+    /// The routes, and the lanes of what waits for them.
+    pub routes: WorkerRoutes<D>,
     /// What everything is decided by.
     pub clock: ComparedClock<SystemClock>,
     /// What the Redis edge counts, where there is one.
@@ -77,6 +91,19 @@ pub struct Worker<D> {
     /// The lanes' word to stop, and everybody else's.
     pub stop: CancellationToken,
 }
+
+/// What a worker has for routes.
+pub struct WorkerRoutes<D> {
+    /// How they stand.
+    pub status: RoutesStatus,
+    /// Makes the ends of the lane that reads what waits for a route, by the route's name; `None`: nothing can wait.
+    pub waiting: Option<WaitingEnds<D>>,
+    /// Routes that have a topic of waiting intents already.
+    pub known: Vec<Arc<str>>,
+}
+
+/// See [`WorkerRoutes`].
+pub type WaitingEnds<D> = Box<dyn Fn(&Arc<str>) -> LaneEnds<D> + Send>;
 
 /// What a worker has for pressure.
 pub struct WorkerPressure {
@@ -155,6 +182,11 @@ impl<D: Store + 'static> Worker<D> {
             readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
             budgets: unavailable,
             pressure: pressure.clone(),
+            routes: health::Routes {
+                status: self.routes.status.clone(),
+                routes: self.decider.routes.clone().unwrap_or_default(),
+                closed: ArcSwap::default(),
+            },
         });
         let vitals = Vitals {
             metrics: Arc::clone(&self.metrics),
@@ -165,6 +197,7 @@ impl<D: Store + 'static> Worker<D> {
             deferred: self.deferred.clone(),
             budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
             pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
+            routes: RoutesDesk::new(Arc::clone(&self.policy), self.routes.status.clone()),
         };
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),
@@ -172,32 +205,33 @@ impl<D: Store + 'static> Worker<D> {
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
         };
-        let server = self.http.take().map(|setup| serve(setup, health, (vitals, activity), &self.stop)).transpose()?;
-        let mut work: Vec<LaneWork> = self
-            .lanes
-            .into_iter()
-            .zip(lanes)
-            .map(|(LaneEnds { task, kafka, number, commits, store }, status)| {
-                let (mut decider, settings) = (self.decider.clone(), self.lane.clone());
-                if task != Task::Intents {
-                    // Of what weir has not written: a deferred intent has its first record's.
-                    decider.topic = kafka.intents.as_str().into();
-                }
-                let (metrics, stop, runtime) = (Arc::clone(&self.metrics), self.stop.clone(), Handle::current());
-                let (clock, budgets) = (self.clock.clone(), self.budgets.claimant());
-                let work: LaneWork = Box::new(move || {
-                    let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
-                    let source = source.noting_in(commits);
-                    let sink = KafkaSink::new(kafka, number);
-                    let mut lane =
-                        Lane { source, sink, store, clock, task, decider, budgets, settings, stop, metrics, status };
-                    // On this thread; what the store spawns runs on the runtime's own.
-                    runtime.block_on(Box::pin(lane.run()))
-                });
-                work
-            })
-            .collect();
+        let services = self.services.clone();
+        let server =
+            self.http.take().map(|setup| serve(setup, health, (vitals, activity, services), &self.stop)).transpose()?;
+        let parts = LaneParts {
+            decider: self.decider,
+            settings: self.lane,
+            metrics: self.metrics,
+            stop: self.stop.clone(),
+            clock: self.clock,
+            budgets: self.budgets.clone(),
+            traces: self.traces.clone(),
+            runtime: Handle::current(),
+        };
+        let mut work: Vec<LaneWork> =
+            self.lanes.into_iter().zip(lanes).map(|(ends, status)| parts.clone().lane(ends, status)).collect();
+        if let Some(ends_of) = self.routes.waiting {
+            let runtime = parts.runtime.clone();
+            let make = Box::new(move |route: &Arc<str>| parts.clone().lane(ends_of(route), Arc::default()));
+            let (policy, known, stop) = (self.policy.value(), self.routes.known, self.stop.clone());
+            work.push(Box::new(move || WaitingLanes { policy, known, make, stop }.run(&runtime)));
+        }
         work.extend(self.readers.into_iter().map(|reader| reader.work));
+        let mut asked_at = None;
+        let asked_to_stop = async {
+            asked_to_stop.await;
+            asked_at = Some(Instant::now());
+        };
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         self.budgets.close().await;
         if let Some(pressure) = self.pressure {
@@ -206,14 +240,54 @@ impl<D: Store + 'static> Worker<D> {
         if let Some(server) = server {
             server.ended().await;
         }
+        if let Some(traces) = self.traces {
+            let passed = asked_at.map(|at| at.elapsed()).unwrap_or_default();
+            traces.close(self.drain.saturating_sub(passed)).await;
+        }
         Ok(outcome?)
+    }
+}
+
+/// What all lanes have in common.
+#[derive(Clone)]
+struct LaneParts {
+    decider: Decider,
+    settings: LaneSettings,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    clock: ComparedClock<SystemClock>,
+    budgets: Budgets,
+    traces: Option<Traces>,
+    runtime: Handle,
+}
+
+impl LaneParts {
+    /// What a lane with these ends does.
+    fn lane<D: Store + 'static>(self, ends: LaneEnds<D>, status: Arc<LaneStatus>) -> LaneWork {
+        let Self { mut decider, settings, metrics, stop, clock, budgets, traces, runtime } = self;
+        let LaneEnds { task, kafka, number, commits, store } = ends;
+        if task != Task::Intents {
+            // Of what weir has not written: a deferred intent has its first record's.
+            decider.topic = kafka.intents.as_str().into();
+        }
+        let budgets = budgets.claimant();
+        let tracer = traces.map(|traces| traces.of_lane(&kafka, task, number));
+        Box::new(move || {
+            let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
+            let source = source.noting_in(commits);
+            let sink = KafkaSink::new(kafka, number);
+            let mut lane =
+                Lane { source, sink, store, clock, task, decider, budgets, settings, stop, metrics, tracer, status };
+            // On this thread; what the store spawns runs on the runtime's own.
+            runtime.block_on(Box::pin(lane.run()))
+        })
     }
 }
 
 fn serve(
     setup: HttpSetup,
     health: Arc<WorkerHealth>,
-    (vitals, activity): (Vitals, ActivityReports),
+    (vitals, activity, services): (Vitals, ActivityReports, ServiceDesk),
     stop: &CancellationToken,
 ) -> anyhow::Result<Server> {
     let HttpSetup { listener, options, queries } = setup;
@@ -222,6 +296,7 @@ fn serve(
         segments: Arc::clone(&vitals.segments),
         queries,
         activity,
+        services,
         metrics: Arc::clone(&vitals.metrics),
         vitals,
     };

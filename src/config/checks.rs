@@ -1,36 +1,50 @@
 //! The checks of settings that depend on each other.
 
+use std::collections::BTreeSet;
+
 use weir_core::wheel::Ring;
 
 use super::{
     layers::Layers,
     settings::{KafkaSettings, RedisSettings},
-    values::topic,
+    values::{topic, topics_by_channel},
 };
 
 /// Notes what contradicts each other. A section that is wrong by itself is `None`.
 pub(super) fn together(layers: &Layers<'_>, kafka: Option<&KafkaSettings>, redis: Option<&RedisSettings>) {
     distinct_topics(layers);
     deferred_before(layers, kafka);
+    retries(layers, kafka);
     one_source_of_a_secret(layers);
+    one_source_of_a_property(layers, kafka);
     certificate_and_key(layers);
     longer_than_a_time_out(layers, redis);
 }
 
 /// A record written to one topic must not be read or taken for one of another.
 fn distinct_topics(layers: &Layers<'_>) {
-    const TOPICS: [&str; 6] = [
+    const TOPICS: [&str; 9] = [
         "kafka.intents",
         "kafka.approved",
         "kafka.suppressed",
         "kafka.dead_letters",
         "kafka.refunds",
         "kafka.activity",
+        "kafka.delivery_reports",
+        "kafka.retries",
+        "kafka.undelivered",
     ];
     let of_wheel = |prefix: String| Ring::ALL.map(|ring| ("kafka.deferred", ring.topic(&prefix)));
     let single = TOPICS.iter().filter_map(|key| Some((*key, layers.given(key, topic)?)));
-    let topics: Vec<(&str, String)> =
-        single.chain(layers.given("kafka.deferred", topic).into_iter().flat_map(of_wheel)).collect();
+    // Channels may share a topic, also with all other channels.
+    let approved = layers.given("kafka.approved", topic);
+    let by_channel = layers.given("kafka.approved_by_channel", topics_by_channel).unwrap_or_default();
+    let by_channel: BTreeSet<String> =
+        by_channel.into_values().filter(|name| approved.as_ref() != Some(name)).collect();
+    let topics: Vec<(&str, String)> = single
+        .chain(by_channel.into_iter().map(|name| ("kafka.approved_by_channel", name)))
+        .chain(layers.given("kafka.deferred", topic).into_iter().flat_map(of_wheel))
+        .collect();
     for (number, (key, name)) in topics.iter().enumerate() {
         if let Some((before, _)) = topics[..number].iter().find(|(_, before)| before == name) {
             layers.note(key, &format!("and {before} are both {name:?}: each must be a topic of its own"));
@@ -53,11 +67,29 @@ fn deferred_before(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     }
 }
 
+/// A retry is deferred, and what is not tried again has to go somewhere.
+fn retries(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(KafkaSettings { retries: Some(_), deferred, undelivered, .. }) = kafka else { return };
+    if deferred.is_none() {
+        layers.note("kafka.retries", "needs kafka.deferred: a delivery is tried again later");
+    }
+    if undelivered.is_none() {
+        layers.note("kafka.retries", "needs kafka.undelivered: the topic of deliveries that are not tried again");
+    }
+}
+
 fn one_source_of_a_secret(layers: &Layers<'_>) {
     for (key, file_key) in [("redis.password", "redis.password_file"), ("http.token", "http.token_file")] {
         if layers.is_given(key) && layers.is_given(file_key) {
             layers.note(file_key, &format!("and {key} are both set: keep one"));
         }
+    }
+}
+
+fn one_source_of_a_property(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(KafkaSettings { properties, property_files, .. }) = kafka else { return };
+    for name in property_files.keys().filter(|name| properties.contains_key(*name)) {
+        layers.note("kafka.property_files", &format!("and kafka.properties both have {name:?}: keep one"));
     }
 }
 

@@ -2,28 +2,14 @@
 
 use std::sync::LazyLock;
 
-pub use super::render::{markdown, schema_text};
 use super::settings::{
     ActivityFields, HttpSettings, IntentFields, KafkaSettings, LogSettings, PolicySettings, RedisSettings, S3Settings,
-    SegmentsSettings, WorkerSettings,
+    SegmentsSettings, TracingSettings, WorkerSettings,
 };
-
-/// What a setting's value looks like in the file. (A variable is always text; lists have commas in it.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// A string.
-    Text,
-    /// A whole number.
-    Whole,
-    /// true or false.
-    Flag,
-    /// A length of time: "60s".
-    Duration,
-    /// A list of strings.
-    Texts,
-    /// A table of names and values that weir does not know itself.
-    Properties,
-}
+pub use super::{
+    forms::Form,
+    render::{markdown, schema_text},
+};
 
 /// What holds where a setting is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +23,7 @@ pub enum Otherwise {
 }
 
 /// One setting.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Setting {
     /// Its path in the file: `kafka.brokers`.
     pub key: &'static str,
@@ -45,7 +31,7 @@ pub struct Setting {
     pub form: Form,
     /// What holds where it is not given.
     pub default: Otherwise,
-    /// What it does, and its bounds.
+    /// What it does.
     pub meaning: &'static str,
 }
 
@@ -55,6 +41,12 @@ impl Setting {
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "__"))
     }
+
+    /// What it does, and its bounds.
+    #[must_use]
+    pub fn description(&self) -> String {
+        self.form.bounds().map_or_else(|| self.meaning.to_owned(), |bounds| format!("{} {bounds}.", self.meaning))
+    }
 }
 
 /// What the environment variables of weir begin with.
@@ -63,27 +55,28 @@ pub const PREFIX: &str = "WEIR__";
 /// All settings, in the order of the documentation.
 pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     [
-        KafkaSettings::SETTINGS,
-        RedisSettings::SETTINGS,
-        SegmentsSettings::SETTINGS,
-        PolicySettings::SETTINGS,
-        S3Settings::SETTINGS,
-        IntentFields::SETTINGS,
-        ActivityFields::SETTINGS,
-        WorkerSettings::SETTINGS,
-        HttpSettings::SETTINGS,
-        LogSettings::SETTINGS,
+        KafkaSettings::declared(),
+        RedisSettings::declared(),
+        SegmentsSettings::declared(),
+        PolicySettings::declared(),
+        S3Settings::declared(),
+        IntentFields::declared(),
+        ActivityFields::declared(),
+        WorkerSettings::declared(),
+        HttpSettings::declared(),
+        LogSettings::declared(),
+        TracingSettings::declared(),
     ]
     .concat()
 });
 
-/// Declares a section: a struct with a field per setting. A field has the setting's documentation, its type, its form and
-/// default (`required`, `is "text"`, `unset "meaning"`, which makes an `Option` unless `or` gives a value), and the function
-/// that checks it.
+/// Declares a section: a struct with a field per setting. A field has the setting's documentation, its type, its default
+/// (`required`, `is "text"`, `unset "meaning"`, which makes an `Option` unless `or` gives a value), and its
+/// [`super::forms::Check`]: the documentation and the schema say which values that accepts.
 macro_rules! section {
     (
         $(#[$doc:meta])* $name:ident $section:literal {
-            $($(#[doc = $meaning:literal])+ $field:ident: $type:ty = $form:ident $default:ident $($text:literal)? $(or $or:expr)?, $parse:expr;)*
+            $($(#[doc = $meaning:literal])+ $field:ident: $type:ty = $default:ident $($text:literal)? $(or $or:expr)?, $check:expr;)*
         }
     ) => {
         $(#[$doc])*
@@ -93,18 +86,20 @@ macro_rules! section {
         }
 
         impl $name {
-            pub(super) const SETTINGS: &[Setting] = &[$(Setting {
-                key: concat!($section, ".", stringify!($field)),
-                form: Form::$form,
-                default: section!(@default $default $($text)?),
-                meaning: concat!($($meaning),+).trim_ascii(),
-            },)*];
+            pub(super) fn declared() -> Vec<Setting> {
+                vec![$(Setting {
+                    key: concat!($section, ".", stringify!($field)),
+                    form: $check.form,
+                    default: section!(@default $default $($text)?),
+                    meaning: concat!($($meaning),+).trim_ascii(),
+                },)*]
+            }
 
             /// Checks the section; `None` where something is wrong, which is noted.
             pub(super) fn read(layers: &Layers<'_>) -> Option<Self> {
                 // All are checked before the first `?`, so that all problems are noted.
                 $(let $field =
-                    section!(@read $default $(or $or)?, layers, concat!($section, ".", stringify!($field)), $parse);)*
+                    section!(@read $default $(or $or)?, layers, concat!($section, ".", stringify!($field)), $check.read);)*
                 Some(Self { $($field: $field?,)* })
             }
         }

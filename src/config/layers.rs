@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use weir_core::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
 
-use super::keys::{Form, Otherwise, PREFIX, SETTINGS, Setting};
+use super::{
+    forms::Form,
+    keys::{Otherwise, PREFIX, SETTINGS, Setting},
+};
 
 /// Values by setting.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl<'d> Layers<'d> {
         }
         match known(&key).filter(|setting| setting.form != Form::Properties) {
             Some(setting) => {
-                self.values.insert(setting.key, from_text(setting.form, value, origin));
+                self.values.insert(setting.key, from_text(&setting.form, value, origin));
             }
             None => self.document.note(&origin, unknown_variable(rest)),
         }
@@ -97,7 +100,7 @@ impl<'d> Layers<'d> {
         let setting = known(key)?;
         let given = self.values.get(key).cloned();
         let default = || match setting.default {
-            Otherwise::Is(text) => Some(from_text(setting.form, text, self.root.clone())),
+            Otherwise::Is(text) => Some(from_text(&setting.form, text, self.root.clone())),
             Otherwise::Required | Otherwise::Unset(_) => None,
         };
         let Some(node) = given.or_else(default) else {
@@ -121,6 +124,11 @@ impl<'d> Layers<'d> {
         parse(self.values.get(key)?, self).ok()
     }
 
+    /// The value that is given, whether it is valid or not.
+    pub(super) fn node(&self, key: &str) -> Option<&Node> {
+        self.values.get(key)
+    }
+
     /// Whether a setting is given.
     pub(super) fn is_given(&self, key: &'static str) -> bool {
         self.values.contains_key(key)
@@ -129,13 +137,19 @@ impl<'d> Layers<'d> {
 
 /// A value as it is in a variable or a default, in the form of its setting. What does not fit stays text, which
 /// the setting's check then refuses.
-fn from_text(form: Form, text: &str, origin: Origin) -> Node {
+fn from_text(form: &Form, text: &str, origin: Origin) -> Node {
     let as_text = || Value::Text(text.to_owned());
     let value = match form {
-        Form::Text | Form::Duration | Form::Properties => as_text(),
-        Form::Whole => text.parse().map_or_else(|_| as_text(), Value::Whole),
+        Form::Text(_)
+        | Form::Secret
+        | Form::Path(_)
+        | Form::Word(_)
+        | Form::Duration { .. }
+        | Form::Bytes { .. }
+        | Form::Properties => as_text(),
+        Form::Whole { .. } => text.parse().map_or_else(|_| as_text(), Value::Whole),
         Form::Flag => text.parse().map_or_else(|_| as_text(), Value::Flag),
-        Form::Texts => {
+        Form::Texts(_) => {
             let item = |item: &str| Node { origin: origin.clone(), value: Value::Text(item.trim().to_owned()) };
             Value::List(text.split(',').map(item).collect())
         }

@@ -4,6 +4,7 @@
 
 use std::{
     ffi::OsString,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -12,21 +13,24 @@ use weir_core::document::{Document, Format, Problems};
 use crate::files::read_file;
 
 mod checks;
+mod forms;
 pub mod keys;
 mod layers;
 mod render;
 mod secret;
 mod settings;
+mod show;
 mod values;
 
 use self::layers::Layers;
 pub use self::{
-    secret::Secret,
+    secret::{Secret, TokenFile},
     settings::{
         ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings,
         LogFormat, LogSettings, PolicySettings, RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings,
-        WorkerSettings,
+        TracingSettings, WorkerSettings,
     },
+    show::{Effective, Source},
 };
 
 /// Why there are no settings: exit code 2.
@@ -51,9 +55,29 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError`], with all that is wrong at once.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Settings, ConfigError> {
-    let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(parse(&path.display().to_string(), &text, folder, env)?)
+    read(path, env, Settings::read)
+}
+
+/// Reads the configuration as [`load`] does, and gives each setting's value and where it comes from, without secrets.
+///
+/// # Errors
+/// As [`load`].
+pub fn effective(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Vec<Effective>, ConfigError> {
+    read(path, env, |layers| Some(show::effective(layers, &Settings::read(layers)?)))
+}
+
+/// Reads of the configuration where HTTP listens; nothing else has to be set.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_listen(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<SocketAddr, ConfigError> {
+    read(path, env, |layers| layers.get("http.listen", values::address))
 }
 
 /// Reads of the configuration what commands that work on sets of segments want; nothing else has to be set.
@@ -64,13 +88,20 @@ pub fn load_segment_access(
     path: &Path,
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<SegmentAccess, ConfigError> {
-    let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let read = |layers: &Layers<'_>| {
+    read(path, env, |layers| {
         let user_id_prefix = layers.optional("segments.user_id_prefix", values::name);
         Some(SegmentAccess { s3: S3Settings::read(layers)?, user_id_prefix })
-    };
-    Ok(check(&path.display().to_string(), &text, folder, env, read)?)
+    })
+}
+
+fn read<T>(
+    path: &Path,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+    take: impl FnOnce(&Layers<'_>) -> Option<T>,
+) -> Result<T, ConfigError> {
+    let text = read_file(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(check(&path.display().to_string(), &text, folder, env, take)?)
 }
 
 /// As [`load`], from the text of a file: `name` is what problems are reported under, `folder` is what relative

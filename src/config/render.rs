@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{Form, Otherwise, SETTINGS, Setting};
+use super::{
+    forms::Form,
+    keys::{Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
+};
 
 /// The table in docs/configuration.md.
 #[must_use]
@@ -14,7 +17,7 @@ pub fn markdown() -> String {
             Otherwise::Is(text) => format!("`{text}`"),
             Otherwise::Unset(meaning) => meaning.to_owned(),
         };
-        lines.push(format!("| `{}` | {default} | {} |", setting.key, setting.meaning));
+        lines.push(format!("| `{}` | {default} | {} |", setting.key, setting.description()));
     }
     lines.join("\n") + "\n"
 }
@@ -50,23 +53,35 @@ fn properties(table: &mut Value) -> &mut Value {
 }
 
 fn schema(setting: &Setting) -> Value {
-    let mut schema = match setting.form {
-        Form::Text => json!({"type": "string"}),
-        Form::Whole => json!({"type": "integer"}),
-        Form::Flag => json!({"type": "boolean"}),
-        Form::Duration => json!({"type": "string", "examples": ["60s"]}),
-        Form::Texts => json!({"type": ["string", "array"], "items": {"type": "string"}}),
-        Form::Properties => {
-            json!({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}})
-        }
+    let text = || match setting.form.pattern() {
+        Some(pattern) => json!({"type": "string", "pattern": pattern}),
+        None => json!({"type": "string", "minLength": 1}),
     };
-    schema["description"] = json!(setting.meaning);
-    match (setting.default, setting.form) {
-        (Otherwise::Is(text), Form::Whole | Form::Flag) => schema["default"] = text.parse().unwrap_or(json!(text)),
-        (Otherwise::Is(text), Form::Text | Form::Duration | Form::Texts | Form::Properties) => {
-            schema["default"] = json!(text)
-        }
-        (Otherwise::Required | Otherwise::Unset(_), _) => {}
+    let mut schema = match &setting.form {
+        Form::Text(_) | Form::Secret | Form::Path(_) | Form::Duration { .. } | Form::Bytes { .. } => text(),
+        Form::Word(words) => json!({"enum": words}),
+        Form::Whole { least, most } => json!({"type": "integer", "minimum": least, "maximum": most}),
+        Form::Flag => json!({"type": "boolean"}),
+        Form::Texts(_) => json!({"anyOf": [text(), {"type": "array", "items": text(), "minItems": 1}]}),
+        Form::Properties => json!({
+            "type": "object",
+            "propertyNames": {"not": {"enum": REFUSED_PROPERTIES.map(|(name, _)| name)}},
+            "additionalProperties": {"type": ["string", "number", "boolean"]}
+        }),
+    };
+    schema["description"] = json!(setting.description());
+    if let Otherwise::Is(text) = setting.default {
+        schema["default"] = match setting.form {
+            Form::Whole { .. } | Form::Flag => text.parse().unwrap_or(json!(text)),
+            Form::Text(_)
+            | Form::Secret
+            | Form::Path(_)
+            | Form::Word(_)
+            | Form::Duration { .. }
+            | Form::Bytes { .. }
+            | Form::Texts(_)
+            | Form::Properties => json!(text),
+        };
     }
     schema
 }

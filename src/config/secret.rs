@@ -1,5 +1,11 @@
 //! What must never be printed.
 
+use std::path::PathBuf;
+
+use weir_core::document::value::Parsed;
+
+use super::values;
+
 /// A password, a token, or a URL with one in it. Its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -21,5 +27,24 @@ impl Secret {
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("<hidden>")
+    }
+}
+
+/// A file with bearer tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFile {
+    /// The file.
+    pub path: PathBuf,
+    /// What it held when the settings were read.
+    pub tokens: Vec<Secret>,
+}
+
+impl TokenFile {
+    /// The tokens that it holds now.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds no tokens.
+    pub fn read(&self) -> Parsed<Vec<Secret>> {
+        values::read_tokens(&self.path)
     }
 }

@@ -18,7 +18,7 @@ use weir_core::{
     memory,
 };
 
-use super::{Secret, keys::REFUSED_PROPERTIES, layers::Layers};
+use super::{Secret, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers};
 use crate::{authorities::Authorities, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -127,6 +127,25 @@ pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
     prefixes.into_iter().map(one).collect()
 }
 
+/// A topic for each channel. Each that is wrong is noted.
+pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, String>> {
+    let Value::Table(entries) = &node.value else {
+        return Err("must be a table: write [kafka.approved_by_channel] and channel = \"topic\" below it".to_owned());
+    };
+    let mut topics = BTreeMap::new();
+    for Entry { key, node, .. } in entries {
+        match topic(node, layers) {
+            Ok(topic) => {
+                topics.insert(key.clone(), topic);
+            }
+            Err(reason) => {
+                layers.document.note(&node.origin, format!("kafka.approved_by_channel.{key} {reason}"));
+            }
+        }
+    }
+    Ok(topics)
+}
+
 /// What the keys of Redis begin with.
 pub(super) fn prefix(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     const MAX_PREFIX_BYTES: usize = 64;
@@ -141,19 +160,34 @@ fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// Properties of librdkafka. Each that is wrong is noted.
+/// Properties of librdkafka.
 pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
+    property_table(node, layers, "kafka.properties", property)
+}
+
+/// Properties of librdkafka whose values are in files.
+pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
+    property_table(node, layers, "kafka.property_files", |node| read_secret(&path(node, layers)?))
+}
+
+/// A table of properties of librdkafka. Each that is wrong is noted.
+fn property_table(
+    node: &Node,
+    layers: &Layers<'_>,
+    table: &str,
+    parse: impl Fn(&Node) -> Parsed<Secret>,
+) -> Parsed<BTreeMap<String, Secret>> {
     let Value::Table(entries) = &node.value else {
-        return Err("must be a table: write [kafka.properties] and \"name\" = value below it".to_owned());
+        return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
     };
     let mut properties = BTreeMap::new();
     for Entry { key, origin, node } in entries {
-        let path = format!("kafka.properties.{key}");
+        let path = format!("{table}.{key}");
         if let Some((_, reason)) = REFUSED_PROPERTIES.iter().find(|(refused, _)| refused == key) {
             layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));
             continue;
         }
-        match property(node) {
+        match parse(node) {
             Ok(value) => {
                 properties.insert(key.clone(), value);
             }
@@ -256,10 +290,16 @@ pub(super) fn secret(node: &Node, _: &Layers<'_>) -> Parsed<Secret> {
     text(node).map(Secret::new).map_err(|_| "must be a string, not empty and without control characters".into())
 }
 
-/// The secret in a file, without the line's end.
-pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<Secret> {
+/// A file with a secret.
+pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
     let path = path(node, layers)?;
-    let text = String::from_utf8(read(&path, MAX_SECRET_BYTES)?)
+    read_secret(&path)?;
+    Ok(path)
+}
+
+/// The secret in a file, without the line's end.
+fn read_secret(path: &Path) -> Parsed<Secret> {
+    let text = String::from_utf8(read(path, MAX_SECRET_BYTES)?)
         .map_err(|_| format!("names {}, which is not UTF-8", path.display()))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => Err(format!("names {}, which is empty", path.display())),
@@ -275,9 +315,15 @@ pub(super) fn tokens(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
     bearer_tokens(&secret(node, layers)?)
 }
 
+/// A file with bearer tokens.
+pub(super) fn tokens_file(node: &Node, layers: &Layers<'_>) -> Parsed<TokenFile> {
+    let path = path(node, layers)?;
+    Ok(TokenFile { tokens: read_tokens(&path)?, path })
+}
+
 /// The bearer tokens in a file.
-pub(super) fn tokens_file(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
-    bearer_tokens(&secret_file(node, layers)?)
+pub(super) fn read_tokens(path: &Path) -> Parsed<Vec<Secret>> {
+    bearer_tokens(&read_secret(path)?)
 }
 
 fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {

@@ -1,7 +1,8 @@
 //! Who may see or change a user's data: whoever has the token; without one, only this machine.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -12,13 +13,19 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::{Api, problem::Problem};
-use crate::config::HttpSettings;
+use crate::config::{HttpSettings, Secret};
+
+/// Tokens by their SHA-256: digests are of one length, so that comparing takes one time.
+type Digests = Vec<[u8; 32]>;
+
+/// How often the file of tokens is read again.
+const REFRESH: Duration = Duration::from_secs(5);
 
 /// What is asked of a request for a user's data.
 #[derive(Clone)]
 pub(super) enum Access {
-    /// One of these tokens, known by their SHA-256: digests are of one length, so that comparing takes one time.
-    Tokens(Vec<[u8; 32]>),
+    /// One of these tokens.
+    Tokens(Arc<ArcSwap<Digests>>),
     /// Nothing but that it comes to a loopback address by its name.
     ThisMachine,
     /// It is refused: no token is set, and others can reach the address.
@@ -28,16 +35,38 @@ pub(super) enum Access {
 impl Access {
     /// The rule for a server on this address.
     pub(super) fn new(settings: &HttpSettings, listens_on: IpAddr) -> Self {
-        let tokens: Vec<_> = settings.tokens().map(|token| digest(token.expose().as_bytes())).collect();
+        let tokens = digests(settings.tokens());
         if !tokens.is_empty() {
-            return Self::Tokens(tokens);
+            return Self::Tokens(Arc::new(ArcSwap::from_pointee(tokens)));
         }
         if listens_on.to_canonical().is_loopback() { Self::ThisMachine } else { Self::Nobody }
     }
 
+    /// Reads the tokens again and again, where they are in a file. Those that are known stay while it cannot be read.
+    pub(super) async fn keep_fresh(self, settings: HttpSettings) {
+        let (Self::Tokens(known), Some(file)) = (self, settings.token_file) else { return };
+        let mut last = Ok(file.tokens.clone());
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            let again = file.clone();
+            let Ok(read) = tokio::task::spawn_blocking(move || again.read()).await else { return };
+            if read == last {
+                continue;
+            }
+            match &read {
+                Ok(tokens) => {
+                    known.store(Arc::new(digests(settings.token.iter().chain(tokens))));
+                    tracing::info!("the tokens of http.token_file have been replaced");
+                }
+                Err(error) => tracing::warn!("http.token_file {error}; the tokens that it held before stay in force"),
+            }
+            last = read;
+        }
+    }
+
     fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match self {
-            Self::Tokens(known) => bearer(headers, known),
+            Self::Tokens(known) => bearer(headers, &known.load()),
             Self::ThisMachine if is_named_locally(headers) => Ok(()),
             // A page in a browser could have a name of its own lead here (DNS rebinding).
             Self::ThisMachine => Err(forbidden("the Host is not this machine's; without http.token, ask localhost")),
@@ -50,6 +79,10 @@ impl Access {
 
 fn forbidden(detail: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+}
+
+fn digests<'t>(tokens: impl Iterator<Item = &'t Secret>) -> Digests {
+    tokens.map(|token| digest(token.expose().as_bytes())).collect()
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -100,7 +133,6 @@ pub(super) async fn guard(State(api): State<Arc<Api>>, request: Request, next: N
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
 
     fn status(access: &Access, headers: &[(header::HeaderName, &'static str)]) -> u16 {
         let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));

@@ -16,8 +16,10 @@ mod pressure;
 mod problem;
 mod queries;
 mod router;
+mod routes;
 mod segments;
 mod server;
+mod services;
 mod single_flight;
 mod status;
 mod users;
@@ -33,7 +35,7 @@ use axum::body::Bytes;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::segment::SegmentSet;
-use weir_worker::refresh::Refreshed;
+use weir_worker::{refresh::Refreshed, services::ServiceDesk};
 
 use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleFlight};
 pub use self::{
@@ -44,7 +46,7 @@ pub use self::{
 };
 use crate::{
     activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics,
-    pressure::PressureDesk, query::UserView, vitals::Vitals,
+    pressure::PressureDesk, query::UserView, routes::RoutesDesk, vitals::Vitals,
 };
 
 /// What the endpoints are made of.
@@ -57,6 +59,8 @@ pub struct Sources {
     pub queries: Arc<dyn Queries>,
     /// Who takes reports of active users.
     pub activity: ActivityReports,
+    /// Who gives admissions to services that ask.
+    pub services: ServiceDesk,
     /// Figures.
     pub metrics: Arc<Metrics>,
     /// What the page shows.
@@ -69,12 +73,14 @@ struct Api {
     segments: Arc<Refreshed<SegmentSet>>,
     queries: Arc<dyn Queries>,
     activity: ActivityReports,
+    services: ServiceDesk,
     /// Users that are being looked up.
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     /// The deferred intents, where intents can be deferred.
     deferred: Option<DeferredCount>,
     budgets: Arc<BudgetDesk>,
     pressure: PressureDesk,
+    routes: RoutesDesk,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -113,16 +119,19 @@ pub fn start(
              (403). Set http.token_file"
         );
     }
+    tokio::spawn(stop.clone().run_until_cancelled_owned(access.clone().keep_fresh(options.clone())));
     let metrics = Arc::clone(&sources.metrics);
     let api = Arc::new(Api {
         health: sources.health,
         segments: sources.segments,
         queries: sources.queries,
         activity: sources.activity,
+        services: sources.services,
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
         budgets: Arc::clone(&sources.vitals.budgets),
         pressure: sources.vitals.pressure.clone(),
+        routes: sources.vitals.routes.clone(),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

@@ -37,6 +37,8 @@ use crate::query::EntryPoint;
         (name = "decisions", description = "Decisions on single intents"),
         (name = "budgets", description = "How budgets stand, over all users and instances"),
         (name = "pressure", description = "How many users are active, over all instances"),
+        (name = "services", description = "Services that ask before they work: registrations and admissions"),
+        (name = "routes", description = "How fast routes are, and what waits for them"),
         (name = "health", description = "Health and metrics"),
     ),
     modifiers(&BearerToken),

@@ -20,7 +20,7 @@ use super::{
     openapi::{self, Base},
     page, pressure,
     problem::Problem,
-    segments, status, users,
+    routes as of_routes, segments, services, status, users,
 };
 use crate::{config::HttpSettings, metrics::Metrics};
 
@@ -36,6 +36,9 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(budgets::list))
         .routes(routes!(budgets::one))
         .routes(routes!(pressure::pressure))
+        .routes(routes!(services::list))
+        .routes(routes!(services::one))
+        .routes(routes!(of_routes::list))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()
@@ -47,6 +50,9 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
     let posting = OpenApiRouter::new()
         .routes(routes!(decisions::decide))
         .routes(routes!(activity::report))
+        .routes(routes!(services::register, services::deregister))
+        .routes(routes!(services::admit))
+        .routes(routes!(services::end))
         .route_layer(from_fn_with_state(Arc::clone(&api), auth::guard));
     let shed = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(limits::busy))

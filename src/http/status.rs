@@ -68,15 +68,19 @@ pub enum Degraded {
     Refunds,
     /// The reader of activity waits.
     Activity,
+    /// The reader of reports of deliveries waits.
+    DeliveryReports,
     /// The ledger of budgets does not answer.
     Budgets,
     /// The log of activity does not answer: instances do not tell each other who is active.
     Pressure,
+    /// A route is closed but for probes, or its offsets are not known.
+    Route,
 }
 
 impl Degraded {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
         Self::Segments,
@@ -84,8 +88,10 @@ impl Degraded {
         Self::Lane,
         Self::Refunds,
         Self::Activity,
+        Self::DeliveryReports,
         Self::Budgets,
         Self::Pressure,
+        Self::Route,
     ];
 
     /// The label of the metric.
@@ -99,8 +105,10 @@ impl Degraded {
             Self::Lane => "lane",
             Self::Refunds => "refunds",
             Self::Activity => "activity",
+            Self::DeliveryReports => "delivery_reports",
             Self::Budgets => "budgets",
             Self::Pressure => "pressure",
+            Self::Route => "route",
         }
     }
 }

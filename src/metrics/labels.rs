@@ -18,6 +18,8 @@ macro_rules! labels {
 labels! {
     /// A stage of a batch.
     StageLabel { stage: &'static str }
+    /// The build: versions of weir and of librdkafka.
+    BuildLabels { version: &'static str, librdkafka: String }
     /// A partition.
     PartitionLabel { partition: i32 }
     /// A node of the store, `host:port`.
@@ -41,6 +43,8 @@ labels! {
     BudgetTokenLabels { budget: String, outcome: &'static str }
     /// A budget.
     BudgetLabel { budget: String }
+    /// A service, and what became of its admissions.
+    ServiceOutcomeLabels { service: String, outcome: &'static str }
     /// The policy's action, `approve` or `suppress`.
     ActionLabel { action: &'static str }
     /// A refreshed source, `segments` or `policy`.
@@ -51,6 +55,10 @@ labels! {
     SegmentLabel { segment: String }
     /// A route's template: `/v1/users/{id}`.
     RouteLabel { route: String }
+    /// A route of the policy.
+    OfRouteLabel { route: String }
+    /// A route of the policy, and why a delivery was given up.
+    UndeliveredLabels { route: String, why: &'static str }
     /// An HTTP request: its route's template, and the status of the answer.
     RequestLabels { route: String, status: u16 }
 }

@@ -53,6 +53,8 @@ async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
         limits: Arc::default(),
         wheel: None,
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
     };
     let mut ledger = EmbeddedLedger::new("only", || SystemClock.now());
     let (asked, metrics) = (ledger.clone(), Arc::<Metrics>::default());

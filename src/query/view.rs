@@ -198,6 +198,9 @@ pub struct Decision {
     /// The budgets that it takes from, where they were looked at. Not part of the envelope.
     #[serde(skip)]
     pub budgets: Vec<BudgetView>,
+    /// Its route. Not part of the envelope.
+    #[serde(skip)]
+    pub route: Option<String>,
 }
 
 /// The cap that denied.
@@ -322,6 +325,7 @@ impl Decision {
             bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
             deferred_until: None,
             budgets: Vec::new(),
+            route: policy.route_of(&intent.class()).map(|place| policy.routes[place].name.to_string()),
         }
     }
 }

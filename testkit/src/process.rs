@@ -56,6 +56,8 @@ pub enum Exit {
 pub enum Signal {
     /// Ask it to end (SIGTERM).
     Term,
+    /// What Ctrl-C sends (SIGINT).
+    Int,
     /// End it at once (SIGKILL).
     Kill,
     /// Freeze it (SIGSTOP): its sockets stay open and nobody answers.
@@ -68,6 +70,7 @@ impl Signal {
     fn number(self) -> libc::c_int {
         match self {
             Self::Term => libc::SIGTERM,
+            Self::Int => libc::SIGINT,
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Cont => libc::SIGCONT,

@@ -75,6 +75,11 @@ impl Worker {
         self.process.signal(Signal::Term);
     }
 
+    /// Presses Ctrl-C (SIGINT).
+    pub fn interrupt(&mut self) {
+        self.process.signal(Signal::Int);
+    }
+
     /// Ends it with SIGKILL and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();

@@ -18,7 +18,7 @@ fn run(scene: &Scene, config: &str, args: &[&str]) -> Output {
 }
 
 /// What `weir check` found.
-struct Found {
+pub struct Found {
     code: i32,
     findings: Vec<Value>,
     stderr: String,
@@ -26,7 +26,7 @@ struct Found {
 
 impl Found {
     /// Those of this kind, as `what: message`.
-    fn of(&self, finding: &str) -> Vec<String> {
+    pub fn of(&self, finding: &str) -> Vec<String> {
         let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
         let of_kind = self.findings.iter().filter(|line| line["finding"] == finding);
         of_kind.map(|line| format!("{}: {}", text(line, "what"), text(line, "message"))).collect()
@@ -45,7 +45,7 @@ impl Found {
     }
 
     #[track_caller]
-    fn is_fine(&self) {
+    pub fn is_fine(&self) {
         let found = [self.of("error"), self.of("invalid")].concat();
         assert_eq!((self.code, found), (0, vec![]), "{}", self.stderr);
         assert_eq!(self.stderr, "");
@@ -59,7 +59,7 @@ fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
     Found { code: output.status.code().unwrap(), findings, stderr }
 }
 
-fn check(scene: &Scene, config: &str) -> Found {
+pub fn check(scene: &Scene, config: &str) -> Found {
     check_with(scene, config, &[])
 }
 

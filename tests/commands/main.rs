@@ -7,8 +7,10 @@ mod redis_support;
 mod support;
 
 mod check;
+mod compose;
 mod explain;
 mod rebuild;
 mod rebuild_budgets;
+mod rebuild_channels;
 mod replay;
 mod segments;

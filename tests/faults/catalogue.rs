@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::{
     ground::Ground,
     rows::{
-        brokers, budgets, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, process, script,
-        sources, topics, wheel,
+        brokers, budgets, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, pressure,
+        process, script, sources, topics, wheel,
     },
     trial::{Findings, Order},
 };
@@ -121,9 +121,7 @@ pub const CASES: &[Case] = &[
         .in_ci(1),
     case("11", "the committed offset is deleted by retention", topics::offset_deleted),
     case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog).times(10),
-    case("13", "SIGTERM in the middle of a batch, and a second one while it drains", process::terminated_twice)
-        .times(5)
-        .within_s(15),
+    case("13", "SIGTERM in the middle of a batch", process::terminated).times(5).within_s(15),
     case(
         "14a",
         "Redis primary killed while its replica is 1.5 s behind; `wait_replicas = 0`",
@@ -257,4 +255,14 @@ pub const CASES: &[Case] = &[
     case("35c", "the node that counts a spent budget is emptied; weir rebuild counts it again", budgets::wiped)
         .times(2)
         .within_s(60),
+    case("36a", "pressure: the log of activity and the members are deleted while users come in", pressure::log_lost)
+        .times(2)
+        .promises(Promise::Capped),
+    case("36b", "pressure: one of two workers killed while users come in", pressure::member_killed)
+        .times(3)
+        .in_ci(1)
+        .promises(Promise::Capped),
+    case("36c", "pressure: the clock of one of two workers a minute ahead, then behind", pressure::clock_off)
+        .times(2)
+        .promises(Promise::Capped),
 ];

@@ -10,7 +10,7 @@ use crate::{
 
 #[test]
 fn the_demo_answers_about_the_users_that_it_has_sent_to() {
-    let args = |_| ["demo", "--intents", "2000", "--keep"].map(Into::into).to_vec();
+    let args = |_| ["demo", "--publish", "2000", "--keep"].map(Into::into).to_vec();
     let demo = Worker::start(weir(), "", args, &[]).unwrap();
     let find = || {
         let log = demo.log();

@@ -10,6 +10,10 @@ use crate::{
     support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir},
 };
 
+const JSON: (&str, &str) = ("content-type", "application/json");
+/// What an instance of a service registers.
+const INSTANCE: &[u8] = br#"{"capacity_per_s":500,"concurrency":200,"timeout_ms":10000}"#;
+
 #[test]
 fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
     let budget =
@@ -20,6 +24,11 @@ fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
     wait_ready(&worker);
     let client = Client::of(&worker);
     wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
+    let put = |name: &str| client.send("PUT", &format!("/v1/services/hedwig/instances/{name}"), &[JSON], INSTANCE);
+    assert_eq!(put("hedwig-0").status, 200);
+    wait_until(DEADLINE, "the service gives admissions", || {
+        client.send("POST", "/v1/services/hedwig/admissions", &[], b"").status == 200
+    });
     segments(&client);
     pages(&client);
     users(&client, &scene);
@@ -192,13 +201,17 @@ fn documented(client: &Client) {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 15, "{:?}", paths.keys());
+    assert_eq!(paths.len(), 21, "{:?}", paths.keys());
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().unwrap() {
             let real =
                 path.replace("{id}", "5").replace("{user}", "5").replace("{name}", "new").replace("{budget}", "total");
+            let real =
+                real.replace("{service}", "hedwig").replace("{instance}", "hedwig-1").replace("{admission}", "a.7");
             let headers = [("content-type", "application/json")];
             let body: &[u8] = match (method.as_str(), path.as_str()) {
+                ("put", _) => INSTANCE,
+                ("post", "/v1/services/{service}/admissions") => b"",
                 ("post", "/v1/activity") => br#"{"user_ids":["d"]}"#,
                 ("post", _) => br#"{"id":"documented","user_id":"d"}"#,
                 _ => b"",

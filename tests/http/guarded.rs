@@ -1,10 +1,11 @@
 //! Who may see users' data.
 
 use serde_json::json;
+use testkit::wait_until;
 
 use crate::{
     client::Client,
-    support::{POLICY, Scene, http::wait_ready},
+    support::{DEADLINE, POLICY, Scene, http::wait_ready},
 };
 
 const TOKEN: &str = "correct-horse.battery_staple~1";
@@ -44,8 +45,25 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     };
     report(&stranger).problem(401, "unauthorized");
     report(&friends[0]).problem(404, "no_pressure");
+    let services = [
+        ("PUT", "/v1/services/email/instances/e-0"),
+        ("DELETE", "/v1/services/email/instances/e-0"),
+        ("POST", "/v1/services/email/admissions"),
+        ("DELETE", "/v1/services/email/admissions/a.7"),
+    ];
+    for (method, path) in services {
+        stranger.send(method, path, &[], b"").problem(401, "unauthorized");
+    }
+    friends[0].send("POST", "/v1/services/email/admissions", &[], b"").problem(404, "no_such_service");
     assert_eq!(friends[0].get("/v1/users/7").json()["sends"], json!([]));
     assert_eq!(friends[0].decide("", &intent).json()["verdict"], "approved");
+    // The file is replaced, first by one that holds no token.
+    std::fs::write(scene.path("token"), "").unwrap();
+    wait_until(DEADLINE, "the empty file is reported", || worker.log().contains("stay in force"));
+    assert_eq!(friends[0].get("/v1/users/7").status, 200);
+    std::fs::write(scene.path("token"), "the-next-one").unwrap();
+    wait_until(DEADLINE, "the first token is gone", || friends[0].get("/v1/users/7").status == 401);
+    assert_eq!(friends[1].get("/v1/users/7").status, 200);
     for said in [worker.log(), stranger.get("/metrics").body, stranger.get("/openapi.json").body] {
         assert!(!said.contains(TOKEN) && !said.contains("the-next-one"));
     }

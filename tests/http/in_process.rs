@@ -12,6 +12,7 @@ use weir::{
     metrics::Metrics,
     pressure::PressureDesk,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
+    routes::RoutesDesk,
     vitals::{Nodes, Vitals},
 };
 use weir_core::{
@@ -22,12 +23,15 @@ use weir_core::{
     ports::{Clock as _, StoreError},
     pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+    service::EmbeddedServices,
 };
 use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     pressure::PressureStatus,
     refresh::Refreshed,
+    routes::RoutesStatus,
+    services::{ServiceDesk, ServiceKeeper},
 };
 
 use crate::client::Client;
@@ -85,12 +89,31 @@ fn budgets(policy: Arc<Refreshed<Policy>>) -> BudgetDesk {
     BudgetDesk::new(policy, budgets, Arc::new(LedgerPool::new(move || looked_at.clone())))
 }
 
+/// Services in memory, none of which is registered.
+fn services() -> ServiceDesk {
+    let services = EmbeddedServices::new("test", || SystemClock.now());
+    let (keeper, desk) =
+        ServiceKeeper::new(move || services.clone(), "test", SystemClock, Arc::new(Metrics::default()));
+    tokio::spawn(keeper.run());
+    desk
+}
+
 /// A server that ends with this value.
 pub struct Server {
     pub client: Client,
     stop: CancellationToken,
     running: Option<http::Server>,
     runtime: tokio::runtime::Runtime,
+}
+
+/// What the tasks of a worker would show.
+#[derive(Default)]
+struct Shown {
+    deferred: Option<DeferredCount>,
+    pressure: PressureStatus,
+    routes: RoutesStatus,
+    /// Who is active, where users are noted.
+    noted: Option<Arc<Pressure>>,
 }
 
 impl Server {
@@ -100,24 +123,29 @@ impl Server {
 
     /// The same where intents can be deferred.
     pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
-        Self::with((options, set), "", (deferred, PressureStatus::default(), None))
+        Self::with((options, set), "", Shown { deferred, ..Shown::default() })
     }
 
     /// The same under a policy with these sections, where active users are noted.
     pub fn noting(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
         let set = set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
-        Self::with((options, set), policy, (None, PressureStatus::default(), Some(Arc::clone(pressure))))
+        Self::with((options, set), policy, Shown { noted: Some(Arc::clone(pressure)), ..Shown::default() })
     }
 
     /// The same under a policy that limits the active users.
     pub fn pressed(set: SegmentSet, rule: &str, status: PressureStatus) -> Self {
-        Self::with((&HttpSettings::default(), set), rule, (None, status, None))
+        Self::with((&HttpSettings::default(), set), rule, Shown { pressure: status, ..Shown::default() })
+    }
+
+    /// The same under a policy with routes.
+    pub fn routed(set: SegmentSet, rules: &str, routes: RoutesStatus) -> Self {
+        Self::with((&HttpSettings::default(), set), rules, Shown { routes, ..Shown::default() })
     }
 
     fn with(
         (options, set): (&HttpSettings, SegmentSet),
         sections: &str,
-        (deferred, status, pressure): (Option<DeferredCount>, PressureStatus, Option<Arc<Pressure>>),
+        Shown { deferred, pressure: status, routes, noted: pressure }: Shown,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stop = CancellationToken::new();
@@ -137,6 +165,7 @@ impl Server {
                 deferred,
                 budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
                 pressure: PressureDesk::new(Refreshed::new(Arc::clone(&policy)), status),
+                routes: RoutesDesk::new(Refreshed::new(Arc::clone(&policy)), routes),
             };
             let activity = ActivityReports {
                 policy: Refreshed::new(Arc::clone(&policy)),
@@ -145,7 +174,8 @@ impl Server {
                 metrics: Arc::clone(&metrics),
             };
             let queries = Arc::new(Never);
-            let sources = Sources { health: Arc::new(Fine), segments, queries, activity, metrics, vitals };
+            let services = services();
+            let sources = Sources { health: Arc::new(Fine), segments, queries, activity, services, metrics, vitals };
             (address, http::start(listener, options, sources, stop.clone()).unwrap())
         });
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }

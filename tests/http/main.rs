@@ -20,4 +20,6 @@ mod in_process;
 mod limits;
 mod page;
 mod pressure;
+mod routes;
 mod schemathesis;
+mod services;

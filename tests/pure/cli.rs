@@ -29,7 +29,7 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [&[&str]; 16] = [
+    let verbs: [&[&str]; 21] = [
         &[],
         &["demo"],
         &["run"],
@@ -46,14 +46,15 @@ fn help_and_version_are_everywhere() {
         &["policy", "check"],
         &["policy", "simulate"],
         &["plan"],
+        &["health"],
+        &["config"],
+        &["config", "show"],
+        &["completions"],
+        &["man"],
     ];
     for verb in verbs {
         let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
         assert!(out.contains("Usage: weir") && err.is_empty(), "{verb:?}: {out}{err}");
-        // Of `segments build`, it is the version of the set.
-        if verb.contains(&"build") {
-            continue;
-        }
         let (out, err) = says(&[verb, &["--version"]].concat(), folder.path(), 0);
         assert!(out.contains(env!("CARGO_PKG_VERSION")) && err.is_empty(), "{verb:?}: {out}{err}");
     }
@@ -62,16 +63,20 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 10] = [
+    let cases: [&[&str]; 14] = [
         &[],
         &["no-verb"],
         &["explain"],
         &["forget"],
         &["run", "--no-flag"],
         &["check", "--output", "xml"],
-        &["segments", "build", "--out", "x"],
+        &["segments", "build", "--into", "x"],
         &["policy", "check"],
-        &["demo", "--intents", "0"],
+        &["completions"],
+        &["completions", "tcsh"],
+        &["man"],
+        &["check", "--log-level", "weir=loud"],
+        &["demo", "--publish", "0"],
         &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
     ];
     for args in cases {
@@ -88,7 +93,7 @@ fn wrong_usage_ends_with_2() {
 #[test]
 fn the_demo_shows_the_whole_thing() {
     let folder = tempfile::tempdir().unwrap();
-    let (out, _) = says(&["demo", "--intents", "2000"], folder.path(), 0);
+    let (out, _) = says(&["demo", "--publish", "2000"], folder.path(), 0);
     assert!(out.starts_with("2000 intents: "), "{out}");
     for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2"] {
         assert!(out.contains(part), "{part}: {out}");
@@ -102,6 +107,19 @@ fn the_demo_shows_the_whole_thing() {
         .collect();
     assert_eq!(counts[0], counts[1..].iter().sum::<u64>(), "{out}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing behind");
+}
+
+#[test]
+fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
+    let logged = |args: &[&str]| {
+        let mut demo = Command::new(weir());
+        let output = demo.args(["demo", "--publish", "10"]).args(args).env("RUST_LOG", "trace").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stderr).unwrap().lines().filter(|line| line.contains("\"level\":")).count()
+    };
+    assert_eq!(logged(&[]), 0);
+    assert_eq!(logged(&["--log-level", "off"]), 0);
+    assert!(logged(&["--log-level", "info"]) > 0);
 }
 
 #[test]
@@ -135,7 +153,7 @@ fn segments_are_built_shown_and_asked() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
     std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
-    let build = ["segments", "build", "--out", "set", "--user-id", "u32", "--version", "v1"];
+    let build = ["segments", "build", "--into", "set", "--user-id", "u32", "--set-version", "v1"];
     says(&[&build[..], &["new=new.ids", "old=old.ids"]].concat(), folder.path(), 0);
     let manifest = "set/manifest.json";
     let (out, _) = says(&["segments", "inspect", manifest, "--output", "json"], folder.path(), 0);

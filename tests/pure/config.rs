@@ -35,6 +35,11 @@ fn repository(path: &str) -> String {
     format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
+fn schema() -> jsonschema::Validator {
+    let schema: Value = serde_json::from_str(&config::keys::schema_text()).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
 #[test]
 fn the_smallest_configuration_gets_the_documented_defaults() {
     let settings = parse(SMALLEST, &[]).unwrap();
@@ -86,8 +91,7 @@ fn the_full_example_is_read_as_it_says() {
     assert_eq!(settings.intent.fields.id, "/id");
     assert_eq!(settings.log.format, LogFormat::Json);
 
-    let schema: Value = serde_json::from_str(&config::keys::schema_text()).unwrap();
-    let schema = jsonschema::validator_for(&schema).unwrap();
+    let schema = schema();
     assert!(schema.is_valid(&toml::from_str(&text).unwrap()));
     assert!(!schema.is_valid(&toml::from_str(&text.replace("brokers", "broker")).unwrap()));
 }
@@ -102,6 +106,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("kafka.dead_letters", "other"),
     ("kafka.refunds", "bounces"),
     ("kafka.activity", "app-opens"),
+    ("kafka.delivery_reports", "reports"),
+    ("kafka.undelivered", "undelivered"),
     ("kafka.delivery", "at_least_once"),
     ("kafka.instance", "weir-7"),
     ("kafka.create_topics", "true"),
@@ -121,6 +127,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("redis.timeout", "250ms"),
     ("redis.unavailable_after", "5s"),
     ("kafka.deferred", "later"),
+    ("kafka.waiting", "queue"),
     ("kafka.create_shares", "3"),
     ("segments.source", "s3://b/m.json"),
     ("segments.refresh", "5m"),
@@ -159,12 +166,17 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.read_timeout", "3s"),
     ("log.format", "text"),
     ("log.level", "debug"),
+    ("tracing.endpoint", "http://127.0.0.1:4318"),
+    ("tracing.one_in", "7"),
 ];
 
-/// These take files, and kafka.properties takes many names: each has a test of its own.
-const ELSEWHERE: [&str; 7] = [
+/// These take files, and three of kafka take many names: each has a test of its own.
+const ELSEWHERE: [&str; 10] = [
     "kafka.properties",
-    // Needs kafka.deferred.
+    "kafka.approved_by_channel",
+    "kafka.property_files",
+    // They need kafka.deferred.
+    "kafka.retries",
     "kafka.deferred_before",
     "redis.password_file",
     "redis.cert_file",
@@ -175,16 +187,35 @@ const ELSEWHERE: [&str; 7] = [
 
 /// A setting's value as it is written in the file.
 fn in_file(setting: &Setting, value: &str) -> String {
-    match setting.form {
-        Form::Whole | Form::Flag => value.to_owned(),
-        Form::Texts => format!("[\"{}\"]", value.replace(", ", "\", \"")),
-        Form::Text | Form::Duration | Form::Properties => format!("{value:?}"),
+    match &setting.form {
+        Form::Whole { .. } | Form::Flag => value.to_owned(),
+        Form::Texts(_) => format!("[\"{}\"]", value.replace(", ", "\", \"")),
+        Form::Text(_)
+        | Form::Secret
+        | Form::Path(_)
+        | Form::Word(_)
+        | Form::Duration { .. }
+        | Form::Bytes { .. }
+        | Form::Properties => format!("{value:?}"),
     }
+}
+
+/// The smallest configuration with one more setting, or another value of one.
+fn smallest_with(key: &str, value: &str) -> toml::Table {
+    let mut table: toml::Table = SMALLEST.parse().unwrap();
+    let (parents, name) = key.rsplit_once('.').unwrap();
+    let parsed: toml::Table = format!("v = {value}").parse().unwrap();
+    let place = parents.split('.').fold(&mut table, |table, part| {
+        table.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap()
+    });
+    place.insert(name.to_owned(), parsed["v"].clone());
+    table
 }
 
 #[test]
 fn every_setting_can_be_given_in_the_file_and_as_a_variable_which_goes_before_it() {
     let smallest = parse(SMALLEST, &[("WEIR__KAFKA__INSTANCE", "host")]).unwrap();
+    let schema = schema();
     for setting in SETTINGS.iter().filter(|setting| !ELSEWHERE.contains(&setting.key)) {
         let key = setting.key;
         let value =
@@ -193,16 +224,47 @@ fn every_setting_can_be_given_in_the_file_and_as_a_variable_which_goes_before_it
         let by_variable = parse(SMALLEST, &variable).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_ne!(by_variable, smallest, "{key} changes nothing");
 
-        let mut table: toml::Table = SMALLEST.parse().unwrap();
-        let (parents, name) = key.rsplit_once('.').unwrap();
-        let parsed: toml::Table = format!("v = {}", in_file(setting, value)).parse().unwrap();
-        let place = parents.split('.').fold(&mut table, |table, part| {
-            table.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap()
-        });
-        place.insert(name.to_owned(), parsed["v"].clone());
+        let table = smallest_with(key, &in_file(setting, value));
         let env: &[_] = if key == "kafka.instance" { &[] } else { &variable[..1] };
+        assert!(schema.is_valid(&serde_json::to_value(&table).unwrap()), "{key} = {value}, to the schema");
         let by_file = parse(&table.to_string(), env).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(by_file, by_variable, "{key}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_weir_refuses() {
+    let schema = schema();
+    for (key, value) in [
+        ("kafka.brokers", "\"kafka://b:9092\""),
+        ("kafka.intents", "\"a b\""),
+        ("kafka.intents", "\"\""),
+        ("kafka.delivery", "\"exactly-once\""),
+        ("kafka.create_topics", "\"yes\""),
+        ("kafka.deferred_before", "[\"a b\"]"),
+        ("kafka.properties", "{ acks = \"1\" }"),
+        ("kafka.properties", "{ security.protocol = \"SSL\" }"),
+        ("redis.nodes", "[]"),
+        ("redis.nodes", "[\"http://r:6379\"]"),
+        ("redis.password", "\"\""),
+        ("redis.history", "\"8\""),
+        ("redis.history", "\"8 moons\""),
+        ("redis.history", "8"),
+        ("redis.prefix", "\"a{b}\""),
+        ("redis.shards", "0"),
+        ("redis.shards", "16385"),
+        ("redis.users", "1.5"),
+        ("policy.source", "\"policy.yaml\""),
+        ("s3.endpoint", "\"localhost:9000\""),
+        ("intent.fields.id", "\"id\""),
+        ("intent.fields.id", "\"/a~2\""),
+        ("worker.memory", "\"300\""),
+        ("http.listen", "\"localhost:80\""),
+        ("log.format", "\"xml\""),
+    ] {
+        let table = smallest_with(key, value);
+        assert!(parse(&table.to_string(), &[]).is_err(), "{key} = {value}");
+        assert!(!schema.is_valid(&serde_json::to_value(&table).unwrap()), "{key} = {value}, to the schema");
     }
 }
 
@@ -224,6 +286,55 @@ fn kafka_properties_come_from_both_and_the_environment_goes_first() {
     let properties = parse(&text, &env).unwrap().kafka.properties;
     let found: Vec<(&str, &str)> = properties.iter().map(|(name, value)| (&**name, value.expose())).collect();
     assert_eq!(found, [("client.id", "b"), ("sasl.password", "secret"), ("sasl.username", "c")]);
+}
+
+#[test]
+fn channels_have_approved_topics_of_their_own() {
+    let text = format!("{SMALLEST}\n[kafka.approved_by_channel]\nemail = \"mails\"");
+    let settings = parse(&text, &[("WEIR__KAFKA__APPROVED_BY_CHANNEL__SMS", "texts")]).unwrap();
+    let found: Vec<(&str, &str)> =
+        settings.kafka.approved_by_channel.iter().map(|(channel, topic)| (&**channel, &**topic)).collect();
+    assert_eq!(found, [("email", "mails"), ("sms", "texts")]);
+    for (topic, expected) in
+        [("a b", "kafka.approved_by_channel.email must be a topic's name"), ("i", "must be a topic of its own")]
+    {
+        let error = parse(&format!("{SMALLEST}\n[kafka.approved_by_channel]\nemail = {topic:?}"), &[]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_secret_property_is_read_from_its_file_and_given_once() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("password"), "hunter2\n").unwrap();
+    std::fs::write(folder.path().join("empty"), "\n").unwrap();
+    let load = |text: &str, env: &[(&str, &str)]| {
+        let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let text = format!("{SMALLEST}\n[kafka.property_files]\n{text}");
+        config::parse("weir.toml", &text, folder.path(), env).map_err(|problems| problems.to_string())
+    };
+    for settings in [
+        load("\"sasl.password\" = \"password\"", &[]).unwrap(),
+        load("", &[("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", "password")]).unwrap(),
+    ] {
+        let found: Vec<(&str, &str)> =
+            settings.kafka.properties().map(|(name, value)| (&**name, value.expose())).collect();
+        assert_eq!(found, [("sasl.password", "hunter2")]);
+    }
+    let twice = [("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", "other")];
+    let error = load("\"sasl.password\" = \"password\"", &twice).unwrap_err();
+    assert!(
+        error.contains("kafka.property_files and kafka.properties both have \"sasl.password\": keep one"),
+        "{error}"
+    );
+    for (text, expected) in [
+        ("\"sasl.password\" = \"absent\"", "kafka.property_files.sasl.password names"),
+        ("\"sasl.password\" = \"empty\"", "which is empty"),
+        ("\"group.id\" = \"password\"", "kafka.property_files.group.id is for weir to set (set kafka.group)"),
+    ] {
+        let error = load(text, &[]).unwrap_err();
+        assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
+    }
 }
 
 #[test]
@@ -270,8 +381,11 @@ fn a_secret_may_be_in_a_file() {
         config::load(&folder.path().join("weir.toml"), [(OsString::from(name), OsString::from(value))])
             .map_err(|error| error.to_string())
     };
-    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file, [Secret::new("abc")]);
-    assert_eq!(load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file, Some(Secret::new("abc")));
+    assert_eq!(load("WEIR__HTTP__TOKEN_FILE", "token").unwrap().http.token_file.unwrap().tokens, [Secret::new("abc")]);
+    assert_eq!(
+        load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file,
+        Some(folder.path().join("token"))
+    );
     for (file, reason) in
         [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
     {
@@ -311,6 +425,8 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("\"a\"", "\"a b\""), "must be a topic's name"),
         (with("\"a\"", "\"..\""), "must be a topic's name"),
         (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
+        (with("[redis]", "retries = \"r\"\n[redis]"), "kafka.retries needs kafka.deferred"),
+        (with("[redis]", "retries = \"r\"\n[redis]"), "kafka.retries needs kafka.undelivered"),
         (with("[redis]", "deferred_before = [\"x\"]\n[redis]"), "kafka.deferred_before needs kafka.deferred"),
         (
             with("[redis]", "deferred = \"x\"\ndeferred_before = [\"x\"]\n[redis]"),

@@ -1,6 +1,13 @@
-//! What people copy is right: the compose file, the image, the README's figures.
+//! What people copy is right: the compose file, the chart, the image, the README's figures.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
+
+use weir::config::{
+    self, Settings,
+    keys::{Form, Otherwise, SETTINGS},
+};
+
+use serde_json::Value;
 
 fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -15,9 +22,10 @@ fn behind<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 #[test]
 fn the_token_of_the_compose_files_example_is_the_one_that_it_sets() {
     let compose = file("docker-compose.yml");
-    let set = behind(&compose, "WEIR__HTTP__TOKEN: ");
+    let set = behind(&compose, "WEIR__HTTP__TOKEN: ${WEIR_STACK_TOKEN:-");
     let shown = behind(&compose, "Authorization: Bearer ");
-    assert!(set.len() == 1 && !shown.is_empty() && shown.iter().all(|token| *token == set[0]), "{set:?} {shown:?}");
+    let is_set = |token: &&str| set[0].strip_suffix('}') == Some(token);
+    assert!(set.len() == 1 && !shown.is_empty() && shown.iter().all(is_set), "{set:?} {shown:?}");
 }
 
 #[test]
@@ -25,8 +33,8 @@ fn what_compose_creates_is_kept_for_as_long_as_the_history() {
     let compose = file("docker-compose.yml");
     let approved = compose.lines().find(|line| line.contains("create --topic send-approved")).unwrap();
     let kept: i64 = behind(approved, "retention.ms=")[0].parse().unwrap();
-    let default = weir::config::keys::SETTINGS.iter().find(|setting| setting.key == "redis.history").unwrap();
-    let weir::config::keys::Otherwise::Is(history) = default.default else { panic!("it has a default") };
+    let default = SETTINGS.iter().find(|setting| setting.key == "redis.history").unwrap();
+    let Otherwise::Is(history) = default.default else { panic!("it has a default") };
     let history = humantime::parse_duration(history).unwrap().as_millis();
     assert!(kept >= i64::try_from(history).unwrap(), "{kept} ms for a history of {history} ms");
 }
@@ -39,6 +47,123 @@ fn the_images_user_is_a_number_and_not_root() {
     assert!(!ids.is_empty() && !ids.contains(&0), "USER {user}");
 }
 
+/// The files of a folder and below, and their texts.
+fn texts(folder: &str) -> Vec<(String, String)> {
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let names = entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap()));
+    let below = |name: String| match Path::new(env!("CARGO_MANIFEST_DIR")).join(&name).is_dir() {
+        true => texts(&name),
+        false => vec![(name.clone(), file(&name))],
+    };
+    names.flat_map(below).collect()
+}
+
+#[test]
+fn every_variable_in_what_people_copy_is_a_setting() {
+    let is_known = |variable: &str| {
+        SETTINGS.iter().any(|setting| match setting.form == Form::Properties {
+            true => variable.starts_with(&format!("{}__", setting.variable())),
+            false => variable == setting.variable(),
+        })
+    };
+    let others = ["docker-compose.yml", "Dockerfile"].map(|name| (name.to_owned(), file(name)));
+    let (mut seen, mut unknown) = (0, Vec::new());
+    for (name, text) in texts("deploy").into_iter().chain(others) {
+        for (at, _) in text.match_indices("WEIR__") {
+            let rest = &text[at..];
+            let end = rest
+                .find(|sign: char| !sign.is_ascii_uppercase() && !sign.is_ascii_digit() && sign != '_')
+                .unwrap_or(rest.len());
+            seen += 1;
+            if &rest[..end] != "WEIR__" && !is_known(&rest[..end]) {
+                unknown.push(format!("{name}: {}", &rest[..end]));
+            }
+        }
+    }
+    assert!(seen >= 7 && unknown.is_empty(), "{seen} variables; these are no settings: {unknown:?}");
+}
+
+/// Reads a configuration in a folder that has the files of secrets.
+fn settings(text: &str, env: &[(&str, &str)]) -> Settings {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("secrets")).unwrap();
+    for secret in ["kafka-password", "redis-password", "http-token"] {
+        fs::write(folder.path().join("secrets").join(secret), "secret\n").unwrap();
+    }
+    let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    config::parse("weir.toml", text, folder.path(), env).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// The lines of a block scalar of YAML, `name: |`.
+fn block(yaml: &str, name: &str) -> String {
+    let (_, rest) = yaml.split_once(&format!("\n{name}: |\n")).unwrap();
+    let lines = rest.lines().map_while(|line| line.strip_prefix("  "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variables_it_sets() {
+    let env =
+        [("WEIR__KAFKA__INSTANCE", "weir-0"), ("WEIR__WORKER__DRAIN", "20s"), ("WEIR__HTTP__LISTEN", "0.0.0.0:8080")];
+    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    assert!(env.iter().all(|(name, _)| pod.contains(&format!("name: {name}"))), "the chart sets others: {pod}");
+    settings(&block(&file("deploy/helm/weir/ci/small.yaml"), "config"), &env);
+    let full = settings(&block(&file("deploy/helm/weir/ci/full.yaml"), "config"), &env);
+    let password = full.kafka.properties().find(|(name, _)| *name == "sasl.password").unwrap().1;
+    assert_eq!((password.expose(), full.http.tokens().count()), ("secret", 1), "secrets are read from files");
+    assert!(full.redis.password_file.is_some(), "read for each connection");
+}
+
+#[test]
+fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
+    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    assert!(pod.contains("terminationGracePeriodSeconds: {{ add .Values.drainSeconds 10 }}"), "{pod}");
+    assert!(pod.contains("WEIR__WORKER__DRAIN, value: \"{{ .Values.drainSeconds }}s\""), "{pod}");
+    let seconds: u64 =
+        behind(&file("docker-compose.yml"), "stop_grace_period: ")[0].trim_end_matches('s').parse().unwrap();
+    let drain = settings(&file("deploy/weir.toml"), &[]).worker.drain.as_secs();
+    assert!(seconds > drain, "{seconds} s for a drain of {drain} s");
+}
+
+#[test]
+fn instances_of_compose_share_no_name_and_no_port() {
+    let compose = file("docker-compose.yml");
+    assert!(!compose.contains("container_name") && !compose.contains("WEIR__KAFKA__INSTANCE"), "{compose}");
+    assert!(!file("deploy/weir.toml").contains("\ninstance"), "the host name differs, a fixed name does not");
+    let (_, ports) = compose.split_once("${WEIR_STACK_HTTP_PORTS:-").unwrap();
+    let (first, last) = ports.split_once('}').unwrap().0.split_once('-').unwrap();
+    assert!(first.parse::<u16>().unwrap() < last.parse::<u16>().unwrap(), "{first} to {last}");
+}
+
+/// The variables of compose in a text.
+fn stack_variables(text: &str) -> BTreeSet<String> {
+    let name = |rest: &str| rest.chars().take_while(|sign| sign.is_ascii_uppercase()).collect::<String>();
+    text.split("WEIR_STACK_").skip(1).map(name).filter(|name| !name.is_empty()).collect::<BTreeSet<_>>()
+}
+
+#[test]
+fn the_variables_of_compose_are_documented_and_have_defaults() {
+    let compose = file("docker-compose.yml");
+    let uses: Vec<&str> = compose.split("${").skip(1).map(|rest| rest.split('}').next().unwrap()).collect();
+    assert!(!uses.is_empty() && uses.iter().all(|used| used.contains(":-")), "without a default: {uses:?}");
+    assert_eq!(stack_variables(&uses.join(" ")), stack_variables(&file("docs/deploy.md")));
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    let chart = file("deploy/helm/weir/Chart.yaml");
+    assert_eq!(behind(&chart, "appVersion: \"")[0], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn the_image_is_built_from_all_that_the_build_reads() {
+    // Without build.rs the image would build, and lack the bound on what compressed records inflate to.
+    let ignored = file(".dockerignore");
+    for name in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "crates", "lua", "LICENSE", "xtask"] {
+        assert!(ignored.lines().any(|line| line == format!("!{name}")), ".dockerignore keeps {name} out");
+    }
+}
+
 #[test]
 fn the_readme_counts_the_fuzz_targets() {
     let targets = file("fuzz/Cargo.toml").matches("[[bin]]").count();
@@ -46,4 +171,42 @@ fn the_readme_counts_the_fuzz_targets() {
     let readme = file("README.md");
     let said = words.iter().position(|word| readme.contains(&format!("({word} targets"))).unwrap() + 7;
     assert_eq!(said, targets);
+}
+
+/// The samples that people copy: those of `deploy/`, and the valid ones of `schemas/examples/`.
+fn samples() -> Vec<std::path::PathBuf> {
+    let folders = ["deploy", "schemas/examples"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_sample = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.ends_with(".toml") && !name.contains(".invalid.")
+    };
+    paths.filter(is_sample).collect()
+}
+
+#[test]
+fn every_sample_names_its_schema_and_keeps_to_it() {
+    let samples = samples();
+    assert!(samples.len() >= 6, "{samples:?}");
+    for path in samples {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.display();
+        let schema = text.lines().next().and_then(|line| line.strip_prefix("#:schema "));
+        let schema = path.parent().unwrap().join(schema.unwrap_or_else(|| panic!("{name} has no #:schema line")));
+        let schema =
+            fs::read_to_string(&schema).unwrap_or_else(|error| panic!("{name}: {}: {error}", schema.display()));
+        let schema: Value = serde_json::from_str(&schema).unwrap();
+        let found: Value = toml::from_str(&text).unwrap();
+        let wrong: Vec<String> =
+            jsonschema::validator_for(&schema).unwrap().iter_errors(&found).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+    }
+}
+
+#[test]
+fn the_sample_of_compose_is_a_configuration() {
+    let folder = Path::new("deploy");
+    let settings = weir::config::parse("weir.toml", &file("deploy/weir.toml"), folder, []).unwrap();
+    assert_eq!(settings.policy.source.to_string(), "deploy/policy.toml");
 }

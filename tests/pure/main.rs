@@ -6,10 +6,14 @@ mod support;
 
 mod activity;
 mod cli;
+mod command_line;
 mod config;
+mod config_show;
 mod deploy;
 mod docs;
+mod health;
 mod metrics;
+mod observability;
 mod policy_files;
 mod schemas;
 mod tidy;

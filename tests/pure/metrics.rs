@@ -3,15 +3,17 @@
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
-    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, Metrics, NodeLabel, OutcomeLabel,
-    ReasonLabel, SegmentLabel, SourceLabel, TopicLabel, VersionLabels,
+    ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, Metrics, NodeLabel, OfRouteLabel,
+    OutcomeLabel, ReasonLabel, SegmentLabel, ServiceOutcomeLabels, SourceLabel, TopicLabel, UndeliveredLabels,
+    VersionLabels,
 };
+use weir_core::time::Time;
 use weir_worker::observer::{Observer as _, Stage};
 
 const HEAD: &str = "# Metrics
 
 `GET /metrics` returns the OpenMetrics text format, which Prometheus reads. A metric with labels appears with its first
-value. [operations.md](operations.md#what-to-watch) says which to alert on.
+value. Those of the process are reported on Linux. [operations.md](operations.md#what-to-watch) says which to alert on.
 
 ";
 
@@ -33,8 +35,20 @@ fn all() -> Metrics {
     drop(metrics.version.get_or_create(&VersionLabels { source: "s", version: "v".into() }));
     drop(metrics.segment_members.get_or_create(&SegmentLabel { segment: "s".into() }));
     drop(metrics.clock_skew.get_or_create(&NodeLabel { node: "n".into() }));
+    let labels = ServiceOutcomeLabels { service: "s".into(), outcome: "o" };
+    drop(metrics.service_admissions.get_or_create(&labels));
+    let route = OfRouteLabel { route: "r".into() };
+    drop(metrics.route_permits.get_or_create(&route));
+    drop(metrics.route_lag.get_or_create(&route));
+    drop(metrics.route_drain_rate.get_or_create(&route));
+    drop(metrics.route_waiting.get_or_create(&route));
+    drop(metrics.route_expected_wait.get_or_create(&route));
+    drop(metrics.waiting.get_or_create(&route));
+    drop(metrics.retried.get_or_create(&route));
+    drop(metrics.undelivered.get_or_create(&UndeliveredLabels { route: "r".into(), why: "w" }));
     metrics.stage(Stage::Poll, Duration::ZERO);
-    metrics.set_lag(0, 0);
+    metrics.set_lag(0, 0, None);
+    metrics.note_lag_seconds(Time::MIN);
     metrics.http_request("/", 200, Duration::ZERO);
     metrics
 }
@@ -56,7 +70,8 @@ fn document(text: &str) -> (String, usize) {
         let shown = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
         let labels: Vec<String> = labels(text, name).iter().map(|label| format!("`{label}`")).collect();
         writeln!(rows, "| `{shown}` | {kind} | {} | {meaning} |", labels.join(", ")).unwrap();
-        count += 1;
+        // Of the process there are figures beside the table.
+        count += usize::from(name.starts_with("weir_"));
     }
     (rows, count)
 }

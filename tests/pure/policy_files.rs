@@ -156,6 +156,7 @@ fn each_rule_of_a_policy_is_kept() {
         )
     };
     let pressure = |rest: &str| with(&format!("[pressure]\nmax_active_users = 1_000_000\n{rest}"));
+    let route = |rest: &str| with(&format!("[[routes]]\nname = \"email\"\n{rest}"));
     let names: Vec<String> = (0..256).map(|number| format!("budget-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let budgets = |names: &[&str]| {
@@ -307,6 +308,55 @@ fn each_rule_of_a_policy_is_kept() {
         (pressure("action = \"defer\""), Sees, "valid"),
         (pressure("action = \"approve\""), Sees, "pressure.action must be one of \"suppress\", \"defer\""),
         (with("pressure = 5"), Sees, "pressure"),
+        (route("rate = 1"), Sees, "valid"),
+        (route("consumer_group = \"hedwig\"\nchannel = [\"email\", \"sms\"]\ncampaign = \"spring\""), Sees, "valid"),
+        (route("service = \"hedwig\"\nnetwork = \"1m\"\nmax_attempts = 100"), Sees, "valid"),
+        (route(""), Sees, "4:1: routes[0] needs `consumer_group` (paced by its lag), `rate` (per second) or `service`"),
+        (route("rate = 0"), Sees, "6:8: routes[0].rate must be a whole number from 1 to 1000000000, not 0"),
+        (route("rate = 1_000_000_001"), Sees, "not 1000000001"),
+        (route("rate = 1\nahead = \"5s\""), Sees, "valid"),
+        (route("rate = 1\nahead = \"1h\""), Sees, "valid"),
+        (route("rate = 1\nahead = \"4999ms\""), IsBlind, "routes[0].ahead must be from 5s to 1h, not 4s 999ms"),
+        (route("rate = 1\nahead = \"1h 1ms\""), IsBlind, "from 5s to 1h, not 1h 1ms"),
+        (route("rate = 1\nahead = 30"), Sees, "routes[0].ahead must be a length of time"),
+        (route("service = \"a\"\nnetwork = \"61s\""), IsBlind, "routes[0].network must be at most 1m, not 1m 1s"),
+        (
+            route("rate = 1\nmax_attempts = 0"),
+            Sees,
+            "routes[0].max_attempts must be a whole number from 1 to 100, not 0",
+        ),
+        (route("rate = 1\nwhen_full = \"suppress\""), Sees, "valid"),
+        (
+            route("rate = 1\nwhen_full = \"drop\""),
+            Sees,
+            "routes[0].when_full must be one of \"wait\", \"suppress\", \"defer\"",
+        ),
+        (route("rate = 1\nfair_by = \"user\""), Sees, "valid"),
+        (route("rate = 1\nfair_by = \"users\""), Sees, "routes[0].fair_by must be one of"),
+        (route("rate = 1\nreserved = { category = \"service\", share = 0.2 }"), Sees, "valid"),
+        (route("rate = 1\nreserved = { share = 0.2 }"), Sees, "routes[0].reserved needs at least one of `channel`"),
+        (route("rate = 1\nreserved = { channel = \"a\" }"), Sees, "routes[0].reserved needs `share`"),
+        (
+            route("rate = 1\nreserved = { channel = \"a\", share = 1 }"),
+            Sees,
+            "routes[0].reserved.share must be a share from",
+        ),
+        (route("rate = 1\nreserved = { channel = \"a\", share = 0.0001 }"), Sees, "not 0.0001"),
+        (route("rate = 1\nrates = 2"), Sees, "routes[0].rates is not a known key; did you mean `rate`?"),
+        (
+            route("rate = 1").replace("email", "e mail"),
+            Sees,
+            "routes[0].name must be at most 64 letters (a to z), digits",
+        ),
+        (route("rate = 1").replace("email", &"e".repeat(64)), Sees, "valid"),
+        (route("rate = 1").replace("email", &"e".repeat(65)), Sees, "it is a part of a topic's name"),
+        (route("rate = 1\n[[routes]]\nname = \"email\"\nrate = 2"), IsBlind, "routes has two routes named \"email\""),
+        (
+            with(&"[[routes]]\nname = \"a\"\nrate = 1\n".repeat(65)),
+            Sees,
+            "routes must not have more than 64 routes; it has 65",
+        ),
+        (with("[routes]\nname = \"a\""), Sees, "in TOML, write [[routes]] with two brackets"),
     ];
     let schema = schema();
     for (text, sees, expected) in cases {
@@ -391,15 +441,19 @@ fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() 
         defer = { max = "49h" }
         budgets = [{ name = "a", limit = 1, per = "day", when_spent = "defer" }]
         pressure = { max_active_users = 1, action = "defer" }
+        routes = [{ name = "a", rate = 1, when_full = "defer" }, { name = "b", rate = 1 }]
     "#;
     let history = HistoryBounds { retention_ms: 48 * 3_600_000, max_entries: 200 };
-    let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false }).unwrap_err();
+    let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false, may_wait: false })
+        .unwrap_err();
     let expected = r#"
 p.toml:3:78: default.caps[0].action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:4:64: quiet_hours.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)
 p.toml:6:71: budgets[0].when_spent = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
-p.toml:7:53: pressure.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress""#;
+p.toml:7:53: pressure.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
+p.toml:8:55: routes[0].when_full = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
+p.toml:8:66: routes[1].when_full = "wait" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as waiting = "send-waiting"), or write "suppress""#;
     assert_eq!(found.to_string(), expected.trim());
     // Where the policy does not say, it is 72 h, or the history.
     let longest = |history_ms: i64| {

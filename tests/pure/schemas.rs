@@ -180,6 +180,7 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
         ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
         ("suppressed-pressure", suppressed(Cause::Pressure, Time::from_rfc3339("2026-11-20T09:01:00Z"))),
+        ("suppressed-capacity", suppressed(Cause::Capacity, Time::from_rfc3339("2026-11-20T09:00:20Z"))),
         ("suppressed-unavailable", suppressed(Cause::Unavailable, None)),
     ]
 }
@@ -229,6 +230,7 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("approved", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("not-counted", Verdict::Approved(Counts::No), Counts::No, receipt),
         ("recorded-later", Verdict::Approved(Counts::Later), Counts::Later, PLAIN),
+        ("retried", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("took-from-budgets", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
@@ -246,6 +248,7 @@ fn every_kind_of_header_has_an_example_that_is_valid_and_is_read() {
             if name.contains("budget") { vec!["spring".into(), "push-hour".into()] } else { Vec::new() };
         let decided = Decision { budgets: &budgets, ..decision(verdict) };
         let text = decision_header::write(&decided, counts, &plain(intent), numbers);
+        let text = if name == "retried" { decision_header::with_retry(text.as_bytes(), 2).unwrap() } else { text };
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_valid(&validator, name, &value);
         same(&format!("examples/decision-headers/{name}.json"), &text);

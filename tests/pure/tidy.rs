@@ -8,15 +8,22 @@ use std::{
 
 /// Longest file, in lines; tests that live in a file of their own are not counted.
 const LONGEST_FILE: usize = 400;
+/// Longest program in examples/, in lines.
+const LONGEST_EXAMPLE: usize = 60;
 
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    files(folder, &["rs", "lua"])
+}
+
+/// The files with such names in a folder, and in those within it.
+fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut waiting = vec![root.join(folder)];
     let mut found = Vec::new();
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
             waiting.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|ending| ending == "rs" || ending == "lua") {
+        } else if path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known)) {
             let text = fs::read_to_string(&path).unwrap();
             found.push((path.strip_prefix(root).unwrap().to_owned(), text));
         }
@@ -45,6 +52,19 @@ fn no_file_is_longer_than_one_can_read() {
             if lines > LONGEST_FILE && !is_test(&path) {
                 wrong.push(format!("{} has {lines} lines, {LONGEST_FILE} at most", path.display()));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_example_is_read_in_a_minute() {
+    let languages = [("python", "py"), ("java", "java"), ("go", "go"), ("node", "js")];
+    let mut wrong = Vec::new();
+    for (folder, ending) in languages {
+        let programs = files(&format!("examples/{folder}"), &[ending]);
+        for (path, text) in programs.iter().filter(|(_, text)| text.lines().count() > LONGEST_EXAMPLE) {
+            wrong.push(format!("{} has {} lines, {LONGEST_EXAMPLE} at most", path.display(), text.lines().count()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,6 @@
 //! Instances tell each other who is active, and never hold more places than there is room for, whatever is lost, repeated or cut.
 
+mod rate;
 mod steps;
 
 use std::{sync::Arc, time::Duration};

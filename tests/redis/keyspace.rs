@@ -191,7 +191,7 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     let named = RedisOptions {
         prefix: "weir".to_owned(),
         username: Some("weir".to_owned()),
-        password: Some(Password("secret".to_owned())),
+        password: Some(Password::Given("secret".to_owned())),
         tuning: Tuning::Set,
         wait_replicas: 0,
         ..own(&server)
@@ -222,8 +222,68 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
         other => panic!("{other:?}"),
     }
 
-    let wrong = RedisOptions { password: Some(Password("wrong".to_owned())), ..named };
+    let wrong = RedisOptions { password: Some(Password::Given("wrong".to_owned())), ..named };
     assert!(fatal(opened(&wrong).await).contains("redis.password"));
+}
+
+#[tokio::test]
+async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let set = |password: &str| {
+        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", password, "~*", "&*", "+@all"];
+        server.query::<()>(&user).unwrap();
+    };
+    // As a server ends the connection of a token that has expired.
+    let drop_connections = || server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
+    std::fs::write(&file, "first\n").unwrap();
+    set(">first");
+    let options = RedisOptions {
+        username: Some("weir".to_owned()),
+        password: Some(Password::File(file.clone())),
+        tries: 2,
+        ..own(&server)
+    };
+    let mut store = fresh_store(&options).await;
+    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
+    admit(&mut store, &batch_of("a")).await.1.unwrap();
+
+    set(">second");
+    assert!(drop_connections() > 0);
+    // The server is a moment ahead of the file: that is no end.
+    match admit(&mut store, &batch_of("b")).await.1 {
+        Err(StoreError::Temporary(message)) => assert!(!message.contains("first"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    for broken in ["", "\n"] {
+        std::fs::write(&file, broken).unwrap();
+        let error = admit(&mut store, &batch_of("b")).await.1.unwrap_err();
+        assert!(matches!(&error, StoreError::Temporary(message) if message.contains("password is empty")), "{error:?}");
+    }
+    std::fs::write(&file, "second").unwrap();
+    admit(&mut store, &batch_of("b")).await.1.unwrap();
+}
+
+#[tokio::test]
+async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
+    let (server, stranger) =
+        (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();
+    copy(&server);
+    let options =
+        RedisOptions { tls: Some(TlsFiles { ca: Some(file.clone()), client: None }), tries: 2, ..own(&server) };
+    let mut store = fresh_store(&options).await;
+    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
+    admit(&mut store, &batch_of("a")).await.1.unwrap();
+
+    copy(&stranger);
+    assert_ne!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().trim(), "0");
+    assert!(matches!(admit(&mut store, &batch_of("b")).await.1, Err(StoreError::Temporary(_))));
+    copy(&server);
+    admit(&mut store, &batch_of("b")).await.1.unwrap();
 }
 
 #[tokio::test]
@@ -233,7 +293,7 @@ async fn tls_works_with_the_ca_and_is_refused_without_it() {
     assert!(options.tls.is_some(), "{}", server.url());
     let stranger = opened(&options).await;
     assert!(stranger.is_err(), "a certificate of an unknown CA was accepted");
-    options.tls = Some(TlsFiles { ca: Some(std::fs::read(server.ca_file().unwrap()).unwrap()), client: None });
+    options.tls = Some(TlsFiles { ca: Some(server.ca_file().unwrap().to_owned()), client: None });
     let mut store = fresh_store(&options).await;
     let (answers, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("somebody", 1)])).await;
     result.unwrap();

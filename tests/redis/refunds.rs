@@ -185,7 +185,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
     let named = RedisOptions {
         prefix: "weir".to_owned(),
         username: Some("weir".to_owned()),
-        password: Some(Password("secret".to_owned())),
+        password: Some(Password::Given("secret".to_owned())),
         ..own(&server)
     };
     let opened = opened(&named).await.unwrap();

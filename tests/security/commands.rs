@@ -63,6 +63,34 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
 }
 
 #[test]
+fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
+    let mut scene = STAGE.scene("deliveries", EntryPoint::Mutual("deliveries"));
+    scene.defer(1);
+    for (topic, variable) in [
+        ("delivery-reports", "WEIR__KAFKA__DELIVERY_REPORTS"),
+        ("retries", "WEIR__KAFKA__RETRIES"),
+        ("undelivered", "WEIR__KAFKA__UNDELIVERED"),
+    ] {
+        scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
+        scene.env.push((variable, scene.topic(topic)));
+    }
+    as_user(&mut scene, "deliveries", &["kafka run", "kafka deferred", "kafka delivery reports", "kafka retries"], "");
+    let report = r#"{"intent_id":"i","user_id":1,"outcome":"permanent"}"#;
+    scene.kafka.publish(&scene.topic("delivery-reports"), [report, "no report"].map(Record::keyless)).unwrap();
+    let decision = r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1","retry":4}"#;
+    let retry = Record::keyless(r#"{"id":"i","user_id":1}"#).header("weir-decision", decision);
+    scene.kafka.publish(&scene.topic("retries"), [retry, Record::keyless("no retry")]).unwrap();
+    let mut worker = scene.worker("i");
+    wait_ready(&worker);
+    let read = || metric(&worker, "weir_delivery_reports_total", "outcome=\"unknown\"").unwrap_or(0.0);
+    wait_until(DEADLINE, "the report is read", || read() == 1.0);
+    wait_until(DEADLINE, "what is invalid is a dead letter", || scene.output("dead").len() == 2);
+    wait_until(DEADLINE, "the delivery is given up", || scene.output("undelivered").len() == 1);
+    worker.terminate();
+    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+}
+
+#[test]
 fn activity_is_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
     scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();

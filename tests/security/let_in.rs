@@ -26,6 +26,12 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
         assert_eq!(exit, Exit::Code(0), "{mechanism}: {said}");
         assert!(!said.contains("ERROR") && !said.contains("max.message.bytes are not known"), "{said}");
     }
+    let file = scene.path("kafka-password");
+    std::fs::write(&file, format!("{KAFKA_PASSWORD}\n")).unwrap();
+    scene.env.retain(|(name, _)| *name != "WEIR__KAFKA__PROPERTIES__SASL_PASSWORD");
+    scene.env.push(("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", file.display().to_string()));
+    let (exit, said) = check(&scene, &[], &[]);
+    assert_eq!(exit, Exit::Code(0), "with the password in a file: {said}");
 }
 
 #[test]

@@ -8,9 +8,10 @@ use weir_core::{
     activity_log::{ActiveIn, SyncRequest},
     admit::AdmitRequest,
     class::ClassNames,
-    ports::{ActivityLog, Store, StoreError},
+    ports::{ActivityLog, Services, Store, StoreError},
+    service::{Registration, ServiceName, ShareTurn},
 };
-use weir_redis::{NodeClocks, Password, RedisActivityLog, RedisOptions, Tuning};
+use weir_redis::{NodeClocks, Password, RedisActivityLog, RedisOptions, RedisServices, Tuning};
 use weir_worker::clock::SystemClock;
 
 use crate::{
@@ -68,7 +69,7 @@ async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
         assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
         server.cli(&["config", "set", "hash-max-listpack-value", "64"]).unwrap();
         options.username = Some(prefix.clone());
-        options.password = Some(Password("secret".to_owned()));
+        options.password = Some(Password::Given("secret".to_owned()));
         options.tuning = Tuning::Set;
         options.tries = 1;
         options.wait_replicas = u32::from(left_out == Some("+wait"));
@@ -110,7 +111,7 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
         let words = rights.iter().map(String::as_str).chain(more.split(' '));
         command.extend(words.filter(|word| Some(*word) != left_out));
         assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
-        (options.username, options.password) = (Some(prefix), Some(Password("secret".to_owned())));
+        (options.username, options.password) = (Some(prefix), Some(Password::Given("secret".to_owned())));
         options.tries = 1;
         let mut log = RedisActivityLog::new(&Arc::new(options), &Arc::default(), &opened, "weir-0");
         // The member before has gone, and leaves.
@@ -126,6 +127,41 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
     }
 }
 
+/// The words of the lines that services that ask need.
+const SERVICES: [&str; 7] = ["+hgetall", "+hget", "+hset", "+hdel", "+pttl", "+pexpire", "+time"];
+
+#[tokio::test]
+async fn each_word_that_services_need_is_on_the_page_and_named_where_it_is_missing() {
+    let server = RedisServer::start::<&str>(&[]).unwrap();
+    let (service, instance) = (ServiceName::new("email").unwrap(), ServiceName::new("e-0").unwrap());
+    let registration =
+        Registration { capacity_per_s: 1, concurrency: 1, timeout_ms: 1, network_ms: 50, interval_ms: 1 };
+    for left_out in SERVICES.into_iter().map(Some).chain([None]) {
+        let mut options = options(&[server.url()]);
+        let prefix = options.prefix.clone();
+        let opened = opened(&options).await.unwrap();
+        let rights = page::redis_rights("redis", &prefix, "secret");
+        let more = page::block("redis services").trim().strip_prefix("ACL SETUSER weir ").unwrap();
+        let mut command = vec!["acl", "setuser", prefix.as_str()];
+        let words = rights.iter().map(String::as_str).chain(more.split(' '));
+        command.extend(words.filter(|word| Some(*word) != left_out));
+        assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
+        (options.username, options.password) = (Some(prefix), Some(Password::Given("secret".to_owned())));
+        options.tries = 1;
+        let mut services = RedisServices::new(&Arc::new(options), &Arc::default(), &opened, "holder");
+        let mut said = String::new();
+        let mut note = |outcome: Result<(), StoreError>| match outcome {
+            Err(StoreError::Fatal(why)) => said.push_str(&why),
+            other => other.unwrap(),
+        };
+        note(services.register(&service, &instance, &registration).await.map(drop));
+        note(services.share(&service, &ShareTurn { number: 1, ..ShareTurn::default() }).await.map(drop));
+        note(services.deregister(&service, &instance).await.map(drop));
+        assert_eq!(said.is_empty(), left_out.is_none(), "{left_out:?}: {said}");
+        assert!(left_out.is_none() || said.contains("docs/security.md"), "{left_out:?}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn keys_of_another_prefix_are_out_of_reach() {
     let server = RedisServer::start::<&str>(&[]).unwrap();
@@ -134,7 +170,7 @@ async fn keys_of_another_prefix_are_out_of_reach() {
     server.cli(&command.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let mut options = options(&[server.url()]);
     options.username = Some("weir".to_owned());
-    options.password = Some(Password("secret".to_owned()));
+    options.password = Some(Password::Given("secret".to_owned()));
     let said = everything(&options).await;
     assert!(said.contains("keys") && said.contains("redis.prefix"), "{said}");
 }

@@ -24,7 +24,7 @@ fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() 
     let ids = format!("new={}", scene.ids("new", [1, 2, 3]).display());
     let folder = STAGE.s3.bucket().url(&format!("{S3_PREFIX}{}/built", scene.name));
     let manifest = format!("{folder}/manifest.json");
-    let build = |to: &str, key: &str| segments(&scene, key, &["build", "--user-id", "u32", "--out", to, &ids]);
+    let build = |to: &str, key: &str| segments(&scene, key, &["build", "--user-id", "u32", "--into", to, &ids]);
 
     let (exit, said) = build(&folder, S3_KEY);
     assert!(exit == Exit::Code(1) && said.contains("access was denied") && said.contains("s3:PutObject"), "{said}");

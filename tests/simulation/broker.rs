@@ -355,10 +355,10 @@ impl Broker {
 
     /// Visible approved records that an aborted transaction had written before.
     pub fn replays(&self) -> usize {
-        let approved = || self.outputs.iter().filter(|out| out.to == Destination::Approved);
+        let approved = || self.outputs.iter().filter(|out| out.to == Destination::APPROVED);
         let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
         let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
-        self.visible().filter(|out| out.to == Destination::Approved && aborted.contains(&out.intent.first)).count()
+        self.visible().filter(|out| out.to == Destination::APPROVED && aborted.contains(&out.intent.first)).count()
     }
 
     /// Whether all intents are done and no transaction is open.

@@ -71,7 +71,10 @@ const REFUSALS: [&str; 7] = [
 pub async fn reign(world: &Rc<World>, until: Duration) {
     let env = &world.env;
     // Only some kinds, so that runs differ.
-    let kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
+    let mut kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
+    if env.sabotage().is_of_names() {
+        kinds.extend([Fault::Redis(RedisFault::LoseNames); 4]);
+    }
     let pace = [500, 2_000, 6_000][env.index(3)];
     env.note(|| format!("faults: {kinds:?}"));
     while env.passed() < until {

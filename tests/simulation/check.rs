@@ -96,6 +96,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.deferral(&broker, &outs);
     judge.sends(&broker, &outs);
     judge.budgets(&broker, &outs, &cluster);
+    judge.pressure(&outs);
     judge.histories(&cluster);
     judge.refunds(&refunds);
     drop((broker, cluster, refunded));
@@ -162,6 +163,7 @@ impl<'w> Judge<'w> {
                     "cap" => self.is_used_up(ask, &envelope) && !matches!(ask.kind, Kind::Alert | Kind::Receipt),
                     "duplicate" => self.was_recorded(ask),
                     "budget" => self.is_spent(out, ask, &envelope),
+                    "pressure" => self.may_be_kept_out(out, ask),
                     "unavailable" => {
                         self.world.setting.unavailable_after.is_some()
                             && (ask.kind == Kind::Email || self.has_budget_that(ask, false))
@@ -172,7 +174,7 @@ impl<'w> Judge<'w> {
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),
                     _ => false,
                 };
-            if reason == "budget" {
+            if ["budget", "pressure"].contains(&reason.as_str()) {
                 self.is_no_replay(out, ask, &reason);
             }
             if !found {
@@ -298,7 +300,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();
     let cluster = lock(&world.keyspace.cluster);
     let outs: Vec<&Out> = broker.visible().collect();
-    let approved = || outs.iter().filter(|out| out.to == Destination::Approved);
+    let approved = || outs.iter().filter(|out| out.to == Destination::APPROVED);
     let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
     let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
     let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
@@ -311,6 +313,10 @@ fn tell(world: &World, asks: &Asks) -> Tale {
     let is_for = |out: &Out, wanted: &str| reason(out).is_some_and(|(reason, _)| reason == wanted);
     let costly = |out: &&&Out| asks.get(&out.intent.first).is_some_and(|ask| ask.cost > 1 && told(out).counts);
     let rebuilds = *world.rebuilds.borrow();
+    let (became_active, active_users_lost) = {
+        let heard = lock(&world.keyspace.heard);
+        (heard.told.len(), heard.lost)
+    };
     let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     for (what, times) in [
@@ -330,6 +336,9 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("budget_given_back", cluster.till.given_back),
         ("budget_calls_refused", lock(&world.keyspace.tells.told).refused),
         ("budgets_rebuilt", cluster.till.rebuilt),
+        ("pressure", of_reason("pressure")),
+        ("became_active", became_active),
+        ("active_users_lost", active_users_lost),
         ("unavailable", of_reason("unavailable")),
         ("expired", of_reason("expired")),
         ("too_early", of_reason("too_early")),
@@ -340,13 +349,14 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("deferred_quiet_hours", deferred(DeferReason::QuietHours)),
         ("deferred_cap", deferred(DeferReason::Cap)),
         ("deferred_budget", deferred(DeferReason::Budget)),
+        ("deferred_pressure", deferred(DeferReason::Pressure)),
         ("deferred_unavailable", deferred(DeferReason::Unavailable)),
         ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
-        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to == Destination::Approved)),
+        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to == Destination::APPROVED)),
         ("stopped_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "stopped"))),
         ("expired_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "expired"))),
         ("zombies", broker.zombies),
-        ("jumps", world.jumps.get()),
+        ("jumps", world.jumps.borrow().len()),
         ("rebalances", size(broker.group.rebalances + broker.later.rebalances)),
         ("refunded", cluster.ledger.taken_back.len()),
         ("names_lost", cluster.names_lost),

@@ -8,8 +8,9 @@ use std::{
 use redis::Value;
 
 use super::{
+    activity::SharedHeard,
     commands::{self, Change, Effects},
-    env::Env,
+    env::{Env, lock},
     ledger::{Ledger, Writer},
     rules::MOST,
     sabotage::Sabotage,
@@ -59,6 +60,7 @@ pub struct Cluster {
     pub wrong_clock: Option<usize>,
     pub ledger: Ledger,
     pub till: Till,
+    pub heard: SharedHeard,
     /// Failovers that lost names.
     pub names_lost: usize,
 }
@@ -104,6 +106,7 @@ impl Cluster {
             wrong_clock: None,
             ledger: Ledger::default(),
             till: Till::default(),
+            heard: SharedHeard::default(),
             names_lost: 0,
         }
     }
@@ -335,6 +338,7 @@ impl Cluster {
             let (had, kept) = (self.nodes[old].data.get(key), self.groups[group].replica_data.get(key));
             lost += self.ledger.fails_over(now, had, kept);
             self.till.fails_over(key, had, kept);
+            lock(&self.heard).fails_over(had, kept);
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
@@ -360,6 +364,7 @@ impl Cluster {
             let data = std::mem::take(&mut node.data);
             data.values().for_each(|item| self.ledger.wiped(item));
             self.till.wiped(data.keys());
+            data.values().for_each(|item| lock(&self.heard).fails_over(Some(item), None));
             data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];
             group.replica_data.clear();

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use super::script::{Data, Item, error};
+use super::{
+    script::{Data, Item, error},
+    streams,
+};
 
 /// The effect of a write on a hash field or a string.
 #[derive(Debug)]
@@ -51,12 +54,12 @@ impl Effects {
         }
     }
 
-    fn note(&mut self, key: &[u8], field: &[u8], old: Option<Vec<u8>>, new: Option<Vec<u8>>) {
+    pub fn note(&mut self, key: &[u8], field: &[u8], old: Option<Vec<u8>>, new: Option<Vec<u8>>) {
         self.changes.push(Change { key: key.to_vec(), field: field.to_vec(), old, new });
     }
 }
 
-fn bulk(bytes: impl Into<Vec<u8>>) -> Value {
+pub fn bulk(bytes: impl Into<Vec<u8>>) -> Value {
     Value::BulkString(bytes.into())
 }
 
@@ -117,7 +120,10 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
         (b"HKEYS", Some(Item::Hash(hash))) => Value::Array(hash.keys().map(|field| bulk(field.clone())).collect()),
         (b"HKEYS", None) => Value::Array(Vec::new()),
         (b"SET" | b"DEL" | b"HSET" | b"HSETNX" | b"HDEL", _) => writing(&name, args, data, effects),
-        (_, Some(Item::Text(_) | Item::Hash(_))) => of_another_kind(),
+        (b"XADD", _) => streams::add(args, data, effects),
+        (b"XRANGE", Some(Item::Stream(stream))) => streams::range(args, stream),
+        (b"XRANGE", None) => Value::Array(Vec::new()),
+        (_, Some(Item::Text(_) | Item::Hash(_) | Item::Stream(_))) => of_another_kind(),
         (_, None) => error(&format!("ERR the simulation does not know {}", String::from_utf8_lossy(&name))),
     }
 }
@@ -150,7 +156,7 @@ fn writing(name: &[u8], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects
             }
             number(gone)
         }
-        (_, Some(Item::Text(_))) => of_another_kind(),
+        (_, Some(Item::Text(_) | Item::Stream(_))) => of_another_kind(),
         (_, Some(Item::Hash(_)) | None) => {
             let Item::Hash(hash) = data.entry(key.clone()).or_insert_with(|| Item::Hash(BTreeMap::new())) else {
                 unreachable!("seen above")
@@ -176,6 +182,7 @@ fn delete(key: &[u8], data: &mut Data, effects: &mut Effects) -> bool {
         Some(Item::Hash(hash)) => {
             hash.into_iter().for_each(|(field, value)| effects.note(key, &field, Some(value), None));
         }
+        Some(Item::Stream(_)) => unreachable!("weir deletes no stream"),
     }
     true
 }

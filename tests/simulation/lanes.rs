@@ -5,6 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
+    decider::Decider,
     ports::Clock as _,
     wheel::{Ring, Wheel},
 };
@@ -34,11 +35,13 @@ pub struct Place {
     number: usize,
 }
 
-const fn reads(task: Task) -> Log {
+fn reads(task: Task) -> Log {
     match task {
         Task::Intents => Log::Input,
         Task::Due(_) => Log::Ring(Ring::Minutes),
         Task::Move(_) => Log::Ring(Ring::Hours),
+        Task::Waiting(_) => unreachable!("no policy of the simulation has routes"),
+        Task::Retry(_) => unreachable!("no delivery of the simulation fails"),
     }
 }
 
@@ -70,7 +73,7 @@ impl World {
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,
-        (Place { task, number: place }, budgets): (Place, Claimant),
+        (Place { task, number: place }, decider, budgets): (Place, Decider, Claimant),
         stop: CancellationToken,
     ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
@@ -82,7 +85,7 @@ impl World {
             store: self.keyspace.store(&self.env, (process.number, number), &process.clock),
             clock: process.clock.clone(),
             task,
-            decider: self.decider.clone(),
+            decider,
             budgets,
             settings: LaneSettings {
                 batch: 40,
@@ -94,6 +97,7 @@ impl World {
             },
             stop: stop.clone(),
             metrics,
+            tracer: None,
             status: Arc::default(),
         };
         let end = {

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, reason = "one thread, but the Redis edge's futures must be Send")]
 #![allow(missing_docs, reason = "a test")]
 
+mod activity;
 mod broker;
 mod budgets;
 mod chaos;
@@ -16,6 +17,7 @@ mod lanes;
 mod ledger;
 mod link;
 mod phases;
+mod pressure;
 mod process;
 mod rebuild;
 mod refunds;
@@ -30,6 +32,7 @@ mod sink;
 mod source;
 mod spending;
 mod store;
+mod streams;
 mod tale;
 mod till;
 mod time;

@@ -210,7 +210,7 @@ async fn read_names(world: &World, repair: &mut NamesRepair) -> Result<FoundName
 fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, String> {
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
-    for out in outs.into_iter().filter(|out| out.to == Destination::Approved) {
+    for out in outs.into_iter().filter(|out| out.to == Destination::APPROVED) {
         let headers = out.headers.iter();
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         let decision = DecisionHeader::of(headers).expect("weir writes it").expect("weir reads what it writes");
@@ -279,13 +279,15 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     let (outs, end) = broker.stable(from);
     let fields = FieldMap::default();
     let mut sends = Vec::new();
-    for out in outs.into_iter().filter(|out| out.to == Destination::Approved) {
+    for out in outs.into_iter().filter(|out| out.to == Destination::APPROVED) {
         let headers = out.headers.iter();
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {
             Ok(ApprovedRecord::Counts(sent)) => sends.push((out.offset, sent)),
             Ok(ApprovedRecord::DoesNotCount(_)) => {}
-            other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => panic!("an approved record of weir's: {other:?}"),
+            other @ (Ok(ApprovedRecord::Foreign | ApprovedRecord::Retried) | Err(_)) => {
+                panic!("an approved record of weir's: {other:?}")
+            }
         }
     }
     (sends, end)

@@ -34,7 +34,7 @@ pub async fn refund(world: Rc<World>) {
             let mut broker = world.broker.borrow_mut();
             let (outs, end) = broker.stable(next);
             next = end;
-            sends.extend(outs.iter().filter(|out| out.to == Destination::Approved).filter_map(|out| {
+            sends.extend(outs.iter().filter(|out| out.to == Destination::APPROVED).filter_map(|out| {
                 let value: Value = serde_json::from_str(&out.intent.value).ok()?;
                 Some((out.intent.key.clone(), value["id"].as_str()?.to_owned()))
             }));

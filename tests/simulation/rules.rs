@@ -21,6 +21,7 @@ use weir_core::{
 use super::{
     budgets::{self, Allowance},
     env::Env,
+    pressure::Load,
     rings::SHARES,
 };
 
@@ -248,6 +249,8 @@ pub struct Setting {
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
     budgets: [Option<Allowance>; 3],
+    /// How many users may be active.
+    pub load: Option<Load>,
 }
 
 impl Setting {
@@ -267,8 +270,10 @@ impl Setting {
             deferring: env.chance(500).then(|| Deferring::draw(env)),
             stop: env.chance(200).then(|| Stop::draw(env)),
             budgets: [None; 3],
+            load: None,
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
+        setting.load = Load::draw(env, setting.deferring.is_some());
         setting
     }
 
@@ -332,8 +337,9 @@ pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
         on_unavailable,
         quiet_hours: setting.quiet.and_then(|quiet| quiet.to_weir(spread_ms)),
         stops: stop.map(Stop::to_weir).into_iter().collect(),
-        pressure: None,
+        pressure: setting.load.map(Load::to_weir),
         budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
+        routes: Vec::new(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
@@ -357,5 +363,7 @@ pub fn decider(setting: &Setting) -> Decider {
         limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
     }
 }

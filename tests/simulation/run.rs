@@ -14,7 +14,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::decider::Decider;
-use weir_worker::{budgets::BudgetKeeper, lane::LaneError};
+use weir_worker::{budgets::BudgetKeeper, lane::LaneError, pressure::PressureKeeper};
 
 use super::{
     broker::Broker,
@@ -36,6 +36,8 @@ use super::{
 /// Process numbers from this one are operators'.
 const OPERATORS: u64 = 1 << 32;
 pub const DRAIN: Duration = Duration::from_secs(20);
+/// The constant `START_PATIENCE` in src/cli/assemble.rs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The result of a run.
 pub struct Outcome {
@@ -68,8 +70,8 @@ pub struct World {
     pub stopped_at: Cell<Option<Duration>>,
     /// From when until when faults were injected, histories were lost, or twins were fenced.
     pub troubles: RefCell<Vec<(Duration, Duration)>>,
-    /// How often time jumped to when deferred intents are due.
-    pub jumps: Cell<usize>,
+    /// When time jumped to when deferred intents are due.
+    pub jumps: RefCell<Vec<Duration>>,
     /// The processes' shutdown signals, by instance.
     pub stops: RefCell<Vec<CancellationToken>>,
     next_process: Cell<u64>,
@@ -121,7 +123,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         broken: RefCell::default(),
         stopped_at: Cell::default(),
         troubles: RefCell::default(),
-        jumps: Cell::default(),
+        jumps: RefCell::default(),
         stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
         next_process: Cell::new(0),
         lanes: 1 + env.index(2),
@@ -226,20 +228,35 @@ impl World {
     async fn live(self: Rc<Self>, process: Rc<Process>) {
         let stop = CancellationToken::new();
         self.stops.borrow_mut()[process.instance] = stop.clone();
+        spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
+        let log = self.keyspace.activity_log(&self.env, process.number, process.instance);
+        let policy = Arc::clone(&self.decider.policy);
+        let (mut activity, pressure, _) =
+            PressureKeeper::new(log, process.clock.clone(), policy, Arc::new(Metrics::default()));
+        // It is not ready before it knows who is active.
+        match process.run(activity.load(PATIENCE)).await {
+            None => return,
+            Some(Err(error)) => {
+                self.env.note(|| format!("process {} does not start: {error}", process.number));
+                return process.kill();
+            }
+            Some(Ok(())) => {}
+        }
+        let (leave, decider) = (CancellationToken::new(), Decider { pressure: Some(pressure), ..self.decider.clone() });
+        let activity = spawn_local(process.run(activity.run(leave.clone())));
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));
         spawn_local(process.run(keeper.run()));
         let one = |place| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
-            let claimant = budgets.claimant();
+            let (decider, claimant) = (decider.clone(), budgets.claimant());
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, (place, claimant), stop.clone()).await;
+                let end = world.lane(process, (place, decider, claimant), stop.clone()).await;
                 stop.cancel();
                 end
             }
         };
-        spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
         let mut lanes: Vec<_> = self.places().into_iter().map(|place| spawn_local(process.run(one(place)))).collect();
         let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone());
         let ending = stop.clone();
@@ -260,6 +277,8 @@ impl World {
                 }
             }
         }
+        leave.cancel();
+        let _ = activity.await;
         process.run(budgets.close()).await;
         process.kill();
     }

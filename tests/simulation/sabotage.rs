@@ -44,10 +44,14 @@ pub enum Sabotage {
     UnclearGivenBack,
     /// Tokens are given back twice.
     GivenBackTwice,
+    /// Places are granted without regard to those that other instances hold.
+    PlacesGrantedTwice,
+    /// A failed turn at the log of activity counts as done.
+    SkipTurnRetry,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -66,11 +70,23 @@ impl Sabotage {
         Self::LeaseOutlived,
         Self::UnclearGivenBack,
         Self::GivenBackTwice,
+        Self::PlacesGrantedTwice,
+        Self::SkipTurnRetry,
     ];
+
+    /// Whether it is a bug of names, which every run loses often then.
+    pub fn is_of_names(self) -> bool {
+        matches!(self, Self::NumbersByLength)
+    }
 
     /// Whether it is a bug of budgets, of which every run needs one then.
     pub fn is_of_budgets(self) -> bool {
         matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice)
+    }
+
+    /// Whether it is a bug of pressure, which every run has then.
+    pub fn is_of_pressure(self) -> bool {
+        matches!(self, Self::PlacesGrantedTwice | Self::SkipTurnRetry)
     }
 
     /// What of a script is replaced, and by what.
@@ -86,6 +102,7 @@ impl Sabotage {
                 "touch, _, max_entries = unpack(terms, 1, 6)",
                 "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
             )],
+            Self::PlacesGrantedTwice => &[("math.min(fair, left - others_held)", "left")],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
             Self::None
             | Self::SkipStoreRetry
@@ -100,7 +117,8 @@ impl Sabotage {
             | Self::MovedTwice
             | Self::LeaseOutlived
             | Self::UnclearGivenBack
-            | Self::GivenBackTwice => &[],
+            | Self::GivenBackTwice
+            | Self::SkipTurnRetry => &[],
         }
     }
 

@@ -13,7 +13,18 @@ use super::commands::{self, Effects};
 pub enum Item {
     Text(Vec<u8>),
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Stream(Stream),
 }
+
+/// A stream: its entries, and the id of the last one, also where that is gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stream {
+    pub entries: BTreeMap<EntryId, Vec<Vec<u8>>>,
+    pub last: EntryId,
+}
+
+/// Milliseconds, and a number within these.
+pub type EntryId = (i64, u64);
 
 /// The keys of a node.
 pub type Data = BTreeMap<Vec<u8>, Item>;

@@ -46,7 +46,9 @@ fn spent(out: &Out) -> Spent {
     match approved::read(Some(out.intent.value.as_bytes()), headers, &FieldMap::default()) {
         Ok(ApprovedRecord::Counts(sent)) => sent.spent(),
         Ok(ApprovedRecord::DoesNotCount(spent)) => spent,
-        other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => panic!("an approved record of weir's: {other:?}"),
+        other @ (Ok(ApprovedRecord::Foreign | ApprovedRecord::Retried) | Err(_)) => {
+            panic!("an approved record of weir's: {other:?}")
+        }
     }
 }
 
@@ -55,7 +57,7 @@ impl Judge<'_> {
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         self.broken.extend(cluster.till.broken.iter().cloned());
         let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
-        for out in outs.iter().filter(|out| out.to == Destination::Approved) {
+        for out in outs.iter().filter(|out| out.to == Destination::APPROVED) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let asked: Vec<Allowance> = self.of(ask).copied().collect();
             let Spent { at, cost, budgets, .. } = spent(out);
@@ -181,7 +183,7 @@ impl World {
     pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
         let mut broker = self.broker.borrow_mut();
         let mut sums: BTreeMap<BudgetId, BTreeMap<String, u64>> = BTreeMap::new();
-        for out in broker.stable(0).0.into_iter().filter(|out| out.to == Destination::Approved) {
+        for out in broker.stable(0).0.into_iter().filter(|out| out.to == Destination::APPROVED) {
             let Spent { at, cost, campaign, budgets } = spent(out);
             for budget in self.setting.budgets().filter(|budget| budgets.iter().any(|name| name == budget.name)) {
                 let sums = sums.entry(budget.id(campaign.as_deref())).or_default();

@@ -17,11 +17,12 @@ use weir_core::{
     time::Time,
 };
 use weir_redis::{
-    KeyspaceSeed, NodeClocks, Opened, RedisLedger, RedisOptions, RedisRefunds, RedisStats, RedisStore, WhenMissing,
-    open,
+    KeyspaceSeed, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds, RedisStats,
+    RedisStore, WhenMissing, open,
 };
 
 use super::{
+    activity::{SharedHeard, SimActivityLog},
     cluster::Cluster,
     env::{Env, Tracing, lock},
     link::{SharedCluster, SimNetwork},
@@ -100,6 +101,7 @@ pub struct Keyspace {
     pub stats: Arc<RedisStats>,
     pub answers: Answers,
     pub tells: Tells,
+    pub heard: SharedHeard,
 }
 
 /// An answer that a lane was given, and when: true times.
@@ -130,7 +132,9 @@ impl Keyspace {
         cluster.put(keys);
         let wrong_clock = env.chance(300).then(|| env.index(GROUPS));
         // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
-        cluster.wrong_clock = wrong_clock.filter(|_| setting.budgets().next().is_none());
+        // Ids of the log of activity are times, too.
+        let by_node = setting.budgets().next().is_some() || setting.load.is_some();
+        cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
@@ -141,8 +145,10 @@ impl Keyspace {
             // As `weir run` has it: what is given up in time is not asked for long.
             options.tries = TRIES_WITHOUT_PATIENCE;
         }
+        let heard = Arc::clone(&lock(&cluster).heard);
         Self {
             cluster,
+            heard,
             opened,
             options: Arc::new(options),
             wait_replicas,
@@ -160,10 +166,20 @@ impl Keyspace {
 
     /// The store of a lane.
     pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
-        let tells = self.tells.clone();
+        let (tells, heard) = (self.tells.clone(), Arc::clone(&self.heard));
         let store = RedisStore::new(&self.options, &self.stats, &self.opened);
         let (put_in, answers) = (Arc::clone(&self.put_in), Arc::clone(&self.answers));
-        SimStore { env: env.clone(), process, lane, store, put_in, answers, tells, held: Arc::clone(&clock.held) }
+        SimStore {
+            env: env.clone(),
+            process,
+            lane,
+            store,
+            put_in,
+            answers,
+            tells,
+            heard,
+            held: Arc::clone(&clock.held),
+        }
     }
 
     /// What makes ledgers for a process.
@@ -174,6 +190,13 @@ impl Keyspace {
             let ledger = RedisLedger::new(&options, &stats, &opened, format!("weir-{instance}"));
             SimLedger { env: env.clone(), process, ledger, tells: tells.clone() }
         }
+    }
+
+    /// The log of activity, for a process. As `weir run` has it: it is asked again in the next turn, and not longer in this one.
+    pub fn activity_log(&self, env: &Env, process: u64, instance: usize) -> SimActivityLog {
+        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
+        let log = RedisActivityLog::new(&options, &self.stats, &self.opened, format!("weir-{instance}"));
+        SimActivityLog::new(env, process, log, &self.heard)
     }
 
     /// Where a process takes sends back.
@@ -191,13 +214,13 @@ impl Keyspace {
         let keyspace = &self.opened.keyspace;
         let field = |key: &str, field: &[u8]| match cluster.key(key.as_bytes()) {
             Some(Item::Hash(hash)) => hash.get(field).cloned(),
-            Some(Item::Text(_)) | None => None,
+            Some(Item::Text(_) | Item::Stream(_)) | None => None,
         };
         let Some(epoch) = field(keyspace.meta_key(), b"epoch") else { return false };
         let tables = [keyspace.kinds_key(), keyspace.campaigns_key()];
         let shard = |shard: u16| match cluster.key(keyspace.epoch_key(shard).as_bytes()) {
             Some(Item::Text(text)) => *text == epoch,
-            Some(Item::Hash(_)) | None => false,
+            Some(Item::Hash(_) | Item::Stream(_)) | None => false,
         };
         tables.into_iter().all(|table| field(table, b"epoch").as_ref() == Some(&epoch)) && (0..SHARDS).all(shard)
     }
@@ -214,6 +237,7 @@ pub struct SimStore {
     put_in: PutIn,
     answers: Answers,
     tells: Tells,
+    heard: SharedHeard,
     /// See [`WorkerClock`].
     held: Arc<Mutex<Option<Time>>>,
 }
@@ -224,6 +248,9 @@ impl SimStore {
         for (place, answer) in new {
             let request = &batch.requests[place];
             let answered = Answered { called, at, verdict: answer.verdict };
+            if answer.verdict == AdmitVerdict::Replayed {
+                lock(&self.heard).replayed(request.user.into(), called, at);
+            }
             answers.entry((self.lane, request.user, request.id)).or_default().push(answered);
         }
     }

@@ -190,8 +190,9 @@ impl Judge<'_> {
             }
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
-            // The policy has none.
-            DeferReason::Pressure => false,
+            DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
+            // The policy has no routes.
+            DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 (waits || self.has_budget_that(ask, true)) && setting.unavailable_after.is_some()
@@ -230,6 +231,10 @@ impl Judge<'_> {
                 None => return true,
             },
             "cap" if deferring.cap.is_some_and(|cap| envelope["cap"]["name"] == cap) => 0,
+            "pressure" => match setting.load.filter(|load| load.defers) {
+                Some(load) => load.window_ms(),
+                None => return true,
+            },
             "budget" if setting.budgets().any(|budget| budget.defers && envelope["budget"]["name"] == budget.name) => 0,
             _ => return true,
         };

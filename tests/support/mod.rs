@@ -135,6 +135,16 @@ impl Scene {
         self.env.push(("WEIR__KAFKA__DEFERRED", prefix));
     }
 
+    /// Creates the topics of intents that wait for these routes, and has intents wait there.
+    pub fn wait_for_routes(&mut self, routes: &[&str]) {
+        let prefix = self.topic("waiting");
+        for route in routes {
+            let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
+            self.kafka.create_topic_with(&format!("{prefix}-{route}"), 32, settings).unwrap();
+        }
+        self.env.push(("WEIR__KAFKA__WAITING", prefix));
+    }
+
     /// Replaces the policy file atomically.
     pub fn write_policy(&self, policy: &str) {
         std::fs::write(self.path("policy.new"), policy).unwrap();
@@ -153,7 +163,7 @@ impl Scene {
     pub fn build_segments(&self, segments: &[(&str, std::ops::Range<u64>)]) {
         let mut build = Command::new(weir());
         build
-            .args(["segments", "build", "--user-id", "u32", "--version", "test-set", "--out"])
+            .args(["segments", "build", "--user-id", "u32", "--set-version", "test-set", "--into"])
             .arg(self.path("segments"));
         for (name, users) in segments {
             build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));

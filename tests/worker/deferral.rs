@@ -24,11 +24,11 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 /// A worker and a Redis whose clock the test moves.
-struct Lapse {
+pub(super) struct Lapse {
     _redis: RedisServer,
     clock: ProcessClock,
     _moved: MovedClock,
-    scene: Scene,
+    pub(super) scene: Scene,
     /// By how much the clock is ahead of the true one, in seconds.
     ahead_s: i64,
 }
@@ -40,7 +40,7 @@ fn ms(text: &str) -> i64 {
 
 impl Lapse {
     /// Begins at this time.
-    fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
+    pub(super) fn begin(name: &str, shares: i32, policy: &str, at: &str) -> Self {
         let moved = MovedClock::build().unwrap();
         let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
         let clock = moved.clock(ahead_s).unwrap();
@@ -50,7 +50,7 @@ impl Lapse {
         Self { _redis: redis, clock, _moved: moved, scene, ahead_s }
     }
 
-    fn worker(&self, instance: &str) -> Worker {
+    pub(super) fn worker(&self, instance: &str) -> Worker {
         let env = self.clock.env();
         self.scene.worker_with(instance, &env.each_ref().map(|(name, value)| (*name, value.as_str())))
     }
@@ -60,7 +60,7 @@ impl Lapse {
     }
 
     /// Moves the clock on to this time.
-    fn move_to(&mut self, at: &str) {
+    pub(super) fn move_to(&mut self, at: &str) {
         self.ahead_s += (ms(at) - self.now_ms()) / 1000;
         self.clock.set(self.ahead_s).unwrap();
     }
@@ -93,7 +93,7 @@ impl Lapse {
     }
 
     /// How many records wait in the wheel.
-    fn waiting(&self) -> i64 {
+    pub(super) fn waiting(&self) -> i64 {
         ["hours", "minutes"].into_iter().map(|ring| self.waiting_in(ring)).sum()
     }
 

@@ -1,11 +1,12 @@
 //! `weir run`: its start, its HTTP answers, its stop, and its behaviour while Kafka or Redis is unavailable.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf, process::Command};
 
 use crate::support::{
     DEADLINE, Decision, POLICY, Scene, TOPICS,
-    http::{described, get, metric, wait_degraded, wait_ready, wait_whole},
+    http::{address, described, get, metric, wait_degraded, wait_ready, wait_whole},
     outcome::{OutcomeKind, intent},
+    weir,
 };
 use serde_json::{Value, json};
 use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
@@ -53,6 +54,11 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     }
     assert_eq!(get(&worker, "/livez").0, 200);
     wait_ready(&worker);
+    for question in [&["--ready"][..], &[]] {
+        let url = format!("http://{}", address(&worker));
+        let said = Command::new(weir()).args(["health", "--url", &url]).args(question).output().unwrap();
+        assert_eq!((said.status.code(), said.stderr.len()), (Some(0), 0), "{said:?}");
+    }
     assert_eq!(metric(&worker, "weir_lanes_ready", ""), Some(1.0));
     let (status, body) = get(&worker, "/nowhere");
     let problem: Value = serde_json::from_str(&body).unwrap();
@@ -65,6 +71,13 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     }
     worker.terminate();
     ends(&mut worker, 0);
+}
+
+/// They have a sample once there is a route, a service that asks, or a delivery that failed: tests/worker/delivery.rs,
+/// tests/worker/retries.rs and tests/http/services.rs look at them.
+fn comes_with_use(metric: &str) -> bool {
+    let families = ["weir_route_", "weir_waiting", "weir_service_admissions", "weir_retried", "weir_undelivered"];
+    families.iter().any(|family| metric.starts_with(family))
 }
 
 #[test]
@@ -90,6 +103,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name))
         .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .filter(|name| !comes_with_use(name))
         .collect();
     let text = get(&worker, "/metrics").1;
     let found: Vec<String> = described(&text).into_keys().collect();
@@ -99,7 +113,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
 }
 
 #[test]
-fn sigterm_drains_and_exits_0_and_a_second_one_changes_nothing() {
+fn sigterm_drains_and_exits_0() {
     let scene = Scene::new("terminate", 4, POLICY);
     let mut idle = scene.worker("idle");
     wait_ready(&idle);
@@ -109,7 +123,6 @@ fn sigterm_drains_and_exits_0_and_a_second_one_changes_nothing() {
     let mut worker = scene.worker_with("busy", &[("WEIR__WORKER__BATCH", "500")]);
     wait_until(DEADLINE, "it works", || scene.done() > 0);
     worker.terminate();
-    worker.terminate();
     let log = ends(&mut worker, 0);
     assert!(log.contains("asked to stop"), "{log}");
     assert_eq!(paragraph(&log), "");
@@ -117,6 +130,33 @@ fn sigterm_drains_and_exits_0_and_a_second_one_changes_nothing() {
     let mut next = scene.worker("next");
     scene.drain(&mut next);
     one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again() {
+    let mut kafka = Kafka::start(1).unwrap();
+    // The shell that guards the worker reports its exit code 128 + n as the signal n.
+    for number in [2, 15] {
+        let stop = |worker: &mut Worker| if number == 2 { worker.interrupt() } else { worker.terminate() };
+        let cluster = Stack::shared().redis_cluster().to_vec();
+        let scene = Scene::on(kafka.client().clone(), cluster, "twice", 1, POLICY);
+        large_intents(&scene, 12_000);
+        let env = [LARGE_BATCH[0], LARGE_BATCH[1], ("WEIR__WORKER__DRAIN", "10m")];
+        let mut worker = scene.worker_with("twice", &env);
+        wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
+        kafka.freeze(0).unwrap();
+        stop(&mut worker);
+        wait_until(DEADLINE, "it drains", || worker.log().contains("asked to stop: finishing"));
+        assert_eq!(worker.exit(), None, "it cannot commit");
+        stop(&mut worker);
+        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Signal(number));
+        assert!(worker.log().contains("a second signal: weir ends at once"), "{}", worker.log());
+        kafka.thaw(0).unwrap();
+        assert!(scene.done() < 12_000, "it was stopped before all was done");
+        let mut next = scene.worker_with("twice", &LARGE_BATCH);
+        scene.drain(&mut next);
+        in_order(&scene, 12_000);
+    }
 }
 
 #[test]
@@ -179,7 +219,11 @@ fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
     let mut redis = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "starting", 1, POLICY);
     redis.kill();
-    let mut worker = scene.worker("starting");
+    // The command line's level goes before the configuration's.
+    let args = |config: PathBuf| {
+        ["run", "--log-level", "info", "--config"].map(Into::into).into_iter().chain([config.into()]).collect()
+    };
+    let mut worker = Worker::start(weir(), &scene.config("starting"), args, &[("WEIR__LOG__LEVEL", "error")]).unwrap();
     wait_until(DEADLINE, "it waits for Redis", || worker.log().contains("trying again"));
     worker.terminate();
     assert!(ends(&mut worker, 0).contains("asked to stop while starting"));
@@ -366,7 +410,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
     ];
     for (from, to, env, expected) in cases {
         let config = if from.is_empty() { good.clone() } else { good.replace(from, to) };
-        let mut worker = Worker::run_with(crate::support::weir(), &config, env).unwrap();
+        let mut worker = Worker::run_with(weir(), &config, env).unwrap();
         let log = ends(&mut worker, 2);
         assert_eq!(log.trim_end(), paragraph(&log), "nothing was started");
         assert!(!log.trim().contains("\n\n") && log.starts_with("weir: "), "one paragraph: {log}");

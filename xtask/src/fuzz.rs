@@ -37,6 +37,14 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     results.into_iter().collect()
 }
 
+/// Whether all targets compile.
+///
+/// # Errors
+/// When one does not.
+pub fn check() -> Result<()> {
+    shell::run(command("cargo", &["check", "-q", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins"]))
+}
+
 /// Fuzzes one target. New inputs go to their own folder, so that the stored corpus changes only by hand.
 fn one(target: &str, seconds: u32) -> Result<()> {
     let found = workspace().join("fuzz/target/found").join(target);

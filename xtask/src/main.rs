@@ -2,16 +2,22 @@
 
 #![allow(clippy::print_stderr, reason = "it says what it does to the person who started it")]
 
+mod alerts;
 mod bench;
 mod ci;
 mod counts;
+mod deploy;
 mod faults;
 mod fuzz;
+mod image;
+mod notices;
 mod sanitize;
 mod servers;
 mod setup;
 mod shell;
 mod simulate;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -62,6 +68,8 @@ enum Chore {
     Sanitize,
     /// Run seeds of the simulation: lanes and the Redis edge on a fake Kafka and a fake Redis Cluster, with faults from the seed
     Simulate(simulate::SimulateArgs),
+    /// Check the alerts and the dashboard in deploy/ with promtool (Debian's package prometheus)
+    Alerts,
     /// Inject every fault of the catalogue into real servers, judge the committed output, and write the table of
     /// docs/reliability.md
     #[command(disable_help_flag = true)]
@@ -70,7 +78,16 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Check format, lints, dependencies and docs, then test, count, fuzz and inject some faults: what CI runs
+    /// Check the chart with helm and the schemas of Kubernetes, and the compose file
+    Deploy,
+    /// Build the image by the Dockerfile without an engine (as root on Debian: buildah on a debootstrap), and run weir in it
+    Image,
+    /// Write the licences of everything in the binary to a file
+    Notices {
+        /// The file
+        out: PathBuf,
+    },
+    /// Check format, lints, dependencies and docs, then test, count and inject some faults: what CI runs
     Ci(ci::CiArgs),
 }
 
@@ -83,8 +100,12 @@ fn main() -> Result<()> {
         Chore::Counts(args) => counts::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Sanitize => sanitize::run(),
+        Chore::Alerts => alerts::run(),
         Chore::Simulate(args) => simulate::run(&args),
         Chore::Faults { args } => faults::run(&args),
+        Chore::Deploy => deploy::run(),
+        Chore::Image => image::run(),
+        Chore::Notices { out } => notices::run(&out),
         Chore::Ci(args) => ci::run(&args),
     }
 }

@@ -1,6 +1,12 @@
 //! Installs the tools that builds and tests need.
 
-use std::{fs, path::Path};
+pub mod deploy;
+mod examples;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -16,18 +22,21 @@ const JAVA: u32 = 17;
 pub enum Scope {
     /// The tools of builds and tests.
     Tests,
-    /// Also cargo-deny and cargo-fuzz.
+    /// Also cargo-deny, cargo-fuzz, and the tools that check deploy/.
     Everything,
 }
 
 /// A program, the Debian packages that have it and what it looks for, and its use.
-struct Tool {
-    program: &'static str,
-    package: &'static str,
-    needed_for: &'static str,
+pub struct Tool {
+    /// What is looked for on the path.
+    pub program: &'static str,
+    /// The packages, separated by spaces.
+    pub package: &'static str,
+    /// For whoever installs it by hand.
+    pub needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 13] = [
+const TOOLS: [Tool; 14] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka" },
     Tool { program: "make", package: "build-essential", needed_for: "building librdkafka" },
     Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
@@ -37,6 +46,7 @@ const TOOLS: [Tool; 13] = [
         needed_for: "finding OpenSSL, which librdkafka uses",
     },
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
+    Tool { program: "javac", package: "default-jdk-headless", needed_for: "compiling the examples in Java" },
     Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
     Tool { program: "openssl", package: "openssl", needed_for: "keys with a passphrase in the tests" },
@@ -55,19 +65,31 @@ pub fn run(scope: Scope) -> Result<()> {
     tools()?;
     fetch_jars("testkit/pom.xml", "kafka-libs")?;
     fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
-    fetch_python()?;
+    fetch_python("testkit/requirements.txt", "python")?;
+    examples::fetch()?;
     match scope {
         Scope::Tests => Ok(()),
-        Scope::Everything => CARGO_TOOLS.iter().try_for_each(|(tool, version)| install_cargo_tool(tool, version)),
+        Scope::Everything => {
+            CARGO_TOOLS.iter().try_for_each(|(tool, version)| install_cargo_tool(tool, version))?;
+            deploy::fetch()
+        }
     }
 }
 
-/// Installs the programs that are missing.
+/// Installs the programs of builds and tests that are missing.
+///
+/// # Errors
+/// As [`programs`].
+pub fn tools() -> Result<()> {
+    programs(&TOOLS)
+}
+
+/// Installs those of these programs that are missing.
 ///
 /// # Errors
 /// When one is missing and cannot be installed here; says what to install.
-pub fn tools() -> Result<()> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !is_there(tool.program)).collect();
+pub fn programs(tools: &[Tool]) -> Result<()> {
+    let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -87,6 +109,41 @@ pub fn tools() -> Result<()> {
         ensure!(is_there(tool.program), "{} is still missing after apt-get install {}", tool.program, tool.package);
     }
     Ok(())
+}
+
+/// promtool: the one on PATH, or that of Debian's package prometheus. The package is unpacked into .weir and not installed,
+/// since installing it would start a server.
+///
+/// # Errors
+/// It is missing and cannot be fetched here; says what to install.
+pub fn promtool() -> Result<PathBuf> {
+    if on_path("promtool") {
+        return Ok("promtool".into());
+    }
+    let folder = workspace().join(".weir/prometheus");
+    let program = folder.join("usr/bin/promtool");
+    if program.is_file() {
+        return Ok(program);
+    }
+    ensure!(
+        on_path("apt-get"),
+        "promtool is missing: install it, it is part of Prometheus (on Debian, the package prometheus)"
+    );
+    remove(&folder)?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    if is_root() {
+        shell::run(command("apt-get", &["update", "-q"]))?;
+    }
+    let mut download = command("apt-get", &["download", "-q", "prometheus"]);
+    download.current_dir(&folder);
+    shell::run(download)
+        .context("promtool is missing, and its package cannot be downloaded: apt-get install prometheus")?;
+    let package = fs::read_dir(&folder)?.next().context("apt-get has downloaded no package")??.path();
+    let mut unpack = command("dpkg", &["-x"]);
+    unpack.arg(&package).arg(&folder);
+    shell::run(unpack)?;
+    ensure!(program.is_file(), "{} has no promtool", package.display());
+    Ok(program)
 }
 
 fn is_there(program: &str) -> bool {
@@ -130,11 +187,10 @@ fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
     fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
 }
 
-/// Installs the packages of testkit/requirements.txt into .weir/python, unless the packages of the same list are
-/// there. The list is written last, so that half an installation never counts as complete.
-fn fetch_python() -> Result<()> {
-    let list = "testkit/requirements.txt";
-    let python = workspace().join(".weir/python");
+/// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there. The list is
+/// written last, so that half an installation never counts as complete.
+fn fetch_python(list: &str, folder: &str) -> Result<()> {
+    let python = workspace().join(".weir").join(folder);
     let wanted = fs::read(workspace().join(list)).with_context(|| format!("cannot read {list}"))?;
     if fs::read(python.join("requirements.txt")).is_ok_and(|had| had == wanted) {
         return Ok(());

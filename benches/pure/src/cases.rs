@@ -163,7 +163,7 @@ fn whole(decider: Decider) -> Case {
         black_box(counts);
         black_box(batch_decision.fallback(&gate_results));
         black_box(&admit_batch);
-        batch_decision.note_active(&decoded, &gate_results, &answered);
+        batch_decision.note_active(&gate_results, &answered);
         let (outputs, mut tally) = batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers));
         let unspent = batch_decision.unspent(&gate_results, &answered, &[]);
         batch_decision.count_tokens(&unspent, &mut tally);

@@ -242,6 +242,7 @@ pub fn decider(budgets: Vec<Budget>) -> Decider {
         stops: Vec::new(),
         pressure: None,
         budgets,
+        routes: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -254,6 +255,8 @@ pub fn decider(budgets: Vec<Budget>) -> Decider {
         limits: Arc::default(),
         wheel: None,
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
     }
 }
 

@@ -126,6 +126,9 @@ impl ActiveUsers {
         // A clock that was put back by the window or more: the user is active until it has caught up.
         let minute = Minute(minute.0.max(now.0 - window + 1));
         let (code, now, new_age) = (code(minute), code(now), now.0 - minute.0);
+        if self.places(user).all(|place| self.cells[place].load(Ordering::Relaxed) == code) {
+            return Noted::Known;
+        }
         let (mut was_active, mut changed, mut set) = (true, false, 0);
         for place in self.places(user) {
             let cell = &self.cells[place];
@@ -213,8 +216,12 @@ impl ActiveUsers {
         self.latest.fetch_max(minute.0, Ordering::Relaxed);
     }
 
+    #[inline]
     fn is_in_window(&self, found: u8, now: u8) -> bool {
-        found != 0 && age(found, now) < i64::from(self.window)
+        let (behind, is_later) = now.overflowing_sub(found);
+        // Of 255 minutes; one ahead is 254 behind.
+        let behind = behind.wrapping_sub(u8::from(is_later));
+        found != 0 && (behind < self.window || i64::from(behind) >= MINUTES - AHEAD_MINUTES)
     }
 
     /// The cells of a user.

@@ -16,6 +16,8 @@ pub enum ApprovedRecord {
     Counts(Sent),
     /// A send that is in no history. It takes from budgets all the same.
     DoesNotCount(Spent),
+    /// Another delivery of a send that was approved before.
+    Retried,
     /// Not written by weir.
     Foreign,
 }
@@ -83,6 +85,9 @@ pub fn read<'a>(
 ) -> Result<ApprovedRecord, Unreadable> {
     let Some(decision) = DecisionHeader::of(headers.clone()) else { return Ok(ApprovedRecord::Foreign) };
     let decision = decision.map_err(|error| Unreadable(error.to_string()))?;
+    if decision.retry > 0 {
+        return Ok(ApprovedRecord::Retried);
+    }
     let (at, cost, counts, numbers) = (decision.decided_at, decision.cost(), decision.counts, decision.numbers());
     let (names, budgets) = decision.into_class_and_budgets();
     if !counts {
@@ -147,6 +152,8 @@ mod tests {
             Ok(ApprovedRecord::DoesNotCount(spent(9, Some("c"), &["sms"]))),
             "a bypass takes from budgets"
         );
+        let retried = decision(r#","budgets":["sms"],"retry":2"#);
+        assert_eq!(read_with(Some(&retried), VALUE), Ok(ApprovedRecord::Retried), "its first record counts");
         assert_eq!(read_with(None, VALUE), Ok(ApprovedRecord::Foreign));
         assert!(read_with(Some("{}"), VALUE).unwrap_err().to_string().contains("weir-decision"));
         assert!(read_with(Some(&decision("")), r#"{"id":"i-1"}"#).is_err(), "no user");

@@ -1,18 +1,21 @@
 //! The decider: turns a batch of records into requests to the store, and its answers into output records.
 
 mod budgets;
+mod capacity;
 mod gate;
 mod pressure;
 #[cfg(test)]
 mod tests;
 mod unavailable;
+mod undecided;
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     limits::OutputLimits,
     output::{self, Grounds, NumbersOf, OutputWriter},
-    record::{Output, ReadBefore, RecordView, Records},
+    record::{ApprovedByChannel, Output, ReadBefore, RecordView, Records},
+    retry,
 };
 use crate::{
     admit::AdmitBatch,
@@ -20,7 +23,7 @@ use crate::{
     dead_letter::DeadLetter,
     decide::Answer,
     decode::{Header, decode},
-    deferral::DeferReason,
+    deferral::{DeferReason, Deferral},
     fields::FieldMap,
     intent::Intent,
     lease::{Answers, Claim},
@@ -28,6 +31,7 @@ use crate::{
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
     pressure::Pressure,
     room::DecisionRoom,
+    routes::Routes,
     segment::SegmentSet,
     tally::{SegmentCounts, Tally},
     time::Time,
@@ -37,9 +41,13 @@ use crate::{
 
 pub(super) use budgets::BatchBudgets;
 pub use budgets::{Patience, Unspent};
+use capacity::BatchCapacity;
+pub use capacity::PermitsFrom;
+pub(super) use gate::facts;
 use pressure::BatchPressure;
 pub use pressure::Places;
 pub use unavailable::UnavailableOutcome;
+pub use undecided::{Decoded, Undecided};
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was
 /// read: it is evaluated again after a wait.
@@ -62,6 +70,10 @@ pub struct Decider {
     pub wheel: Option<Wheel>,
     /// Who is active; `None`: the policy's `[pressure]` has no effect.
     pub pressure: Option<Arc<Pressure>>,
+    /// What routes take; `None`: the policy's `[[routes]]` have no effect.
+    pub routes: Option<Arc<Routes>>,
+    /// The approved topics of channels that have their own.
+    pub approved_by_channel: ApprovedByChannel,
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
@@ -70,8 +82,8 @@ pub type GateDenial = (GateReason, Option<Time>);
 /// What is to become of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// The record is invalid.
-    DeadLetter,
+    /// Nothing is decided: the record is invalid, or a retry.
+    Undecided,
     /// The intent is suppressed.
     Suppress(GateDenial),
     /// The intent is suppressed, unless the store knows that it was approved before. The store allows nothing new for it.
@@ -133,6 +145,8 @@ pub struct BatchDecision {
     budgets: Option<BatchBudgets>,
     /// `None` where there is no pressure.
     pressure: Option<BatchPressure>,
+    /// `None` where there are no routes.
+    capacity: Option<BatchCapacity>,
     /// Whether the policy names the segment, by its place in the set.
     named: Vec<bool>,
     /// The records that are looked up where the gate denies them.
@@ -145,9 +159,6 @@ pub struct BatchDecision {
 /// What a gate made of a batch: one gate result per record, what the store is asked, and counts of segments.
 pub type Gated<'b> = (Vec<GateResult>, AdmitBatch<'b>, SegmentCounts);
 
-/// A decoded record, or why it is no intent.
-pub type Decoded<'a> = Result<Intent<'a>, DeadLetter>;
-
 impl Decider {
     /// Starts on a batch.
     #[must_use]
@@ -159,7 +170,8 @@ impl Decider {
         let eval = PolicyEval::new(policy, &names, now);
         let (decider, read_before) = (self.clone(), ReadBefore::none());
         let looked_up = Vec::new();
-        BatchDecision { decider, set, eval, budgets: None, pressure: None, named, read_before, looked_up, now }
+        let (budgets, pressure, capacity) = (None, None, None);
+        BatchDecision { decider, set, eval, budgets, pressure, capacity, named, read_before, looked_up, now }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
@@ -169,18 +181,21 @@ impl Decider {
         let room = DecisionRoom::new(self.limits.of_decisions(), self.names_bytes());
         let one = |index| {
             if let Some(limit_bytes) = records.not_inflated(index) {
-                return Err(DeadLetter::not_inflated(limit_bytes));
+                return Err(DeadLetter::not_inflated(limit_bytes).into());
             }
             if records.is_foreign(index) {
-                return Err(DeadLetter::foreign());
+                return Err(DeadLetter::foreign().into());
             }
             let record: RecordView<'b> = records.get(index);
             let headers = record.header_pairs().map(|(key, value)| Header { key, value });
             let intent = decode(record.value, headers, &self.fields)?;
             let value_bytes = record.value.map_or(0, <[u8]>::len);
+            if record.deferral.is_some_and(Deferral::is_until_retry) {
+                return Err(retry::decoded(intent, &self.limits, value_bytes + records.bytes_beside_value(index)));
+            }
             match room.fits(value_bytes, records.bytes_beside_value(index)) {
                 Ok(()) => Ok(intent),
-                Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize)),
+                Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize).into()),
             }
         };
         (0..records.len()).map(one).collect()
@@ -242,9 +257,9 @@ impl BatchDecision {
     }
 
     /// The users of approved intents are active from now on, now that the store has answered.
-    pub fn note_active(&mut self, decoded: &[Decoded<'_>], gate_results: &[GateResult], answers: &[Option<Answer>]) {
+    pub fn note_active(&mut self, gate_results: &[GateResult], answers: &[Option<Answer>]) {
         if let Some(pressure) = &mut self.pressure {
-            pressure.note(decoded, gate_results, answers, self.eval.policy().mode);
+            pressure.note(gate_results, answers, self.eval.policy().mode);
         }
     }
 
@@ -261,7 +276,7 @@ impl BatchDecision {
             return None;
         }
         self.budgets = BatchBudgets::of(
-            (&mut self.eval, self.pressure.as_ref()),
+            (&mut self.eval, self.pressure.as_ref(), self.capacity.as_ref()),
             (records, decoded),
             (self.now, judged_at),
             patience,
@@ -347,7 +362,7 @@ impl BatchDecision {
         now: Time,
     ) -> Option<(DeferReason, Time)> {
         let segment = gate_result.segment.map(|place| self.set.segments()[place].name.as_str());
-        output::to_defer((&self.eval, &self.decider.limits), (segment, intent.user), verdict, now)
+        output::to_defer((&self.eval, &self.decider.limits), (gate_result, segment, intent.user), verdict, now)
     }
 
     /// The segments of the batch.

@@ -68,6 +68,21 @@ pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbe
     String::from_utf8(json.0).expect("it was put together of strings")
 }
 
+/// The header of a record whose delivery is tried again: the one that it has, with the number of this retry.
+///
+/// # Errors
+/// It is not what weir writes.
+pub fn with_retry(value: &[u8], retry: u32) -> Result<String, Unreadable> {
+    let before = DecisionHeader::read(value)?.retry;
+    let text = std::str::from_utf8(value).map_err(|_| Unreadable("it is not UTF-8".to_owned()))?;
+    let text = match before {
+        0 => text.strip_suffix('}'),
+        before => text.strip_suffix(&format!(r#","retry":{before}}}"#)),
+    };
+    let text = text.ok_or_else(|| Unreadable("it was written again by something else".to_owned()))?;
+    Ok(format!(r#"{text},"retry":{retry}}}"#))
+}
+
 /// The class: names as the tables of numbers have them, without nulls at the end.
 fn put_class(json: &mut Json, intent: &Intent<'_>) {
     let class = intent.class();
@@ -155,6 +170,10 @@ pub(super) struct HeaderShape<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Cow<'_, str>", extend("const" = "later"))]
     recorded: Option<&'static str>,
+    /// The number of the retry, if the delivery failed before and is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1))]
+    retry: Option<u32>,
 }
 
 /// The header, read.
@@ -179,6 +198,9 @@ pub struct DecisionHeader<'a> {
     /// Whether the intent is in the user's history, or will be.
     #[serde(default = "yes")]
     pub counts: bool,
+    /// The number of the retry; 0 for the approval itself.
+    #[serde(default)]
+    pub retry: u32,
 }
 
 /// Why an approved record has the header.
@@ -211,7 +233,7 @@ impl<'a> DecisionHeader<'a> {
         Some(Self::read(last.value.unwrap_or_default()))
     }
 
-    fn read(value: &'a [u8]) -> Result<Self, Unreadable> {
+    pub(super) fn read(value: &'a [u8]) -> Result<Self, Unreadable> {
         // The error of a parser may hold a part of the value, which may be a user's.
         let read: Self = serde_json::from_slice(value)
             .map_err(|error| Unreadable(format!("{:?} error at byte {}", error.classify(), error.column())))?;

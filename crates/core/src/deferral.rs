@@ -33,14 +33,26 @@ pub enum DeferReason {
     Budget,
     /// Too many users are active, and the policy's `[pressure]` defers.
     Pressure,
+    /// Its route takes no more now.
+    Capacity,
+    /// Its delivery failed, and is tried again.
+    Retry,
     /// The user's history is unavailable.
     Unavailable,
 }
 
 impl DeferReason {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::TooEarly, Self::QuietHours, Self::Cap, Self::Budget, Self::Pressure, Self::Unavailable];
+    pub const ALL: [Self; 8] = [
+        Self::TooEarly,
+        Self::QuietHours,
+        Self::Cap,
+        Self::Budget,
+        Self::Pressure,
+        Self::Capacity,
+        Self::Retry,
+        Self::Unavailable,
+    ];
 
     /// The word for it in headers and metrics: that of the suppression that it stands for.
     #[must_use]
@@ -51,6 +63,8 @@ impl DeferReason {
             Self::Cap => "cap",
             Self::Budget => "budget",
             Self::Pressure => "pressure",
+            Self::Capacity => "capacity",
+            Self::Retry => "retry",
             Self::Unavailable => "unavailable",
         }
     }
@@ -63,7 +77,7 @@ impl DeferReason {
 /// The deferral of one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
-    /// When it is due: a full minute.
+    /// When it is due: a full minute. Where it waits for capacity it is due from the beginning: [`Deferral::first_at`].
     pub due: Time,
     /// The topic that it first came on.
     pub topic: Topic,
@@ -96,6 +110,25 @@ impl Deferral {
                 count: 1,
             },
         }
+    }
+
+    /// That this record's intent waits for its route to take it. It is due at any time.
+    #[must_use]
+    pub fn until_capacity(record: &RecordView<'_>, topic: &Topic, now: Time) -> Self {
+        let after = Self::after(record, topic, (DeferReason::Capacity, now), now);
+        Self { due: after.first_at, ..after }
+    }
+
+    /// Whether its intent waits on a route's topic: other deferrals are due after their first record.
+    #[must_use]
+    pub fn is_until_capacity(&self) -> bool {
+        self.why == DeferReason::Capacity && self.due == self.first_at
+    }
+
+    /// Whether its intent was approved, and its delivery is tried again.
+    #[must_use]
+    pub fn is_until_retry(&self) -> bool {
+        self.why == DeferReason::Retry
     }
 
     /// The record that the intent first came in.
@@ -203,7 +236,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             due in 0_i64..1 << 42, id in any::<u128>(), partition in 0..i32::MAX, offset in 0..i64::MAX,
-            first_at in 0_i64..1 << 42, why in 0..4_usize, count in any::<u32>(),
+            first_at in 0_i64..1 << 42, why in 0..DeferReason::ALL.len(), count in any::<u32>(),
         ) {
             let [due, first_at] = [due, first_at].map(|millis| Time::from_millis(millis).unwrap());
             let topic = Topic { name: "a.b-c_d".into(), id: TopicId(id) };

@@ -103,6 +103,7 @@ pub(super) fn put_denying(json: &mut Json, cause: &Cause<'_>) {
         | Cause::TooEarly
         | Cause::QuietHours
         | Cause::Pressure
+        | Cause::Capacity
         | Cause::Unavailable => {}
     }
 }

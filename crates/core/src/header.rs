@@ -78,9 +78,14 @@ impl HeaderName {
                 ("deferred", "topic, partition, offset and topic id of the intent's first record, separated by `/`")
             }
             Self::FirstAt => ("deferred", "Kafka's time of the intent's first record, in milliseconds since 1970"),
-            Self::Why => ("deferred", "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure` or `unavailable`"),
+            Self::Why => (
+                "deferred",
+                "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure`, `capacity`, `retry` or `unavailable`",
+            ),
             Self::Count => ("deferred", "how often the intent has been deferred"),
-            Self::Reason => ("dead_letters", "one of the reasons of a dead letter"),
+            Self::Reason => {
+                ("dead_letters, undelivered", "one of the reasons of a dead letter; `attempts`, `stopped` or `expired`")
+            }
             Self::ErrorTopic => ("dead_letters", "topic of the intent"),
             Self::ErrorPartition => ("dead_letters", "partition of the intent"),
             Self::ErrorOffset => ("dead_letters", "offset of the intent"),

@@ -16,6 +16,8 @@ pub struct OutputLimits {
     dead_letters: AtomicU64,
     hours: AtomicU64,
     minutes: AtomicU64,
+    waiting: AtomicU64,
+    undelivered: AtomicU64,
     /// How long the topics of deferred intents keep one, in milliseconds, less the time that weir may be off.
     deferrable_ms: AtomicI64,
 }
@@ -30,6 +32,8 @@ impl Default for OutputLimits {
             dead_letters: any(),
             hours: any(),
             minutes: any(),
+            waiting: any(),
+            undelivered: any(),
             deferrable_ms: AtomicI64::new(LONGEST_MS),
         }
     }
@@ -38,11 +42,13 @@ impl Default for OutputLimits {
 impl OutputLimits {
     fn of(&self, to: Destination) -> Option<&AtomicU64> {
         match to {
-            Destination::Approved => Some(&self.approved),
+            Destination::Approved(_) => Some(&self.approved),
             Destination::Suppressed => Some(&self.suppressed),
             Destination::DeadLetters => Some(&self.dead_letters),
             Destination::Deferred(Bucket { ring: Ring::Hours, .. }) => Some(&self.hours),
             Destination::Deferred(Bucket { ring: Ring::Minutes, .. }) => Some(&self.minutes),
+            Destination::Waiting { .. } => Some(&self.waiting),
+            Destination::Undelivered => Some(&self.undelivered),
             Destination::Nowhere => None,
         }
     }
@@ -53,7 +59,7 @@ impl OutputLimits {
         self.of(to).map_or(u64::MAX, |limit| limit.load(Ordering::Relaxed))
     }
 
-    /// A topic takes so much.
+    /// A topic takes so much: of the approved topics, and of the topics of waiting intents, the one that takes the least.
     pub fn set(&self, to: Destination, bytes: u64) {
         if let Some(limit) = self.of(to) {
             limit.store(bytes, Ordering::Relaxed);
@@ -74,8 +80,9 @@ impl OutputLimits {
     /// What all topics take that an intent may go to.
     #[must_use]
     pub fn of_decisions(&self) -> u64 {
-        let deferred = self.hours.load(Ordering::Relaxed).min(self.minutes.load(Ordering::Relaxed));
-        self.get(Destination::Approved).min(self.get(Destination::Suppressed)).min(deferred)
+        let decided = self.get(Destination::APPROVED).min(self.get(Destination::Suppressed));
+        let later = [&self.hours, &self.minutes, &self.waiting].map(|limit| limit.load(Ordering::Relaxed));
+        later.into_iter().fold(decided, u64::min)
     }
 
     /// What all topics take.

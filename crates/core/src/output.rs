@@ -1,16 +1,18 @@
 //! Writes what goes out for each record of a batch.
 
+mod again;
 mod defer;
+mod queue;
 
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 
 use super::{
-    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult},
+    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult, Undecided},
     letter::dead_letter,
     limits::OutputLimits,
-    record::{Destination, OurHeaders, Output, OutputValue, RecordView},
+    record::{ApprovedTopic, Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
     class::{ClassNames, ClassNumbers},
@@ -30,7 +32,10 @@ use crate::{
 };
 
 pub(super) use self::defer::to_defer;
-use self::defer::{unavailable_for_ms, waits};
+use self::{
+    defer::{unavailable_for_ms, waits},
+    queue::{Queues, waits_for_route},
+};
 
 /// What the headers of approved records differ by within a batch.
 type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, Option<u32>);
@@ -63,6 +68,8 @@ pub(super) struct OutputWriter<'w, 'b> {
     /// The headers of what gets none.
     none: OurHeaders,
     tally: Tally,
+    queues: Queues<'w>,
+    approved_by_channel: &'w [(String, ApprovedTopic)],
 }
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
@@ -77,7 +84,24 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let (template, none, tally) = (None, Arc::new([]), Tally::default());
         let (topic, limits) = (&decider.topic, &*decider.limits);
         let wheel = decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
-        Self { topic, wheel, set, grounds, limits, now, numbers, stamps, denials, template, none, tally }
+        let queues = Queues::new(decider.routes.as_deref());
+        let approved_by_channel = &*decider.approved_by_channel;
+        Self {
+            topic,
+            wheel,
+            set,
+            grounds,
+            limits,
+            now,
+            numbers,
+            stamps,
+            denials,
+            template,
+            none,
+            tally,
+            queues,
+            approved_by_channel,
+        }
     }
 
     /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
@@ -90,13 +114,14 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     ) -> Output {
         let intent = match decoded {
             Ok(intent) => intent,
-            Err(letter) => {
+            Err(Undecided::Retry(intent)) => return self.again(record, intent),
+            Err(Undecided::Invalid(letter)) => {
                 let (output, reason) = dead_letter(letter, record, (&self.topic.name, bytes_beside), self.limits);
                 self.tally.dead_letter(reason.as_str());
                 return output;
             }
         };
-        if let Some(deferral) = record.deferral {
+        if let Some(deferral) = record.deferral.filter(|deferral| !deferral.is_until_capacity()) {
             self.tally.released(self.now.millis() - deferral.due.millis());
         }
         if let Some(wheel) = self.wheel
@@ -105,10 +130,17 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
             return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
         }
+        if let Some(route) = waits_for_route(self.grounds.eval, gate_result, answers) {
+            return self.waiting(record, intent, route);
+        }
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
-            && let Some(to_defer) =
-                to_defer((self.grounds.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
+            && let Some(to_defer) = to_defer(
+                (self.grounds.eval, self.limits),
+                (gate_result, decision.segment, intent.user),
+                &decision.verdict,
+                self.now,
+            )
         {
             return self.deferred(wheel, record, intent, to_defer);
         }
@@ -148,7 +180,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                     None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
                     Some(_) => write(),
                 };
-                Output { to: Destination::Approved, value: OutputValue::AsItCame, headers }
+                Output { to: self.approved(intent), value: OutputValue::AsItCame, headers }
             }
         }
     }
@@ -165,6 +197,21 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let deferral = Deferral::after(record, self.topic, (why, due), self.now);
         let to = Destination::Deferred(wheel.place(intent.user, due, self.now));
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+    }
+
+    /// The record of an intent that waits for its route, by the route's place in the policy.
+    fn waiting(&mut self, record: &RecordView<'_>, intent: &Intent<'_>, route: usize) -> Output {
+        self.tally.waiting(&self.grounds.eval.policy().routes[route].name);
+        let deferral = Deferral::until_capacity(record, self.topic, self.now);
+        let to = self.queues.place(&self.grounds.eval.policy().routes[route], intent);
+        Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+    }
+
+    /// The approved topic of an intent.
+    fn approved(&self, intent: &Intent<'_>) -> Destination {
+        let own = |channel: &str| self.approved_by_channel.iter().find(|(name, _)| name == channel);
+        let topic = intent.channel.as_deref().and_then(own).map(|(_, topic)| *topic);
+        Destination::Approved(topic.unwrap_or_default())
     }
 
     /// What was written, counted.
@@ -209,7 +256,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             (None, Disposition::CheckCaps { fallback, .. }) => self.tally.unavailable(fallback.as_str()),
             (
                 None,
-                Disposition::DeadLetter
+                Disposition::Undecided
                 | Disposition::Suppress(_)
                 | Disposition::LookUp { .. }
                 | Disposition::Bypass { .. },
@@ -227,7 +274,7 @@ fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
 /// The store's answer to an intent that it was asked about; none where it was given up.
 fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer> {
     match gate_result.disposition {
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
         Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => answers[request],
     }
 }
@@ -243,7 +290,7 @@ pub(super) fn ruling<'e>(
     let suppressed = |denial| grounds.suppressed(denial);
     let (cap_set, shadowed, fallback) = match gate_result.disposition {
         // A dead letter has been written before.
-        Disposition::DeadLetter => return (Verdict::Approved(Counts::No), now),
+        Disposition::Undecided => return (Verdict::Approved(Counts::No), now),
         Disposition::Suppress(denial) => return (Verdict::Suppressed(suppressed(denial)), now),
         Disposition::LookUp { denial, .. } => {
             let replay = answer(gate_result, answers).filter(|answer| answer.verdict == AdmitVerdict::Replayed);
@@ -317,6 +364,7 @@ impl<'e> Grounds<'e> {
             (GateReason::TooEarly, _) => Cause::TooEarly,
             (GateReason::QuietHours, _) => Cause::QuietHours,
             (GateReason::Pressure, _) => Cause::Pressure,
+            (GateReason::Capacity | GateReason::RouteFull(_), _) => Cause::Capacity,
             (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place, self.eval)),
             (GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits, _) => Cause::Unavailable,
         };
@@ -343,6 +391,7 @@ fn took(verdict: &Verdict<'_>) -> bool {
             | Cause::TooEarly
             | Cause::QuietHours
             | Cause::Pressure
+            | Cause::Capacity
             | Cause::Budget(_)
             | Cause::Unavailable,
         ) => false,

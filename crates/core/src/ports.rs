@@ -1,5 +1,9 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
+mod node_health;
+mod permits;
+mod services;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
@@ -7,8 +11,11 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
-
+pub use self::{
+    node_health::NodeHealth,
+    permits::{PermitGrant, PermitTurn, Permits},
+    services::Services,
+};
 use super::record::{Job, Progress, ReadBefore, Records};
 use crate::{
     activity_log::{SyncReply, SyncRequest},
@@ -195,25 +202,6 @@ pub trait ActivityLog: Send {
     /// # Errors
     /// It may have been done or not; nothing is lost where the request is made again.
     fn sync(&mut self, request: &SyncRequest<'_>) -> impl Future<Output = Result<SyncReply, StoreError>> + Send;
-}
-
-/// How one node of the store is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct NodeHealth {
-    /// `host:port`.
-    pub node: String,
-    /// What is wrong; `None` where it answers.
-    pub trouble: Option<String>,
-    /// How long it took to answer, in milliseconds.
-    pub answered_ms: f64,
-    /// used_memory, in bytes; `None` where the node does not tell.
-    pub used_bytes: Option<u64>,
-    /// maxmemory, in bytes; `None` where there is none or the node does not tell.
-    pub limit_bytes: Option<u64>,
-    /// Replicas connected.
-    pub replicas: Option<u64>,
-    /// Commands a second.
-    pub commands_per_s: Option<u64>,
 }
 
 /// Where the keyspace keeps of which partitions a group has committed an offset: so that a group whose offsets Kafka has

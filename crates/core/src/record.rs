@@ -94,19 +94,56 @@ impl ReadBefore {
     }
 }
 
+/// An approved topic, by its place in the settings: `kafka.approved` is the first, then those of `[kafka.approved_by_channel]` in
+/// order of their names, each once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ApprovedTopic(pub u16);
+
+impl ApprovedTopic {
+    /// `kafka.approved`.
+    pub const MAIN: Self = Self(0);
+}
+
+/// The approved topics of channels that have their own: `[kafka.approved_by_channel]`.
+pub type ApprovedByChannel = Arc<[(String, ApprovedTopic)]>;
+
+/// The topic of a route's waiting intents, by the route's number in [`crate::routes::Routes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaitingTopic(pub u16);
+
 /// Where an output record goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// The approved topic.
-    Approved,
+    /// An approved topic.
+    Approved(ApprovedTopic),
     /// The suppressed topic.
     Suppressed,
     /// The dead-letter topic.
     DeadLetters,
     /// A bucket of deferred intents.
     Deferred(Bucket),
+    /// A partition of the topic of a route's waiting intents.
+    Waiting {
+        /// The topic.
+        topic: WaitingTopic,
+        /// Its partition.
+        partition: i32,
+    },
+    /// The topic of undelivered intents.
+    Undelivered,
     /// None: nothing goes out for it.
     Nowhere,
+}
+
+impl Destination {
+    /// `kafka.approved`.
+    pub const APPROVED: Self = Self::Approved(ApprovedTopic::MAIN);
+
+    /// Whether it is an approved topic.
+    #[must_use]
+    pub const fn is_approved(self) -> bool {
+        matches!(self, Self::Approved(_))
+    }
 }
 
 /// The value of an output record.
@@ -114,6 +151,8 @@ pub enum Destination {
 pub enum OutputValue {
     /// The consumed value, byte for byte (null stays null).
     AsItCame,
+    /// The same, without the last consumed `weir-decision`: ours stands for it.
+    WithoutDecision,
     /// A value of ours.
     Ours(Vec<u8>),
     /// None: the record with its value does not fit. What is left of it stands in front of our headers.
@@ -161,7 +200,7 @@ impl Output {
         let ours: usize =
             self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
         let theirs = match &self.value {
-            OutputValue::AsItCame => record.value.map_or(0, <[u8]>::len) + bytes_beside,
+            OutputValue::AsItCame | OutputValue::WithoutDecision => record.value.map_or(0, <[u8]>::len) + bytes_beside,
             OutputValue::Ours(value) => value.len() + bytes_beside,
             OutputValue::Dropped(Kept::KeyAndHeaders) => bytes_beside,
             OutputValue::Dropped(Kept::Key) => record.key.map_or(0, <[u8]>::len),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::retry::GivenUp;
+
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
 #[derive(Debug, Clone)]
 pub struct SmallCounter<K>(Vec<(K, u64)>);
@@ -54,6 +56,14 @@ pub struct Tally {
     pub dead_letters: SmallCounter<&'static str>,
     /// Deferrals by why.
     pub deferred: SmallCounter<&'static str>,
+    /// Intents that wait for a route's capacity, by route.
+    pub waiting: Vec<(Arc<str>, u64)>,
+    /// Deliveries that failed, by route.
+    pub failed: Vec<(Arc<str>, u64)>,
+    /// Deliveries that are tried again, by route; empty for none.
+    pub retried: Vec<(Arc<str>, u64)>,
+    /// Deliveries that were given up, by route and why.
+    pub undelivered: Vec<((Arc<str>, GivenUp), u64)>,
     /// Deferred intents that were released, by how many whole seconds after they were due.
     pub late_s: SmallCounter<i64>,
     /// Decisions without the user's history, by what the policy said.
@@ -100,9 +110,36 @@ impl Tally {
         self.deferred.one_more(why);
     }
 
+    /// One more intent waits for this route.
+    pub fn waiting(&mut self, route: &Arc<str>) {
+        one_more(&mut self.waiting, Arc::clone(route));
+    }
+
+    /// One more delivery of this route failed.
+    pub fn failed(&mut self, route: &Arc<str>) {
+        one_more(&mut self.failed, Arc::clone(route));
+    }
+
+    /// One more delivery is tried again.
+    pub fn retried(&mut self, route: Option<&Arc<str>>) {
+        one_more(&mut self.retried, route.cloned().unwrap_or_default());
+    }
+
+    /// One more delivery is given up.
+    pub fn undelivered(&mut self, route: Option<&Arc<str>>, why: GivenUp) {
+        one_more(&mut self.undelivered, (route.cloned().unwrap_or_default(), why));
+    }
+
     /// One more deferred intent is released, so long after it was due.
     pub fn released(&mut self, late_ms: i64) {
         self.late_s.one_more(late_ms.max(0) / 1000);
+    }
+}
+
+fn one_more<K: PartialEq>(counts: &mut Vec<(K, u64)>, key: K) {
+    match counts.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((key, 1)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{deferral::DeferReason, origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
 ///
-/// Later versions add `capacity`: ignore unknown reasons.
+/// Later versions may add reasons: ignore unknown ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SuppressReason {
@@ -28,13 +28,15 @@ pub enum SuppressReason {
     QuietHours,
     /// Too many users are active, and this one is not (`[pressure]` of the policy).
     Pressure,
+    /// Its route takes no more now (`[[routes]]` of the policy).
+    Capacity,
     /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
     Unavailable,
 }
 
 impl SuppressReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Cap,
         Self::Budget,
         Self::Duplicate,
@@ -43,6 +45,7 @@ impl SuppressReason {
         Self::TooEarly,
         Self::QuietHours,
         Self::Pressure,
+        Self::Capacity,
         Self::Unavailable,
     ];
 
@@ -58,6 +61,7 @@ impl SuppressReason {
             Self::TooEarly => "too_early",
             Self::QuietHours => "quiet_hours",
             Self::Pressure => "pressure",
+            Self::Capacity => "capacity",
             Self::Unavailable => "unavailable",
         }
     }
@@ -117,6 +121,8 @@ pub enum Cause<'a> {
     QuietHours,
     /// See [`SuppressReason::Pressure`].
     Pressure,
+    /// See [`SuppressReason::Capacity`].
+    Capacity,
     /// See [`SuppressReason::Unavailable`].
     Unavailable,
 }
@@ -143,6 +149,7 @@ impl<'a> Cause<'a> {
             | Self::TooEarly
             | Self::QuietHours
             | Self::Pressure
+            | Self::Capacity
             | Self::Unavailable => None,
         }
     }
@@ -159,6 +166,7 @@ impl<'a> Cause<'a> {
             | Self::TooEarly
             | Self::QuietHours
             | Self::Pressure
+            | Self::Capacity
             | Self::Unavailable => None,
         }
     }
@@ -177,6 +185,7 @@ impl Suppressed<'_> {
             Cause::TooEarly => SuppressReason::TooEarly,
             Cause::QuietHours => SuppressReason::QuietHours,
             Cause::Pressure => SuppressReason::Pressure,
+            Cause::Capacity => SuppressReason::Capacity,
             Cause::Unavailable => SuppressReason::Unavailable,
         }
     }
@@ -212,6 +221,15 @@ impl<'a> Verdict<'a> {
             Self::Approved(_) => "approved",
             Self::ShadowSuppressed(..) => "shadow-suppressed",
             Self::Suppressed(_) => "suppressed",
+        }
+    }
+
+    /// Whether it is sent.
+    #[must_use]
+    pub const fn is_approved(&self) -> bool {
+        match self {
+            Self::Approved(_) | Self::ShadowSuppressed(..) => true,
+            Self::Suppressed(_) => false,
         }
     }
 

@@ -6,7 +6,8 @@ use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError, types::R
 use weir_core::{
     limits::OutputLimits,
     memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
-    record::Destination,
+    record::{ApprovedByChannel, ApprovedTopic, Destination},
+    routes::Routes,
     time::Time,
     wheel::{Bucket, Ring},
 };
@@ -31,6 +32,15 @@ pub enum Reads {
     Deferred,
     /// What anybody publishes, of which older records have no effect: where no offset is committed, reading starts at this time.
     Since(Time),
+}
+
+/// In which order partitions are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOrder {
+    /// As brokers answer.
+    AsFetched,
+    /// By turns, so that a full partition does not hold up the others.
+    ByTurns,
 }
 
 /// The topics of a wheel.
@@ -81,6 +91,8 @@ pub struct KafkaOptions {
     pub intents: String,
     /// The approved topic.
     pub approved: String,
+    /// The approved topics of channels that have one of their own.
+    pub approved_by_channel: BTreeMap<String, String>,
     /// The suppressed topic.
     pub suppressed: String,
     /// The dead-letter topic.
@@ -89,12 +101,24 @@ pub struct KafkaOptions {
     pub refunds: Option<String>,
     /// The topic of reports of active users, where there is one.
     pub activity: Option<String>,
+    /// The topic of reports of deliveries, where there is one.
+    pub delivery_reports: Option<String>,
+    /// The topic of approved records whose delivery failed, where there is one.
+    pub retries: Option<String>,
+    /// The topic of those that are not tried again, where there is one.
+    pub undelivered: Option<String>,
     /// The topics that intents are deferred to, where there are some.
     pub deferred: Option<WheelTopics>,
     /// Topics that intents were deferred to before, until they are empty.
     pub deferred_before: Vec<WheelTopics>,
+    /// What the topics of intents that wait for capacity begin with, where intents may wait.
+    pub waiting: Option<String>,
+    /// The routes whose waiting intents are written, by their numbers.
+    pub routes: Arc<Routes>,
     /// What the consumers read.
     pub reads: Reads,
+    /// In which order consumers read partitions.
+    pub read_order: ReadOrder,
     /// How a batch becomes visible.
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
@@ -140,15 +164,35 @@ impl KafkaOptions {
     /// The output topics.
     #[must_use]
     pub fn outputs(&self) -> Vec<(Destination, &str)> {
-        let [_, approved, suppressed, dead_letters] = self.topics();
-        let decided = [
-            (Destination::Approved, approved),
-            (Destination::Suppressed, suppressed),
-            (Destination::DeadLetters, dead_letters),
-        ];
+        let approved = self.approved_topics().into_iter().zip(0..);
+        let approved = approved.map(|(topic, number)| (Destination::Approved(ApprovedTopic(number)), topic));
+        let decided = [(Destination::Suppressed, &*self.suppressed), (Destination::DeadLetters, &*self.dead_letters)];
         let any = |ring| Destination::Deferred(Bucket { ring, partition: 0 });
         let deferred = self.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| (any(ring), wheel.topic(ring))));
-        decided.into_iter().chain(deferred).collect()
+        let undelivered = self.undelivered.as_deref().map(|topic| (Destination::Undelivered, topic));
+        approved.chain(decided).chain(deferred).chain(undelivered).collect()
+    }
+
+    /// All approved topics: the one of all other channels, then those of channels, each once.
+    #[must_use]
+    pub fn approved_topics(&self) -> Vec<&str> {
+        let mut topics = vec![self.approved.as_str()];
+        for topic in self.approved_by_channel.values() {
+            if !topics.contains(&topic.as_str()) {
+                topics.push(topic);
+            }
+        }
+        topics
+    }
+
+    /// The number of each channel's approved topic, where it has one of its own.
+    #[must_use]
+    pub fn approved_by_channel(&self) -> ApprovedByChannel {
+        let topics = self.approved_topics();
+        let number =
+            |topic: &String| topics.iter().position(|known| known == topic).and_then(|at| u16::try_from(at).ok());
+        let of = |(channel, topic)| (String::clone(channel), ApprovedTopic(number(topic).unwrap_or_default()));
+        self.approved_by_channel.iter().map(of).collect()
     }
 
     /// All wheels: the one that intents are deferred to, then those before it.
@@ -209,6 +253,22 @@ impl KafkaOptions {
         Some(options)
     }
 
+    /// The options of the reader of reports of deliveries, likewise.
+    #[must_use]
+    pub fn for_delivery_reports(&self) -> Option<Self> {
+        Some(self.for_topic(self.delivery_reports.as_deref()?, "delivery-reports"))
+    }
+
+    /// The options of the lane that reads approved records whose delivery failed, likewise. It defers them.
+    #[must_use]
+    pub fn for_retries(&self) -> Option<Self> {
+        let (deferred, undelivered) = (self.deferred.clone(), self.undelivered.clone());
+        let mut options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
+        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
+        options.properties.remove("auto.offset.reset");
+        Some(options)
+    }
+
     /// The options of the reader of a topic beside the intents, in a group of its own.
     fn for_topic(&self, topic: &str, group: &str) -> Self {
         Self {
@@ -216,8 +276,12 @@ impl KafkaOptions {
             group: format!("{}-{group}", self.group),
             refunds: None,
             activity: None,
+            delivery_reports: None,
+            retries: None,
+            undelivered: None,
             deferred: None,
             deferred_before: Vec::new(),
+            waiting: None,
             memory: LaneMemory::of_reader(),
             // They are not urgent.
             commit_interval: Duration::from_secs(1),
@@ -350,13 +414,20 @@ mod tests {
             group,
             intents: topic(),
             approved: topic(),
+            approved_by_channel: BTreeMap::new(),
             suppressed: topic(),
             dead_letters: topic(),
             refunds: None,
             activity: None,
+            delivery_reports: None,
+            retries: None,
+            undelivered: None,
             deferred: None,
             deferred_before: Vec::new(),
+            waiting: None,
+            routes: Arc::default(),
             reads: Reads::Published,
+            read_order: ReadOrder::AsFetched,
             delivery: Delivery::ExactlyOnce,
             instance,
             properties: BTreeMap::new(),

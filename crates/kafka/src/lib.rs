@@ -6,6 +6,7 @@
 mod broker_watchdog;
 pub mod client;
 pub mod client_error_capture;
+pub mod group_progress;
 mod identity;
 pub mod lane_context;
 pub mod limits;
@@ -24,5 +25,5 @@ pub mod span;
 pub mod topic_settings;
 pub mod topics;
 pub mod transaction;
-pub mod waiting;
+pub mod waiting_topics;
 pub mod wheel_topics;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
-    record::Destination,
+    record::{Destination, WaitingTopic},
     wheel::{KEPT_BEYOND_MS, Ring},
 };
 
@@ -46,14 +46,30 @@ pub async fn keep_up(options: Arc<KafkaOptions>) {
 }
 
 async fn ask(options: &KafkaOptions) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
-    topic_settings::describe(options, &options.outputs().into_iter().map(|(_, topic)| topic).collect::<Vec<_>>()).await
+    let waiting = waiting_topics(options);
+    let outputs = options.outputs().into_iter().map(|(_, topic)| topic);
+    topic_settings::describe(options, &outputs.chain(waiting.iter().map(String::as_str)).collect::<Vec<_>>()).await
+}
+
+/// The topics of waiting intents that are written to.
+fn waiting_topics(options: &KafkaOptions) -> Vec<String> {
+    (0..=u16::MAX).map_while(|number| options.waiting_on(WaitingTopic(number))).collect()
 }
 
 fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
-    for (to, topic) in options.outputs() {
-        if let Some(bytes) = found.get(topic).and_then(TopicSettings::max_message_bytes) {
-            options.limits.set(to, bytes.min(options.largest_output_bytes()));
+    let largest = options.largest_output_bytes();
+    let bytes_of = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
+    for (to, topic) in options.outputs().into_iter().filter(|(to, _)| !to.is_approved()) {
+        if let Some(bytes) = bytes_of(topic) {
+            options.limits.set(to, bytes.min(largest));
         }
+    }
+    // Of topics that share a limit, the one that takes the least counts.
+    if let Some(bytes) = options.approved_topics().into_iter().filter_map(bytes_of).min() {
+        options.limits.set(Destination::APPROVED, bytes.min(largest));
+    }
+    if let Some(bytes) = waiting_topics(options).iter().filter_map(|topic| bytes_of(topic)).min() {
+        options.limits.set(Destination::Waiting { topic: WaitingTopic(0), partition: 0 }, bytes.min(largest));
     }
     let kept = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
     let kept = kept.filter_map(|topic| found.get(topic)?.retention_ms()).min();

@@ -1,6 +1,7 @@
 //! Hands the outputs of a batch to the producer's client, and knows the topics that they go to.
 
 use std::{
+    collections::BTreeMap,
     ffi::CString,
     num::NonZeroI32,
     time::{Duration, Instant},
@@ -11,7 +12,7 @@ use rdkafka::{
     producer::{BaseProducer, Producer},
 };
 use weir_core::{
-    record::{Destination, Kept, Output, OutputValue, Records},
+    record::{ApprovedTopic, Destination, Kept, Output, OutputValue, Records, WaitingTopic},
     wheel::{Bucket, Ring},
 };
 
@@ -109,11 +110,16 @@ impl OutputTopic {
 
 /// The output topics of a producer. To be dropped before it.
 pub struct OutputTopics {
-    approved: OutputTopic,
+    /// In the order of their numbers.
+    approved: Vec<OutputTopic>,
     suppressed: OutputTopic,
     dead_letters: OutputTopic,
     /// The hours and the minutes, where intents are deferred.
     deferred: Option<[OutputTopic; 2]>,
+    undelivered: Option<OutputTopic>,
+    /// Those of waiting intents that something was written to.
+    waiting: BTreeMap<WaitingTopic, OutputTopic>,
+    options: KafkaOptions,
     /// What of a partition is handed over at a time, at most.
     round: RoundSize,
 }
@@ -134,7 +140,18 @@ impl OutputTopics {
         };
         Ok(Self {
             deferred,
-            approved: OutputTopic::new(producer, &options.approved, options)?,
+            approved: options
+                .approved_topics()
+                .into_iter()
+                .map(|topic| OutputTopic::new(producer, topic, options))
+                .collect::<Result<_, _>>()?,
+            undelivered: options
+                .undelivered
+                .as_deref()
+                .map(|topic| OutputTopic::new(producer, topic, options))
+                .transpose()?,
+            waiting: BTreeMap::new(),
+            options: options.clone(),
             suppressed: OutputTopic::new(producer, &options.suppressed, options)?,
             dead_letters: OutputTopic::new(producer, &options.dead_letters, options)?,
             round: options.round(),
@@ -149,8 +166,10 @@ impl OutputTopics {
         let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
-            if let Destination::Deferred(bucket) = output.to {
-                rounds.add((output.to, bucket.partition), index, bytes_of(records, index, output));
+            if let Destination::Deferred(Bucket { partition, .. }) | Destination::Waiting { partition, .. } = output.to
+            {
+                self.open_waiting(producer, output.to)?;
+                rounds.add((output.to, partition), index, bytes_of(records, index, output));
                 continue;
             }
             let Some(output_topic) = self.output_topic(output.to) else { continue };
@@ -191,22 +210,38 @@ impl OutputTopics {
         Ok(())
     }
 
+    /// Makes the topic of waiting intents known: routes come with policies.
+    fn open_waiting(&mut self, producer: &Producing, to: Destination) -> Result<(), Unsent> {
+        let Destination::Waiting { topic, .. } = to else { return Ok(()) };
+        if self.waiting.contains_key(&topic) {
+            return Ok(());
+        }
+        let name =
+            self.options.waiting_on(topic).ok_or_else(|| Unsent::NoTopic("kafka.waiting is not set".to_owned()))?;
+        let opened = OutputTopic::new(producer, &name, &self.options).map_err(Unsent::PartitionsUnknown)?;
+        self.waiting.insert(topic, opened);
+        Ok(())
+    }
+
     fn output_topic(&mut self, to: Destination) -> Option<&mut OutputTopic> {
         match to {
-            Destination::Approved => Some(&mut self.approved),
+            Destination::Approved(ApprovedTopic(number)) => self.approved.get_mut(usize::from(number)),
             Destination::Suppressed => Some(&mut self.suppressed),
             Destination::DeadLetters => Some(&mut self.dead_letters),
             Destination::Deferred(Bucket { ring, .. }) => {
                 let [hours, minutes] = self.deferred.as_mut()?;
                 Some(if ring == Ring::Hours { hours } else { minutes })
             }
+            Destination::Waiting { topic, .. } => self.waiting.get_mut(&topic),
+            Destination::Undelivered => self.undelivered.as_mut(),
             Destination::Nowhere => None,
         }
     }
 
     /// Forgets how many partitions there are: a topic may have been made anew.
     pub fn forget_partitions(&mut self) {
-        for output_topic in [&mut self.approved, &mut self.suppressed, &mut self.dead_letters] {
+        let others = [&mut self.suppressed, &mut self.dead_letters];
+        for output_topic in self.approved.iter_mut().chain(&mut self.undelivered).chain(others) {
             output_topic.partitions = None;
         }
     }

@@ -116,24 +116,28 @@ mod tests {
 
     #[test]
     fn a_partition_has_at_most_so_many_bytes_a_round_and_stays_in_order() {
-        use Destination::{Approved, Suppressed};
+        use Destination::Suppressed;
         let most = RoundSize { bytes: 100, records: 100 };
         // By turns: 7 of 20 bytes for the one, one of 40 for another, 2 of 60 for the third.
         let outputs = [
-            (Approved, 1, 20),
-            (Approved, 0, 40),
+            (Destination::APPROVED, 1, 20),
+            (Destination::APPROVED, 0, 40),
             (Suppressed, 1, 60),
-            (Approved, 1, 20),
-            (Approved, 1, 20),
-            (Approved, 1, 20),
+            (Destination::APPROVED, 1, 20),
+            (Destination::APPROVED, 1, 20),
+            (Destination::APPROVED, 1, 20),
             (Suppressed, 1, 60),
-            (Approved, 1, 20),
-            (Approved, 1, 20),
-            (Approved, 1, 20),
+            (Destination::APPROVED, 1, 20),
+            (Destination::APPROVED, 1, 20),
+            (Destination::APPROVED, 1, 20),
         ];
         let expected = [
-            vec![(Approved, 0, vec![1]), (Approved, 1, vec![0, 3, 4, 5, 7]), (Suppressed, 1, vec![2, 6])],
-            vec![(Approved, 1, vec![8, 9])],
+            vec![
+                (Destination::APPROVED, 0, vec![1]),
+                (Destination::APPROVED, 1, vec![0, 3, 4, 5, 7]),
+                (Suppressed, 1, vec![2, 6]),
+            ],
+            vec![(Destination::APPROVED, 1, vec![8, 9])],
         ];
         assert_eq!(rounds(most, &outputs), expected);
     }
@@ -141,16 +145,16 @@ mod tests {
     #[test]
     fn five_large_outputs_go_together_since_the_client_does_not_wait_between_them() {
         let most = RoundSize { bytes: 100, records: 100 };
-        let outputs = [(Destination::Approved, 3, 500); 12];
-        let one = |indexes: std::ops::Range<usize>| vec![(Destination::Approved, 3, indexes.collect::<Vec<_>>())];
+        let outputs = [(Destination::APPROVED, 3, 500); 12];
+        let one = |indexes: std::ops::Range<usize>| vec![(Destination::APPROVED, 3, indexes.collect::<Vec<_>>())];
         assert_eq!(rounds(most, &outputs), [one(0..5), one(5..10), one(10..12)]);
     }
 
     #[test]
     fn a_round_has_at_most_so_many_records() {
         let most = RoundSize { bytes: u64::MAX, records: 2 };
-        let outputs = [(Destination::Approved, -1, u64::MAX); 3];
-        let one = |indexes: &[usize]| vec![(Destination::Approved, -1, indexes.to_vec())];
+        let outputs = [(Destination::APPROVED, -1, u64::MAX); 3];
+        let one = |indexes: &[usize]| vec![(Destination::APPROVED, -1, indexes.to_vec())];
         assert_eq!(rounds(most, &outputs), [one(&[0, 1]), one(&[2])]);
     }
 

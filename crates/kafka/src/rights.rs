@@ -18,6 +18,8 @@ pub enum Right {
     DescribeConfigs(String),
     /// To be a member of a group and commit its offsets.
     ReadGroup(String),
+    /// To see what a group has committed.
+    DescribeGroup(String),
     /// To write in transactions of this id.
     WriteTransactionalId(String),
     /// To write in transactions of the ids that begin so.
@@ -38,6 +40,7 @@ impl std::fmt::Display for Right {
             Self::CreateTopic(topic) => write!(f, "CREATE on the topic {topic}"),
             Self::DescribeConfigs(topic) => write!(f, "DESCRIBE_CONFIGS on the topic {topic}"),
             Self::ReadGroup(group) => write!(f, "READ on the group {group}"),
+            Self::DescribeGroup(group) => write!(f, "DESCRIBE on the group {group}"),
             Self::WriteTransactionalId(id) => write!(f, "WRITE on the transactional id {id}"),
             Self::WriteTransactionalIds { prefix } => {
                 write!(f, "WRITE on the transactional ids {prefix}* (--resource-pattern-type prefixed)")
@@ -61,10 +64,17 @@ impl Rights {
     #[must_use]
     pub fn of(options: &KafkaOptions, lane: usize) -> Self {
         let [intents, outputs @ ..] = options.topics();
+        let approved = options.approved_topics().into_iter().skip(1);
         let deferred = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
         Self {
             intents: intents.to_owned(),
-            outputs: outputs.into_iter().chain(deferred).map(str::to_owned).collect(),
+            outputs: outputs
+                .into_iter()
+                .chain(approved)
+                .chain(deferred)
+                .chain(options.undelivered.as_deref())
+                .map(str::to_owned)
+                .collect(),
             group: options.group.clone(),
             transactional_id: options.transactional_id(lane),
         }

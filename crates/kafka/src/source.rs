@@ -1,6 +1,7 @@
 //! One member of the consumer group, as the lane's source.
 
 mod put_back;
+mod queues;
 mod starts;
 mod unread;
 
@@ -22,12 +23,13 @@ use weir_core::{
     record::{Progress, ReadBefore, Records},
 };
 
+use self::queues::Queues;
 use super::{
     broker_watchdog::BrokerWatchdog,
     client::{self, KafkaOptions},
     identity::Identity,
     lane_context::{LaneContext, Pending},
-    native::{self, MessageBatch, MessageQueue, answers::Generation},
+    native::{self, MessageBatch, answers::Generation},
     read_before::{Earlier, ends},
     rights::Rights,
 };
@@ -62,7 +64,7 @@ pub struct Membership {
 pub struct KafkaSource {
     // Dropped before the consumer: fields go in their order.
     watchdog: BrokerWatchdog,
-    queue: MessageQueue,
+    queues: Queues,
     identity: Identity,
     consumer: Arc<BaseConsumer<LaneContext>>,
     topic: String,
@@ -106,7 +108,7 @@ impl KafkaSource {
         native::inflate::bound(options.inflated_bytes());
         let topic_name = CString::new(options.intents.as_str())
             .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
-        let queue = MessageQueue::new(consumer.client()).map_err(SourceError::Fatal)?;
+        let queues = Queues::new(consumer.client(), options.read_order).map_err(SourceError::Fatal)?;
         consumer
             .subscribe(&[&options.intents])
             .map_err(|error| SourceError::Fatal(format!("cannot subscribe to {}: {error}", options.intents)))?;
@@ -115,7 +117,7 @@ impl KafkaSource {
         let identity = Identity::new(consumer.client(), topic_name.clone()).map_err(SourceError::Fatal)?;
         Ok(Self {
             watchdog,
-            queue,
+            queues,
             identity,
             consumer,
             topic: options.intents.clone(),
@@ -168,7 +170,7 @@ impl KafkaSource {
         }
         let from = self.positions(partitions).await?;
         for element in from.elements() {
-            self.queue
+            self.queues
                 .take_over(self.consumer.client(), element.topic(), element.partition())
                 .map_err(SourceError::Temporary)?;
         }
@@ -187,7 +189,9 @@ impl KafkaSource {
         self.membership = None;
         self.starts.clear();
         self.out_of_range.clear();
-        self.unassign()
+        self.unassign()?;
+        self.queues.clear();
+        Ok(())
     }
 
     fn unassign(&self) -> Result<(), SourceError> {

@@ -103,7 +103,8 @@ impl KeepsTooLittle {
 /// The topics that a lost history is rebuilt from.
 #[must_use]
 pub fn rebuilt_from(options: &KafkaOptions) -> Vec<&str> {
-    [options.approved.as_str()].into_iter().chain(options.refunds.as_deref()).collect()
+    let reports = options.delivery_reports.as_deref();
+    options.approved_topics().into_iter().chain(options.refunds.as_deref()).chain(reports).collect()
 }
 
 /// The settings of each of these topics.

@@ -18,7 +18,7 @@ use super::{
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
     topic_settings::{self, KeepsTooLittle},
-    wheel_topics,
+    waiting_topics, wheel_topics,
 };
 
 /// How long one answer of a broker may take.
@@ -172,11 +172,35 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
 }
 
-/// The topics that a worker needs: intents, outputs, refunds, activity and those of deferred intents.
+/// The topics that a worker needs: intents, outputs, those that are read beside the intents, and those of deferred intents.
 fn all(options: &KafkaOptions) -> Vec<&str> {
     let wheels = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
-    let beside = [&options.refunds, &options.activity].into_iter().filter_map(Option::as_deref);
-    options.topics().into_iter().chain(beside).chain(wheels).collect()
+    let beside = read_beside(options).into_iter().chain([&options.undelivered]).filter_map(Option::as_deref);
+    let approved = options.approved_topics().into_iter().skip(1);
+    options.topics().into_iter().chain(approved).chain(beside).chain(wheels).collect()
+}
+
+/// The topics that are read beside the intents, where there are some.
+const fn read_beside(options: &KafkaOptions) -> [&Option<String>; 4] {
+    [&options.refunds, &options.activity, &options.delivery_reports, &options.retries]
+}
+
+/// The names of all topics that this user may see.
+pub(super) fn names(options: &KafkaOptions) -> Result<Vec<String>, TopicError> {
+    let consumer = asking(&options.client())?;
+    let metadata =
+        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
+    Ok(metadata.topics().iter().map(|topic| topic.name().to_owned()).collect())
+}
+
+/// How many partitions each of these topics has, 0: there is none.
+pub(super) fn partitions_of_each(options: &KafkaOptions, topics: &[String]) -> Result<Vec<usize>, TopicError> {
+    let consumer = asking(&options.client())?;
+    let count = |topic: &String| {
+        let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
+        Ok(partitions.map_err(|error| unseen(options, &consumer, topic, error))?.len())
+    };
+    topics.iter().map(count).collect()
 }
 
 /// The topics that must exist, with their number of partitions.
@@ -202,7 +226,7 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
         let error = metadata.topics().first().and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
         if error == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
             let of_wheel = options.wheels().any(|wheel| Ring::ALL.iter().any(|ring| wheel.topic(*ring) == topic));
-            let beside = [&options.refunds, &options.activity].into_iter().any(|beside| beside.as_ref() == Some(topic));
+            let beside = read_beside(options).into_iter().any(|beside| beside.as_ref() == Some(topic));
             let reads = *topic == options.intents || beside || of_wheel;
             rights.push(if reads { Right::ReadTopic(topic.clone()) } else { Right::WriteTopics(vec![topic.clone()]) });
         }
@@ -322,9 +346,11 @@ pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -
         .iter()
         .map(|topic| {
             let of_wheel = wheel_topics::partitions(options, topic, how.shares);
-            let partitions = of_wheel.unwrap_or(how.partitions);
+            let waits = waiting_topics::is_one(options, topic);
+            let partitions =
+                of_wheel.unwrap_or(if waits { how.partitions.max(waiting_topics::PARTITIONS) } else { how.partitions });
             let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
-            if of_wheel.is_some() {
+            if of_wheel.is_some() || waits {
                 new = new.set(topic_settings::RETENTION_MS, &deferred).set("cleanup.policy", "delete");
                 new = new.set("retention.bytes", "-1");
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_core::{
     budget::BudgetId,
-    shard::{Layout, SLOTS, shard_tags, slot_of_shard},
+    shard::{Layout, SLOTS, shard_of_name, shard_tags, slot_of_shard},
     time::Time,
 };
 
@@ -172,6 +172,30 @@ impl Keyspace {
     #[must_use]
     pub fn budget_key(&self, budget: &BudgetId) -> String {
         format!("{}b{}", self.stem(self.budget_shard(budget)), budget.key_name())
+    }
+
+    /// The shard of a service.
+    #[must_use]
+    pub fn service_shard(&self, service: &str) -> u16 {
+        shard_of_name(service, self.meta.layout.shards)
+    }
+
+    /// The registry of a service, a hash (`lua/services/registry.lua`).
+    #[must_use]
+    pub fn service_key(&self, service: &str) -> String {
+        format!("{}service:{service}", self.stem(self.service_shard(service)))
+    }
+
+    /// The shard of a route's permits: that of its service, where it has one, so that one script reads both.
+    #[must_use]
+    pub fn route_shard(&self, route: &str, service: Option<&str>) -> u16 {
+        shard_of_name(service.unwrap_or(route), self.meta.layout.shards)
+    }
+
+    /// The key of a route's permits, a hash (`lua/permit.lua`).
+    #[must_use]
+    pub fn route_key(&self, route: &str, service: Option<&str>) -> String {
+        format!("{}p{route}", self.stem(self.route_shard(route, service)))
     }
 
     /// The key of a shard's last rebuild: the run that marked it last.

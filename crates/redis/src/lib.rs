@@ -25,6 +25,7 @@ mod node;
 mod open;
 mod options;
 mod packing;
+mod permits;
 mod plan;
 mod pool;
 pub mod rebuild;
@@ -34,6 +35,7 @@ mod request_error;
 mod script;
 mod sequence;
 mod servers;
+mod services;
 mod slot_map;
 mod stats;
 mod store;
@@ -50,8 +52,10 @@ pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{
     Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };
+pub use permits::RedisPermits;
 pub use pool::{PooledStore, RedisPool};
 pub use refunds::RedisRefunds;
 pub use servers::LISTPACK_VALUE_BYTES;
+pub use services::RedisServices;
 pub use stats::{RedisStats, RetryCause};
 pub use store::RedisStore;

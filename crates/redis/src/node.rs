@@ -9,15 +9,14 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection,
-    cmd, io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection, cmd, io::tcp::TcpSettings,
 };
 
 use super::{
     address::NodeAddr,
     network::Link,
-    options::{Password, RedisOptions},
+    options::RedisOptions,
     request_error::RequestError,
     script::{SCRIPTS, Script},
     stats::{RedisStats, RetryCause},
@@ -320,8 +319,8 @@ fn client(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<Client> {
     if let Some(username) = &options.username {
         settings = settings.set_username(username);
     }
-    if let Some(Password(password)) = &options.password {
-        settings = settings.set_password(password);
+    if let Some(password) = &options.password {
+        settings = settings.set_password(password.read()?);
     }
     let (host, port) = (addr.host.clone(), addr.port);
     let info = |addr: ConnectionAddr| -> RedisResult<ConnectionInfo> {
@@ -331,10 +330,6 @@ fn client(addr: &NodeAddr, options: &RedisOptions) -> RedisResult<Client> {
     let Some(tls) = &options.tls else {
         return Client::open(info(ConnectionAddr::Tcp(host, port))?);
     };
-    let certificates = TlsCertificates {
-        client_tls: tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
-        root_cert: tls.ca.clone(),
-    };
     let addr = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
-    Client::build_with_tls(info(addr)?, certificates)
+    Client::build_with_tls(info(addr)?, tls.read()?)
 }

@@ -1,7 +1,13 @@
 //! `[redis]`, as the edge needs it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
+use redis::{ClientTlsConfig, TlsCertificates};
 use weir_core::history::{HistoryBounds, MAX_ENTRIES};
 
 use super::{
@@ -13,22 +19,31 @@ use super::{
 /// Longest prefix of the keys, in bytes.
 pub const MAX_PREFIX_BYTES: usize = 64;
 
-/// Certificates for TLS, in PEM. Without a CA the system's are used.
-#[derive(Clone, Default)]
+/// Files with certificates for TLS, in PEM, read for each connection: they may be replaced. Without a CA the system's are used.
+#[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
     /// The CA that signed the servers' certificates.
-    pub ca: Option<Vec<u8>>,
+    pub ca: Option<PathBuf>,
     /// This client's certificate chain and its key, where the servers ask for one.
-    pub client: Option<(Vec<u8>, Vec<u8>)>,
+    pub client: Option<(PathBuf, PathBuf)>,
 }
 
-impl std::fmt::Debug for TlsFiles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsFiles")
-            .field("ca", &self.ca.as_ref().map(Vec::len))
-            .field("client", &self.client.as_ref().map(|_| "<hidden>"))
-            .finish()
+impl TlsFiles {
+    /// What the files hold now.
+    pub(super) fn read(&self) -> io::Result<TlsCertificates> {
+        let client = |(certificate, key): &(PathBuf, PathBuf)| -> io::Result<ClientTlsConfig> {
+            Ok(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+        };
+        Ok(TlsCertificates {
+            client_tls: self.client.as_ref().map(client).transpose()?,
+            root_cert: self.ca.as_deref().map(read).transpose()?,
+        })
     }
+}
+
+/// A small local file, read by whoever connects.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{} cannot be read: {error}", path.display())))
 }
 
 /// What to do where no keyspace is there.
@@ -114,7 +129,28 @@ pub enum Absent {
 
 /// A password; never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
+pub enum Password {
+    /// This one.
+    Given(String),
+    /// That of a file, without a final newline, read for each connection: it may be replaced, as a token that expires is.
+    File(PathBuf),
+}
+
+impl Password {
+    /// The password as it is now.
+    pub(super) fn read(&self) -> io::Result<String> {
+        let path = match self {
+            Self::Given(password) => return Ok(password.clone()),
+            Self::File(path) => path,
+        };
+        let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, format!("{} {what}", path.display()));
+        let text = String::from_utf8(read(path)?).map_err(|_| wrong("is not UTF-8"))?;
+        match text.trim_end_matches(['\r', '\n']) {
+            "" => Err(wrong("is empty")),
+            password => Ok(password.to_owned()),
+        }
+    }
+}
 
 impl std::fmt::Debug for Password {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -176,7 +212,7 @@ impl RedisOptions {
         Ok(Self {
             nodes,
             username,
-            password: password.map(Password),
+            password: password.map(Password::Given),
             database,
             tls: tls.then(TlsFiles::default),
             prefix: "weir".to_owned(),

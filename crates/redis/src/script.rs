@@ -38,10 +38,16 @@ pub(super) enum Script {
     RestoreBudget,
     /// `lua/sync.lua`
     Sync,
+    /// `lua/register.lua`
+    Register,
+    /// `lua/share.lua`
+    Share,
+    /// `lua/permit.lua`
+    Permit,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 12;
+pub(super) const SCRIPTS: usize = 15;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -60,6 +66,9 @@ impl Script {
             Self::GiveBack => script!("", "ledger/leases", "give_back"),
             Self::RestoreBudget => script!("", "ledger/leases", "restore_budget"),
             Self::Sync => script!("", "sync"),
+            Self::Register => script!("", "services/registry", "register"),
+            Self::Share => script!("", "services/registry", "share"),
+            Self::Permit => script!("", "permit"),
         }
     }
 
@@ -70,6 +79,7 @@ impl Script {
                 true
             }
             Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => true,
+            Self::Register | Self::Share | Self::Permit => true,
             Self::History => false,
         }
     }
@@ -82,6 +92,7 @@ impl Script {
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
             Self::Rebuild | Self::Guarded | Self::Forget => false,
             Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => false,
+            Self::Register | Self::Share | Self::Permit => false,
         }
     }
 

@@ -20,9 +20,11 @@ pub mod batch_timer;
 mod budgets;
 mod clock;
 mod commit;
+mod committed;
 mod deferred_writes;
 mod interruption;
 mod judge;
+mod permits;
 mod recovery;
 mod ripe;
 mod rounds;
@@ -33,13 +35,14 @@ mod tests;
 mod unavailable_shards;
 mod waiting;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
     ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
     record::{Job, Progress, Records, progress_of},
+    routes::Taken,
     tally::Tally,
 };
 
@@ -47,9 +50,11 @@ pub use self::task::Task;
 use self::{
     batch_limit::BatchLimit,
     batch_timer::BatchTimer,
+    committed::Committed,
     deferred_writes::{DeferredWrites, Promise},
     interruption::Interruption,
     judge::Decided,
+    permits::Allowance,
     ripe::Ripe,
     rounds::Rounds,
     unavailable_shards::UnavailableShards,
@@ -60,6 +65,7 @@ use super::{
     deferred_shards::DeferredShards,
     observer::{Observer, Stage},
     status::LaneStatus,
+    trace::{OpenTrace, Tracer},
 };
 
 /// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
@@ -116,6 +122,8 @@ pub struct Lane<S, K, D, C> {
     pub stop: CancellationToken,
     /// Figures.
     pub metrics: Arc<dyn Observer>,
+    /// Traces of batches; `None`: there are none.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// For the health endpoints.
     pub status: Arc<LaneStatus>,
 }
@@ -137,7 +145,9 @@ struct LaneState {
     /// Records that are being committed.
     in_flight_records: usize,
     in_flight_tally: Tally,
-    committed: BTreeMap<i32, i64>,
+    in_flight_trace: Option<OpenTrace>,
+    in_flight_permits: Vec<Taken>,
+    committed: Committed,
     unavailable: UnavailableShards,
     deferred: DeferredWrites,
     /// The buckets that are not read now; `None` where a lane reads none.
@@ -167,7 +177,9 @@ where
             in_flight: Vec::new(),
             in_flight_records: 0,
             in_flight_tally: Tally::default(),
-            committed: BTreeMap::new(),
+            in_flight_trace: None,
+            in_flight_permits: Vec::new(),
+            committed: Committed::default(),
             unavailable: UnavailableShards::new(self.settings.unavailable_after),
             deferred: DeferredWrites::new(Arc::clone(&self.settings.deferred_shards)),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
@@ -205,14 +217,19 @@ where
             self.wake_buckets(state).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(state.closed_at);
-            let most = state.limit.get();
+            let allowance = self.allowance(state.limit.get());
+            let most = allowance.records();
+            if most == 0 {
+                self.rest(state).await?;
+                continue;
+            }
             self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL))
                 .await?;
             state.closed_at = self.clock.passed();
             if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
                 self.poll_commit(state, Duration::ZERO).await?;
-                self.note_lag(state);
+                self.note_idle(state);
                 continue;
             }
             self.metrics.stage(Stage::Poll, state.closed_at - began);
@@ -222,7 +239,7 @@ where
                 self.fill(state, &mut batch, most, Duration::ZERO).await?;
                 state.closed_at = self.clock.passed();
             }
-            self.one_batch(state, batch).await?;
+            self.one_batch(state, batch, allowance).await?;
         }
     }
 
@@ -241,8 +258,20 @@ where
     }
 
     /// Decides a batch and hands it over.
-    async fn one_batch(&mut self, state: &mut LaneState, batch: S::Batch) -> Result<(), Interruption> {
-        let Decided { outputs, tally, asked_at, promises } = self.decide(state, &batch).await?;
+    async fn one_batch(
+        &mut self,
+        state: &mut LaneState,
+        batch: S::Batch,
+        allowance: Allowance,
+    ) -> Result<(), Interruption> {
+        if self.task == Task::Intents {
+            state.committed.deciding(&batch);
+        }
+        let tracer = self.tracer.as_deref();
+        let mut trace = tracer.and_then(|tracer| OpenTrace::begin(tracer, &batch, self.clock.passed()));
+        let Decided { outputs, tally, asked_at, asked, promises, permits } =
+            self.decide(state, &batch, allowance).await?;
+        let decided_at = self.clock.now();
         self.await_commit(state).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
@@ -255,7 +284,14 @@ where
         state.in_flight.clone_from(&progress);
         state.in_flight_records = batch.len();
         state.in_flight_tally = tally;
-        state.decided_in = self.clock.passed().saturating_sub(state.closed_at);
+        state.in_flight_permits = permits;
+        state.committed.handed_over(decided_at);
+        let now = self.clock.passed();
+        if let Some(trace) = &mut trace {
+            trace.handed_over(asked, now);
+        }
+        state.in_flight_trace = trace;
+        state.decided_in = now.saturating_sub(state.closed_at);
         state.deferred.promise(promises);
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())

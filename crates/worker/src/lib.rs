@@ -1,5 +1,5 @@
 //! The worker of weir: the loop between Kafka and the store. A lane polls, decides and commits batches; beside it run the
-//! readers of refunds and activity, the refreshing of segments and policy, and the supervision of the threads.
+//! readers of refunds, reports of deliveries and activity, the refreshing of segments and policy, and the supervision of the threads.
 //!
 //! It depends on `weir-core` alone, and knows Kafka and Redis only as the ports there. What it counts it reports to an
 //! [`observer`]; it knows neither metrics nor HTTP.
@@ -11,11 +11,15 @@ mod backoff;
 pub mod budgets;
 pub mod clock;
 pub mod deferred_shards;
+pub mod delivery_reports;
 pub mod lane;
 pub mod observer;
 pub mod pressure;
 pub mod refresh;
 pub mod refunds;
+pub mod routes;
+pub mod services;
 pub mod status;
 pub mod supervise;
 pub mod topic_reader;
+pub mod trace;

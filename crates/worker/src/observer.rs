@@ -6,9 +6,13 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use weir_core::{
+    admissions::Denial,
     budget::BudgetId,
     ports::CommitTimes,
+    service::ServiceName,
+    stamps::Stamps,
     tally::{SegmentCounts, Tally, TopicTally},
+    time::Time,
 };
 
 /// A stage of a batch.
@@ -84,6 +88,32 @@ impl LedgerCall {
     }
 }
 
+/// What became of an admission, or of the wish for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AdmissionEvent {
+    /// It was given.
+    Admitted,
+    /// It was not given.
+    Denied(Denial),
+    /// It has ended because the service said so.
+    Ended,
+    /// It has ended by its timeout.
+    TimedOut,
+}
+
+impl AdmissionEvent {
+    /// The word for it in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Denied(denial) => denial.as_str(),
+            Self::Ended => "ended",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
 /// A topic that is read beside the intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BesideTopic {
@@ -91,6 +121,8 @@ pub enum BesideTopic {
     Refunds,
     /// Users who were active.
     Activity,
+    /// What came of deliveries.
+    DeliveryReports,
 }
 
 impl BesideTopic {
@@ -100,6 +132,7 @@ impl BesideTopic {
         match self {
             Self::Refunds => "refunds",
             Self::Activity => "activity",
+            Self::DeliveryReports => "reports of deliveries",
         }
     }
 }
@@ -112,6 +145,8 @@ pub trait Observer: Send + Sync {
     fn gated(&self, counts: SegmentCounts);
     /// A batch is committed.
     fn committed(&self, tally: &Tally, times: &CommitTimes);
+    /// Records of the intents topic with these timestamps were decided and committed at these times.
+    fn records_committed(&self, stamps: &Stamps, decided: Time, committed: Time);
     /// A batch of a topic that is read beside the intents is committed.
     fn topic_committed(&self, topic: BesideTopic, tally: &TopicTally);
     /// This happened once more.
@@ -120,8 +155,9 @@ pub trait Observer: Send + Sync {
     fn deferred(&self);
     /// So many of them are now.
     fn deferred_recorded(&self, sends: u64);
-    /// How many records of a partition are not yet decided and committed.
-    fn set_lag(&self, partition: i32, records: i64);
+    /// How many records of a partition are not yet decided and committed, and when the oldest of them was published, as far as
+    /// is known.
+    fn set_lag(&self, partition: i32, records: i64, oldest: Option<Time>);
     /// Another lane now reads a partition.
     fn forget_lag(&self, partition: i32);
     /// The ledger of budgets was called.
@@ -130,6 +166,10 @@ pub trait Observer: Send + Sync {
     fn budget_left(&self, budget: &BudgetId, tokens: u64);
     /// How many of its records are not yet taken and committed.
     fn set_topic_lag(&self, topic: BesideTopic, records: i64);
+    /// This became of so many admissions of a service.
+    fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64);
+    /// So many admissions of all services have not ended here.
+    fn set_outstanding(&self, admissions: usize);
     /// A turn at the log of activity: so many bytes were sent and received, and so many users were not noted, or not told to others.
     fn activity_synced(&self, bytes: u64, ignored_users: u64);
 }

@@ -14,6 +14,7 @@ use weir_kafka::{
 use super::{
     Missing, budgets,
     report::{Finding, Repair, Report},
+    routes,
 };
 use crate::{
     cli::assemble::{self, ask_kafka},
@@ -55,6 +56,9 @@ pub(super) async fn look(
     buckets(&options, &inventory, report);
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, report).await;
+    if let Some(policy) = policy {
+        routes::look(&options, policy, (missing, assemble::new_topics(settings)), report).await;
+    }
     topics_settings(settings, &options, (&found, policy), report).await;
     if found.iter().any(|topic| *topic == options.intents) {
         has_decided(&options, report).await
@@ -128,8 +132,9 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
         Delivery::AtLeastOnce => return,
         Delivery::ExactlyOnce => {}
     }
-    let beside =
-        [options.for_refunds(), options.for_activity(assemble::activity_since())].map(|beside| beside.map(Arc::new));
+    let activity = options.for_activity(assemble::activity_since());
+    let beside = [options.for_refunds(), activity, options.for_delivery_reports(), options.for_retries()];
+    let beside = beside.map(|beside| beside.map(Arc::new));
     let later = options.deferred.as_ref().map(|wheel| Arc::new(options.for_ring(wheel, Ring::Minutes)));
     for options in [Some(Arc::clone(options)), later].into_iter().chain(beside).flatten() {
         match ask_kafka(&options, transaction::try_one).await {

@@ -5,22 +5,22 @@ mod files;
 mod kafka;
 mod redis;
 mod report;
+mod routes;
 
-use std::{io::Write, path::PathBuf};
+use std::io::Write;
 
 use clap::Args;
 
 use self::report::{Finding, Report};
-use super::{assemble, output::OutputForm};
+use super::{args::ConfigFile, assemble, output::OutputForm};
 
 /// Arguments of `weir check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code: 0 if nothing is wrong (warnings are allowed), 2 if a file is written incorrectly \
                         (configuration, policy, segments), 1 if a server is unreachable or not as required.")]
 pub struct CheckArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Create what is missing: the keyspace in Redis, and the topics that weir owns (all but the intents
     /// topic), which keep their records for as long as they must
     #[arg(long)]
@@ -58,7 +58,7 @@ enum Reach {
 /// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut report = Report::default();
-    let settings = match assemble::settings(&args.config) {
+    let settings = match assemble::settings(&args.config.path) {
         Ok(settings) => settings,
         Err(error) => {
             // Programs find it where they find all others; people find it once, on stderr.
@@ -71,7 +71,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let reach = if args.offline { Reach::Files } else { Reach::Everything };
     let missing = if args.create { Missing::Create } else { Missing::Report };
-    report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.display()));
+    report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.path.display()));
     files::time_zones(&mut report);
     files::settings(&settings, &mut report);
     let policy = files::policy(&settings, reach, &mut report).await;

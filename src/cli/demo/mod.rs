@@ -28,22 +28,26 @@ use weir_core::{
     policy::Policy,
     policy_file::parse_policy,
     ports::Clock as _,
+    service::EmbeddedServices,
     wheel::{Ring, Wheel},
 };
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, Reads, WheelTopics};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics};
 use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
     pressure::PressureKeeper,
     refresh::Refreshed,
+    routes::RoutesStatus,
+    services::ServiceKeeper,
     status::StoreStatus,
 };
 
 use self::{summary::Summary, watcher::Watcher};
 use super::{
     output::progress,
-    worker::{HttpSetup, LaneEnds, Worker, WorkerPressure},
+    signals,
+    worker::{HttpSetup, LaneEnds, Worker, WorkerPressure, WorkerRoutes},
 };
 use crate::{
     budgets::LedgerPool,
@@ -73,8 +77,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// How many intents to publish
-    #[arg(long, default_value_t = MOST_INTENTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_INTENTS)))]
-    intents: u32,
+    #[arg(long, value_name = "N", default_value_t = MOST_INTENTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_INTENTS)))]
+    publish: u32,
     /// Where the HTTP interface listens; port 0: any free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -97,13 +101,20 @@ impl Broker {
         let options = KafkaOptions {
             refunds: None,
             activity: None,
+            delivery_reports: None,
+            retries: None,
+            undelivered: None,
             deferred: Some(deferred.clone()),
             deferred_before: Vec::new(),
+            waiting: None,
+            routes: Arc::default(),
             reads: Reads::Published,
+            read_order: ReadOrder::AsFetched,
             brokers: cluster.bootstrap_servers(),
             group: "weir".to_owned(),
             intents: "send-intents".to_owned(),
             approved: "send-approved".to_owned(),
+            approved_by_channel: BTreeMap::new(),
             suppressed: "send-suppressed".to_owned(),
             dead_letters: "send-dead-letters".to_owned(),
             delivery: Delivery::ExactlyOnce,
@@ -136,9 +147,9 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let worker = tokio::spawn(worker(Arc::clone(&broker.options), policy, listener, stop.clone()));
 
     let template = "deciding [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left";
-    let bar = progress(Some(u64::from(args.intents)), template);
+    let bar = progress(Some(u64::from(args.publish)), template);
     let options = Arc::clone(&broker.options);
-    let (count, watch_bar) = (args.intents, bar.clone());
+    let (count, watch_bar) = (args.publish, bar.clone());
     let publisher = tokio::task::spawn_blocking(move || publish(&options, count));
     let options = Arc::clone(&broker.options);
     let watcher = tokio::task::spawn_blocking(move || watch(&options, count, &watch_bar));
@@ -185,6 +196,8 @@ async fn worker(
         limits: Arc::default(),
         wheel: Some(WHEEL),
         pressure: Some(Arc::clone(&shared)),
+        routes: None,
+        approved_by_channel: Arc::default(),
     };
     let lane = LaneSettings {
         batch: 10_000,
@@ -202,7 +215,12 @@ async fn worker(
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
         .taking(budgets.claimant());
     let queries = Arc::new(QueryPool::new(vec![query]));
+    let services = EmbeddedServices::new("demo", || SystemClock.now());
+    let observer = Arc::<Metrics>::clone(&metrics);
+    let (keeper, services) = ServiceKeeper::new(move || services.clone(), "demo", SystemClock, observer);
+    tokio::spawn(keeper.run());
     let worker = Worker {
+        services,
         readers: Vec::new(),
         lanes: lanes(&kafka, &store),
         decider,
@@ -215,12 +233,14 @@ async fn worker(
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,
         metrics,
+        traces: None,
         // The broker and the store are on this machine.
         clock: ComparedClock::alone(SystemClock),
         redis: None,
         store: StoreStatus::default(),
         nodes: Nodes::default(),
         deferred: None,
+        routes: WorkerRoutes { status: RoutesStatus::default(), waiting: None, known: Vec::new() },
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await
@@ -307,5 +327,6 @@ async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
     writeln!(out, "  http://{http}/openapi.json says what else there is.")?;
     writeln!(out, "Press Ctrl-C to end.")?;
     out.flush()?;
-    tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")
+    signals::asked_to_stop()?.await;
+    Ok(())
 }

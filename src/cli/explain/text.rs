@@ -23,7 +23,15 @@ pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool
     let mut parts = vec![page.head(), page.sends(), page.caps()];
     parts.extend(decision.map(|decision| page.decision(decision)));
     parts.extend(decision.and_then(|decision| page.budgets(&decision.budgets)));
+    parts.extend(decision.and_then(|decision| decision.route.as_deref()).map(route));
     parts.join("\n")
+}
+
+/// The route of the intent: a command has no view of what it takes.
+fn route(name: &str) -> String {
+    format!(
+        "It takes route {name}. Whether the route takes it now is not looked at here; ask GET /v1/routes of a running instance.\n"
+    )
 }
 
 /// Under a policy with pressure: a command has no view of who is active.
@@ -191,6 +199,7 @@ impl Page<'_> {
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
+            (SuppressReason::Capacity, _) => "its route takes no more now".to_owned(),
             (SuppressReason::Pressure, _) => {
                 "as many users are active as the policy's [pressure] allows, and this one is not".to_owned()
             }

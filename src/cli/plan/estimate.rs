@@ -1,9 +1,12 @@
 //! The arithmetic: one line per result, with its formula. A formula names flags, other lines and measured constants.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use weir_core::{
     decide::Scope,
     policy::{Cap, CapWindow, Caps, Policy},
+    route::Route,
 };
 
 use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
@@ -30,7 +33,7 @@ const REBUILD_CORES: f64 = 4.0;
 /// One result: `id` is its name for programs, `name` for people.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
-    pub(super) section: &'static str,
+    pub(super) section: Cow<'static, str>,
     id: &'static str,
     pub(super) name: &'static str,
     value: f64,
@@ -44,7 +47,7 @@ pub(super) struct Line {
 pub(super) struct Plan {
     pub(super) lines: Vec<Line>,
     pub(super) remarks: Vec<String>,
-    section: &'static str,
+    section: Cow<'static, str>,
 }
 
 /// What the estimate takes from a policy.
@@ -55,6 +58,16 @@ pub(super) struct PolicyFigures {
     /// The most sends of one user that it allows within a history, and by which cap. `None` if some segment has no cap
     /// on all sends.
     pub(super) most_sends: Option<(f64, String)>,
+    /// The routes that have a rate.
+    pub(super) routes: Vec<RouteFigures>,
+}
+
+/// A route with a rate.
+#[derive(Debug)]
+pub(super) struct RouteFigures {
+    pub(super) name: String,
+    pub(super) rate: f64,
+    pub(super) network_s: f64,
 }
 
 impl PolicyFigures {
@@ -64,7 +77,11 @@ impl PolicyFigures {
         let caps = all.clone().map(|(_, caps)| caps.list().len()).max().unwrap_or(0) as f64;
         let bounds = all.map(|(name, caps)| most_of(name, caps, history_ms)).collect::<Option<Vec<_>>>();
         let most_sends = bounds.and_then(|bounds| bounds.into_iter().max_by(|one, other| one.0.total_cmp(&other.0)));
-        Self { caps, most_sends }
+        let route = |route: &Route| {
+            let (name, network_s) = (route.name.to_string(), route.network_ms as f64 / 1000.0);
+            route.rate.map(|rate| RouteFigures { name, rate: rate as f64, network_s })
+        };
+        Self { caps, most_sends, routes: policy.routes.iter().filter_map(route).collect() }
     }
 }
 
@@ -103,14 +120,18 @@ impl Plan {
             let PlanArgs { peak, rate, .. } = inputs;
             return Err(format!("--peak is {peak} and --rate {rate}: give a peak that is not below the average"));
         }
-        let mut plan = Self { lines: Vec::new(), remarks: Vec::new(), section: "Redis" };
+        let mut plan = Self { lines: Vec::new(), remarks: Vec::new(), section: Cow::Borrowed("Redis") };
         let redis = plan.redis(inputs, policy, measured)?;
-        plan.section = "Workers";
+        plan.section = Cow::Borrowed("Workers");
         let lanes = plan.workers(inputs, measured);
-        plan.section = "Kafka";
+        plan.section = Cow::Borrowed("Kafka");
         plan.kafka(inputs, lanes, measured);
-        plan.section = "Time";
+        plan.section = Cow::Borrowed("Time");
         plan.time(inputs, &redis, lanes, measured)?;
+        for route in policy.iter().flat_map(|policy| &policy.routes) {
+            plan.section = Cow::Owned(format!("Route {}", route.name));
+            plan.route(inputs, route);
+        }
         Ok(plan)
     }
 
@@ -127,7 +148,7 @@ impl Plan {
         (value, unit): (f64, Unit),
         formula: impl Into<String>,
     ) -> f64 {
-        let (section, text, formula) = (self.section, unit.show(value), formula.into());
+        let (section, text, formula) = (self.section.clone(), unit.show(value), formula.into());
         self.lines.push(Line { section, id, name, value, unit, text, formula });
         value
     }
@@ -206,7 +227,7 @@ impl Plan {
         let formula = "--peak x (--intent-size + header or envelope (measured))";
         self.line(("kafka_write", "workers to Kafka"), (peak * (intent_size + extra), BytesPerSecond), formula);
         let disk = rate * approved * (intent_size + measured.headers_bytes) * inputs.history * REPLICATION;
-        let formula = "--rate x --approved x record x --history x 3 copies, uncompressed; weir rebuild reads it";
+        let formula = "--rate x --approved-share x record x --history x 3 copies, uncompressed; weir rebuild reads it";
         self.line(("approved_disk", "approved topic, on disk"), (disk, Bytes), formula);
     }
 
@@ -236,6 +257,21 @@ impl Plan {
         self.line(("queue_size", "longest queue"), (queue, Count), "longest wait x highest rate; later ones are late");
         Ok(())
     }
+
+    fn route(&mut self, inputs: &PlanArgs, route: &RouteFigures) {
+        use Unit::{Count, PerSecond, Seconds};
+        self.line(("route_rate", "rate"), (route.rate, PerSecond), "the policy's");
+        let wait = inputs.delivery_timeout - 2.0 * route.network_s - inputs.processing;
+        let formula = "--delivery-timeout - 2 x the route's network - --processing";
+        let wait = self.line(("route_wait", "longest wait"), (wait.max(0.0), Seconds), formula);
+        let longest = (wait * route.rate).floor();
+        self.line(("route_queue", "longest queue"), (longest, Count), "longest wait x rate; later ones are late");
+        self.line(("route_blast", "a blast takes"), (inputs.blast / route.rate, Seconds), "--blast / rate");
+        if wait == 0.0 {
+            let name = &route.name;
+            self.remarks.push(format!("Route {name}: --delivery-timeout leaves no time to wait: {formula}."));
+        }
+    }
 }
 
 /// A lane commits once per batch.
@@ -252,7 +288,7 @@ fn sends_per_user(inputs: &PlanArgs, policy: Option<&PolicyFigures>) -> Result<(
         (None, Some((most, cap))) if *most < by_rate => {
             (*most, format!("the policy's limit ({cap}), less than the rate gives"))
         }
-        (None, _) => (by_rate, "--rate x --approved x --history / --users".to_owned()),
+        (None, _) => (by_rate, "--rate x --approved-share x --history / --users".to_owned()),
     };
     if sends > MOST_SENDS {
         return Err(format!(

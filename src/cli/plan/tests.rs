@@ -14,7 +14,7 @@ struct Cli {
 }
 
 fn inputs(args: &str) -> PlanArgs {
-    let base = "plan --users 1M --rate 1000 --peak 100k --sends 4 --approved 75% --node-memory 1GB --intent-size 300 \
+    let base = "plan --users 1M --rate 1000 --peak 100k --sends 4 --approved-share 75% --node-memory 1GB --intent-size 300 \
                 --round-trip 10ms --delivery-timeout 10s --processing 500ms";
     Cli::try_parse_from(base.split_whitespace().chain(args.split_whitespace())).unwrap().plan
 }
@@ -47,7 +47,7 @@ fn has(inputs: &PlanArgs, policy: Option<&PolicyFigures>, expected: &[(&str, f64
 
 #[test]
 fn a_plan_is_what_pen_and_paper_give() {
-    let policy = PolicyFigures { caps: 4.0, most_sends: None };
+    let policy = PolicyFigures { caps: 4.0, most_sends: None, routes: Vec::new() };
     let expected = [
         ("redis_user_bytes", 110.0),
         ("redis_resident", 121e6),
@@ -145,7 +145,7 @@ fn wrong_input_is_named() {
         ("--users 1M --rate 50 --peak 10", "--peak is 10"),
         ("--users 10k --rate 100k --peak 100k", "--rate gives 6912000 sends per user"),
         (&format!("{few} --sends 1G"), "--sends"),
-        (&format!("{few} --approved 0"), "75%"),
+        (&format!("{few} --approved-share 0"), "75%"),
         (&format!("{few} --delivery-timeout 50ms"), "--delivery-timeout leaves no time"),
         (&format!("{few} --node-memory 5apples"), "16GiB"),
         (&format!("{few} --policy nowhere.toml"), "nowhere.toml: cannot be read"),
@@ -184,4 +184,18 @@ fn both_forms_have_every_line_with_its_formula() {
 fn a_curve_never_falls_and_continues_straight() {
     let curve = Curve::new(vec![(1.0, 10.0), (2.0, 9.0), (4.0, 30.0)]).unwrap();
     assert_eq!([0.0, 1.5, 2.0, 3.0, 6.0].map(|place| curve.at(place)), [10.0, 10.0, 10.0, 20.0, 50.0]);
+}
+
+#[test]
+fn a_route_with_a_rate_has_its_longest_queue() {
+    let text = "version = \"1\"\ndefault = { caps = \"unlimited\" }\n[[routes]]\nname = \"email\"\nrate = 500\nnetwork = \"100ms\"\n\
+                [[routes]]\nname = \"push\"\nconsumer_group = \"g\"\n";
+    let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
+    let policy = PolicyFigures::of(&policy, 86_400_000);
+    // 10 s - 2 x 0.1 s - 0.5 s; times 500; 1M / 500.
+    let expected = [("route_rate", 500.0), ("route_wait", 9.3), ("route_queue", 4_650.0), ("route_blast", 2_000.0)];
+    has(&inputs("--blast 1M"), Some(&policy), &expected);
+    let plan = Plan::new(&inputs("--delivery-timeout 600ms"), Some(&policy), &constants()).unwrap();
+    assert_eq!(plan.value("route_queue"), Some(0.0));
+    assert!(plan.remarks.iter().any(|remark| remark.starts_with("Route email: --delivery-timeout leaves no time")));
 }

@@ -32,6 +32,9 @@ Budget provider: at most 500 per day of each campaign, for channel email; then i
 Budget money: at most 250,000,000 in total, for category partner or promo; then intents are suppressed.
 Budget everything: at most 9,000 in any 1m, for all intents; then intents are suppressed.
 Budget closed: never any, for channel fax and campaign autumn or spring; intents are suppressed.
+Route email: channel email, no more than group hedwig takes in 30s, at most 500 per second, at most what service hedwig-email has registered (20ms away); 20% is kept for category service; other intents wait, campaigns by turns. A delivery is tried 8 times.
+Route fax_2.promo: channel fax or letter and category promo and campaign spring, at most 5 per second; other intents are suppressed. A delivery is tried 5 times.
+Route everything-else: all intents without a route before it, at most what service push has registered (50ms away); other intents are deferred. A delivery is tried 5 times.
 Intents are deferred for at most 2d.
 Never capped: category transactional (not recorded).
 Never capped: channel push or sms and campaign alarm (recorded, and counts).
@@ -63,6 +66,8 @@ fn a_policy_is_said_in_json() {
     assert_eq!(printed["default"][0]["window"], "24h");
     let pressure = printed["pressure"].as_str().unwrap();
     assert!(pressure.starts_with("Pressure: at most 1,000,000 users are active in 30m"), "{pressure}");
+    let routes = printed["routes"].as_array().unwrap();
+    assert!(routes.len() == 3 && routes[0].as_str().unwrap().starts_with("Route email: channel email, "), "{routes:?}");
     let budgets = printed["budgets"].as_array().unwrap();
     assert_eq!(budgets.len(), 5);
     assert_eq!((&budgets[0]["window"], &budgets[0]["limit"]), (&json!("1h"), &json!(1_000_000)));

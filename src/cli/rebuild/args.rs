@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::{budget::MAX_LIMIT, shard::SLOTS, time::Time};
+use weir_core::{budget::MAX_LIMIT, shard::SLOTS};
 
 /// Some shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,11 +24,6 @@ pub(super) fn shards(text: &str) -> Result<Shards, String> {
         shards.extend(first..=last);
     }
     Ok(Shards(shards))
-}
-
-/// Reads a time.
-pub(super) fn time(text: &str) -> Result<Time, String> {
-    Time::from_rfc3339(text).ok_or_else(|| "write it as 2026-11-20T00:00:00Z".to_owned())
 }
 
 /// What was used of a budget.

@@ -22,9 +22,8 @@ use weir_kafka::span::Extent;
 use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
 
 use super::{
-    CLOCKS_DIFFER_MS,
+    CLOCKS_DIFFER_MS, approved,
     count::Count,
-    extents_of,
     fill::Fill,
     named_budgets::{
         Command::{Again, Both, UsedBefore},
@@ -198,7 +197,7 @@ impl Budgets {
                 Some(reaches) => *reaches,
                 None => {
                     let asked = start.plus(-RECORDS_DIFFER_MS).max(Time::from_millis(0).unwrap_or(Time::MIN));
-                    let extents = extents_of(&fill.kafka, &fill.kafka.approved, asked).await?;
+                    let extents = approved::extents(&fill.kafka, asked).await?;
                     *known.entry(start).or_insert_with(|| reach_back(&extents))
                 }
             };

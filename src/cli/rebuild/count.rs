@@ -21,7 +21,7 @@ use weir_kafka::span::{Extent, Span, SpanReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 
 use super::{
-    extents_of,
+    approved::{self, Part},
     fill::{Fill, SAVE_EVERY, shares},
     progress::Progress,
     spans,
@@ -55,7 +55,7 @@ impl Count {
 
     /// Counts all records that are there and were not counted before.
     pub(super) async fn read(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
-        let extents = extents_of(&fill.kafka, &fill.kafka.approved, self.since).await?;
+        let extents = approved::extents(&fill.kafka, self.since).await?;
         if self.next.is_empty() {
             let cut = |extent: &&Extent| extent.low > 0 && extent.since == extent.low;
             self.cut = extents.iter().filter(cut).map(|extent| (extent.partition, None)).collect();
@@ -68,17 +68,20 @@ impl Count {
         let (reports, mut told) = mpsc::channel(REPORTS);
         let mut readers = JoinSet::new();
         for share in shares(&spans, fill.readers) {
-            let reader = Reader {
-                reader: SpanReader::new(&fill.kafka, &fill.kafka.approved, &share)?,
-                ends: share.iter().map(|span| (span.partition, *span)).collect(),
-                topic: fill.kafka.approved.clone(),
-                counted: self.empty.clone(),
-                first: BTreeMap::new(),
-                skip_unreadable: fill.skip_unreadable,
-                reports: reports.clone(),
-                stop: stop.clone(),
-            };
-            readers.spawn_blocking(move || reader.run());
+            for Part { topic, base, spans } in approved::parts(&fill.kafka, &share) {
+                let reader = Reader {
+                    reader: SpanReader::new(&fill.kafka, &topic, &spans)?,
+                    ends: spans.iter().map(|span| (span.partition, *span)).collect(),
+                    topic,
+                    base,
+                    counted: self.empty.clone(),
+                    first: BTreeMap::new(),
+                    skip_unreadable: fill.skip_unreadable,
+                    reports: reports.clone(),
+                    stop: stop.clone(),
+                };
+                readers.spawn_blocking(move || reader.run());
+            }
         }
         drop(reports);
         let mut next: BTreeMap<i32, i64> = spans.iter().map(|span| (span.partition, span.from)).collect();
@@ -134,6 +137,8 @@ struct Reader {
     reader: SpanReader,
     ends: BTreeMap<i32, Span>,
     topic: String,
+    /// What is added to its partitions.
+    base: i32,
     counted: Recount,
     first: BTreeMap<i32, Time>,
     skip_unreadable: bool,
@@ -149,7 +154,7 @@ impl Reader {
             for index in 0..batch.len() {
                 self.record(&batch.get(index))?;
             }
-            if self.reports.blocking_send(self.reader.next().clone()).is_err() {
+            if self.reports.blocking_send(approved::numbered(self.base, self.reader.next())).is_err() {
                 break;
             }
         }
@@ -175,8 +180,9 @@ impl Reader {
             }
         };
         let (at, cost) = (decision.decided_at, decision.cost());
-        self.first.entry(partition).or_insert(at);
-        if decision.budgets().is_empty() {
+        self.first.entry(partition + self.base).or_insert(at);
+        // What is delivered again was counted with its first record.
+        if decision.budgets().is_empty() || decision.retry > 0 {
             return Ok(());
         }
         let ([_, _, campaign], budgets) = decision.into_class_and_budgets();

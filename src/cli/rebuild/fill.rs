@@ -19,6 +19,7 @@ use weir_redis::rebuild::{Rebuild, RebuildError};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::{
+    approved,
     progress::Progress,
     read::{Reader, patience},
     summary::Summary,
@@ -36,6 +37,8 @@ pub(super) enum RebuildTopic {
     Approved,
     /// Refunds, to be taken.
     Refunds,
+    /// Reports of deliveries: those that failed for good are refunds.
+    DeliveryReports,
 }
 
 /// What all readers share.
@@ -45,6 +48,8 @@ pub(super) struct Fill {
     pub(super) fields: Arc<FieldMap>,
     /// The refunds topic, where there is one.
     pub(super) refunds: Option<Topic>,
+    /// The topic of reports of deliveries, where there is one.
+    pub(super) delivery_reports: Option<Topic>,
     pub(super) readers: usize,
     pub(super) skip_unreadable: bool,
 }
@@ -58,11 +63,6 @@ impl Fill {
         progress: &mut Progress,
         summary: &mut Summary,
     ) -> anyhow::Result<()> {
-        let topic = match source {
-            RebuildTopic::Approved => Some(Topic::from(self.kafka.approved.as_str())),
-            RebuildTopic::Refunds => self.refunds.clone(),
-        };
-        let Some(topic) = topic else { return Ok(()) };
         let began = Instant::now();
         let stop = CancellationToken::new();
         let _stops_readers = stop.clone().drop_guard();
@@ -70,19 +70,22 @@ impl Fill {
         let mut readers = JoinSet::new();
         progress.more(&spans);
         for share in shares(&spans, self.readers) {
-            let reader = Reader {
-                source,
-                topic: topic.clone(),
-                spans: SpanReader::new(&self.kafka, &topic.name, &share)?,
-                restorer: rebuild.restorer(),
-                clock: self.clock.clone(),
-                fields: Arc::clone(&self.fields),
-                skip_unreadable: self.skip_unreadable,
-                reports: reports.clone(),
-                runtime: Handle::current(),
-                stop: stop.clone(),
-            };
-            readers.spawn_blocking(move || reader.run());
+            for (topic, base, spans) in self.parts(source, share) {
+                let reader = Reader {
+                    source,
+                    spans: SpanReader::new(&self.kafka, &topic.name, &spans)?,
+                    topic,
+                    base,
+                    restorer: rebuild.restorer(),
+                    clock: self.clock.clone(),
+                    fields: Arc::clone(&self.fields),
+                    skip_unreadable: self.skip_unreadable,
+                    reports: reports.clone(),
+                    runtime: Handle::current(),
+                    stop: stop.clone(),
+                };
+                readers.spawn_blocking(move || reader.run());
+            }
         }
         drop(reports);
         let mut next: BTreeMap<i32, i64> = spans.iter().map(|span| (span.partition, span.from)).collect();
@@ -120,12 +123,28 @@ impl Fill {
     }
 }
 
+impl Fill {
+    /// What is to be read of each topic: its spans, and what is added to its partitions.
+    fn parts(&self, source: RebuildTopic, share: Vec<Span>) -> Vec<(Topic, i32, Vec<Span>)> {
+        let one =
+            |topic: &Option<Topic>, share| topic.iter().map(|topic| (topic.clone(), 0, Vec::clone(&share))).collect();
+        match source {
+            RebuildTopic::Approved => {
+                let parts = approved::parts(&self.kafka, &share);
+                parts.into_iter().map(|part| (part.topic.as_str().into(), part.base, part.spans)).collect()
+            }
+            RebuildTopic::Refunds => one(&self.refunds, share),
+            RebuildTopic::DeliveryReports => one(&self.delivery_reports, share),
+        }
+    }
+}
+
 /// Keeps how far the sends are. Refunds need no such thing: each shard knows which it has taken.
 async fn save(rebuild: &mut Rebuild, source: RebuildTopic, next: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
     let none = BTreeMap::new();
     let next = match source {
         RebuildTopic::Approved => next,
-        RebuildTopic::Refunds => &none,
+        RebuildTopic::Refunds | RebuildTopic::DeliveryReports => &none,
     };
     rebuild.save(next).await
 }

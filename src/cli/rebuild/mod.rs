@@ -4,6 +4,7 @@
 //! records; wait until all that was decided before is visible, or void; read up to the end that the topic has then; take
 //! the refunds; give the shards their epoch back.
 
+mod approved;
 mod args;
 mod budgets;
 mod count;
@@ -20,7 +21,6 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,7 +39,7 @@ use weir_kafka::{
     client::KafkaOptions,
     sink,
     span::{Extent, Span, extents},
-    topics,
+    topics, waiting_topics,
 };
 use weir_redis::{
     KeyspaceSeed, RedisOptions,
@@ -58,7 +58,12 @@ use self::{
     progress::Progress,
     summary::Summary,
 };
-use super::{assemble, clocks, exit::UsageError, output::OutputForm};
+use super::{
+    args::{ConfigFile, Moment},
+    assemble, clocks,
+    exit::UsageError,
+    output::OutputForm,
+};
 use crate::{config::Settings, policy_source::PolicySource};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
@@ -72,18 +77,17 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// Arguments of `weir rebuild`.
 #[derive(Debug, Args)]
 pub struct RebuildArgs {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = "weir.toml")]
-    pub config: PathBuf,
+    #[command(flatten)]
+    config: ConfigFile,
     /// Restore these shards, even if they have their history: 1,5-9
     #[arg(long, value_name = "LIST", value_parser = args::shards, conflicts_with = "all")]
     pub shards: Option<args::Shards>,
     /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
-    /// Read from this time on instead of one history ago: RFC 3339
-    #[arg(long, value_name = "TIME", value_parser = args::time)]
-    pub since: Option<Time>,
+    /// Read from this time on instead of one history ago: RFC 3339, or how long ago (30d)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Moment>,
     /// Parallel readers [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub readers: Option<u16>,
@@ -103,7 +107,7 @@ pub struct RebuildArgs {
     #[arg(long, value_name = "NAME=N", value_parser = args::budget_used)]
     pub budget_used: Vec<args::BudgetUsed>,
     /// Output format
-    #[arg(long, value_name = "FORM", default_value = "text")]
+    #[arg(long, value_enum, default_value_t)]
     pub output: OutputForm,
 }
 
@@ -112,7 +116,7 @@ pub struct RebuildArgs {
 /// # Errors
 /// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let settings = assemble::settings(&args.config)?;
+    let settings = assemble::settings(&args.config.path)?;
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
     let redis = Arc::new(assemble::redis(&settings.redis)?);
     let fields = assemble::fields(&settings)?;
@@ -122,18 +126,16 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     };
     let begun = Instant::now();
     let now = SystemClock.now();
-    let since = args.since.unwrap_or_else(|| now.plus(-redis.history_ms - CLOCKS_DIFFER_MS));
-    // Both topics must be there before anything is marked.
-    let approved = extents_of(&kafka, &kafka.approved, since).await?;
-    let mut refunds = None;
-    if let Some(topic) = &kafka.refunds {
-        extents_of(&kafka, topic, since).await?;
-        refunds = Some(identify(&kafka, topic).await?.0);
-    }
+    let given_since = args.since.map(Moment::time);
+    let since = given_since.unwrap_or_else(|| now.plus(-redis.history_ms - CLOCKS_DIFFER_MS));
+    // All topics must be there before anything is marked.
+    let approved = approved::extents(&kafka, since).await?;
+    let refunds = there(&kafka, kafka.refunds.as_deref(), since).await?;
+    let delivery_reports = there(&kafka, kafka.delivery_reports.as_deref(), since).await?;
     let clock = right_clock(&redis).await?;
     let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
-    let fill =
-        Fill { kafka: Arc::clone(&kafka), clock, fields, refunds, readers, skip_unreadable: args.skip_unreadable };
+    let skip_unreadable = args.skip_unreadable;
+    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, refunds, delivery_reports, readers, skip_unreadable };
     let scope = scope(args);
     let policy = policy(&settings).await?;
     let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &policy)?;
@@ -167,7 +169,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         return summary.print(args.output, begun.elapsed(), out);
     }
     if is_restoring {
-        summary.warn_of_gaps(now.plus(-redis.history_ms), args.since);
+        summary.warn_of_gaps(now.plus(-redis.history_ms), given_since);
     }
     let lost = rebuild.finish().await?;
     anyhow::ensure!(lost.is_empty(), "shards {lost:?} lost their history again meanwhile: run weir rebuild again");
@@ -252,22 +254,37 @@ async fn extents_of(kafka: &Arc<KafkaOptions>, topic: &str, since: Time) -> anyh
     assemble::ask_kafka(kafka, move |kafka| extents(kafka, &topic, since)).await
 }
 
+/// A topic that is read beside the approved ones, if there is one: it can be read.
+async fn there(kafka: &Arc<KafkaOptions>, topic: Option<&str>, since: Time) -> anyhow::Result<Option<Topic>> {
+    let Some(topic) = topic else { return Ok(None) };
+    extents_of(kafka, topic, since).await?;
+    Ok(Some(identify(kafka, topic).await?.0))
+}
+
 async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Topic, Vec<i32>)> {
     let topic = topic.to_owned();
     assemble::ask_kafka(kafka, move |kafka| topics::identify(kafka, &topic)).await
 }
 
-/// Restores what the groups have committed, where the keyspace has lost it: that of the intents, and that of deferred ones as far as
-/// it has read any.
+/// Restores what the groups have committed, where the keyspace has lost it: that of the intents, and those of deferred, retried and
+/// waiting ones as far as they have read any.
 async fn restore_commits(rebuild: &mut Rebuild, kafka: &Arc<KafkaOptions>) -> anyhow::Result<()> {
     if rebuild.has_lost_commits().await? {
         let (topic, partitions) = identify(kafka, &kafka.intents).await?;
         let mut committed = vec![(kafka.group.clone(), topic, partitions)];
-        for ring in kafka.wheels().flat_map(|wheel| Ring::ALL.map(|ring| kafka.for_ring(wheel, ring))) {
+        let rings = kafka.wheels().flat_map(|wheel| Ring::ALL.map(|ring| kafka.for_ring(wheel, ring)));
+        for ring in rings.chain(kafka.for_retries()) {
             let ring = Arc::new(ring);
             if assemble::ask_kafka(&ring, topics::has_progress).await? {
                 let (topic, partitions) = identify(kafka, &ring.intents).await?;
                 committed.push((ring.group.clone(), topic, partitions));
+            }
+        }
+        for route in assemble::ask_kafka(kafka, waiting_topics::routes).await? {
+            let Some(waiting) = kafka.for_waiting(&route).map(Arc::new) else { continue };
+            if assemble::ask_kafka(&waiting, topics::has_progress).await? {
+                let (topic, partitions) = identify(kafka, &waiting.intents).await?;
+                committed.push((waiting.group.clone(), topic, partitions));
             }
         }
         rebuild.restore_commits(&committed).await?;
@@ -291,7 +308,7 @@ async fn restore(
     (settle, budgets): (Duration, &mut Budgets),
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    let (kafka, topic) = (&fill.kafka, &fill.kafka.approved);
+    let kafka = &fill.kafka;
     let is_restoring = !rebuild.shards().is_empty();
     if !is_restoring && !budgets.is_counting() {
         return Ok(());
@@ -307,7 +324,7 @@ async fn restore(
     let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), settle);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     if is_restoring {
-        let last = spans(&extents_of(kafka, topic, since).await?, rebuild.progress());
+        let last = spans(&approved::extents(kafka, since).await?, rebuild.progress());
         fill.run(rebuild, (RebuildTopic::Approved, last), &mut progress, summary).await?;
     }
     progress.done();
@@ -318,10 +335,14 @@ async fn restore(
     }
 
     // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
-    if let Some(refunds) = &kafka.refunds {
-        let mut progress = Progress::new("refunds");
-        let all = spans(&extents_of(kafka, refunds, since).await?, &BTreeMap::new());
-        fill.run(rebuild, (RebuildTopic::Refunds, all), &mut progress, summary).await?;
+    for (source, topic, what) in [
+        (RebuildTopic::Refunds, &kafka.refunds, "refunds"),
+        (RebuildTopic::DeliveryReports, &kafka.delivery_reports, "reports"),
+    ] {
+        let Some(topic) = topic else { continue };
+        let mut progress = Progress::new(what);
+        let all = spans(&extents_of(kafka, topic, since).await?, &BTreeMap::new());
+        fill.run(rebuild, (source, all), &mut progress, summary).await?;
         progress.done();
     }
     Ok(())

@@ -144,7 +144,8 @@ mod tests {
                     [[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\n\
                     [[budgets]]\nname = \"money\"\neach = \"campaign\"\nlimit = 5\ntotal = true\n";
         let history = HistoryBounds { retention_ms: 691_200_000, max_entries: 1_000 };
-        parse_policy("policy.toml", text, Format::Toml, PolicyBounds { history, may_defer: false }).unwrap()
+        parse_policy("policy.toml", text, Format::Toml, PolicyBounds { history, may_defer: false, may_wait: false })
+            .unwrap()
     }
 
     fn used(budget: &str, tokens: u64) -> BudgetUsed {

@@ -21,7 +21,7 @@ use weir_redis::rebuild::NamesRepair;
 use weir_worker::clock::SystemClock;
 
 use super::{
-    extents_of,
+    approved::{self, Part},
     fill::{Fill, SAVE_EVERY, shares},
     spans,
 };
@@ -62,9 +62,9 @@ pub(super) async fn repair(
 }
 
 async fn read_all(repair: &mut NamesRepair, fill: &Fill, since: Since, settle: Duration) -> anyhow::Result<FoundNames> {
-    let (kafka, topic) = (&fill.kafka, &fill.kafka.approved);
+    let kafka = &fill.kafka;
     let mut found = FoundNames::default();
-    let first = extents_of(kafka, topic, since.read).await?;
+    let first = approved::extents(kafka, since.read).await?;
     read(repair, fill, (spans(&first, &BTreeMap::new()), since), &mut found).await?;
     repair.pause().await?;
     // What was decided before is visible then, or void. Nothing else is decided meanwhile.
@@ -75,7 +75,7 @@ async fn read_all(repair: &mut NamesRepair, fill: &Fill, since: Since, settle: D
         renew(repair).await;
     }
     let ends = first.iter().map(|extent| (extent.partition, extent.high)).collect();
-    let last = extents_of(kafka, topic, since.read).await?;
+    let last = approved::extents(kafka, since.read).await?;
     read(repair, fill, (spans(&last, &ends), since), &mut found).await?;
     Ok(found)
 }
@@ -98,15 +98,16 @@ async fn read(
     let _stops_readers = stop.clone().drop_guard();
     let mut readers = JoinSet::new();
     for share in shares(&spans, fill.readers) {
-        let topic = fill.kafka.approved.clone();
-        let reader = Reader {
-            spans: SpanReader::new(&fill.kafka, &topic, &share)?,
-            topic,
-            history: since.history,
-            skip_unreadable: fill.skip_unreadable,
-            stop: stop.clone(),
-        };
-        readers.spawn_blocking(move || reader.run());
+        for Part { topic, spans, .. } in approved::parts(&fill.kafka, &share) {
+            let reader = Reader {
+                spans: SpanReader::new(&fill.kafka, &topic, &spans)?,
+                topic,
+                history: since.history,
+                skip_unreadable: fill.skip_unreadable,
+                stop: stop.clone(),
+            };
+            readers.spawn_blocking(move || reader.run());
+        }
     }
     let mut tick = interval(SAVE_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     approved::{self, ApprovedRecord, Sent},
     decode::Header,
+    delivery_report::{Delivery, DeliveryReportReader},
     fields::FieldMap,
     origin::Topic,
     ports::{Clock as _, StoreError},
@@ -21,7 +22,7 @@ use weir_kafka::span::{SpanBatch, SpanReader};
 use weir_redis::rebuild::{Restorer, Send};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
-use super::fill::RebuildTopic;
+use super::{approved::numbered, fill::RebuildTopic};
 
 /// Records taken together, at most.
 const BATCH: usize = 5_000;
@@ -76,6 +77,8 @@ pub(super) struct Report {
 pub(super) struct Reader {
     pub(super) source: RebuildTopic,
     pub(super) topic: Topic,
+    /// What is added to its partitions in reports.
+    pub(super) base: i32,
     pub(super) spans: SpanReader,
     pub(super) restorer: Restorer,
     pub(super) clock: ComparedClock<SystemClock>,
@@ -94,13 +97,13 @@ impl Reader {
         {
             let mut report = match self.source {
                 RebuildTopic::Approved => self.approved(&batch)?,
-                RebuildTopic::Refunds => self.refunds(&batch)?,
+                RebuildTopic::Refunds | RebuildTopic::DeliveryReports => self.refunds(&batch)?,
             };
-            report.next.clone_from(self.spans.next());
+            report.next = numbered(self.base, self.spans.next());
             report.counts.records = batch.len() as u64;
             for index in (0..batch.len()).rev() {
                 let record = batch.get(index);
-                report.first.extend(record.timestamp.map(|time| (record.partition, time)));
+                report.first.extend(record.timestamp.map(|time| (record.partition + self.base, time)));
             }
             if self.reports.blocking_send(report).is_err() {
                 break;
@@ -117,7 +120,7 @@ impl Reader {
             let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
             match approved::read(record.value, headers, &self.fields) {
                 Ok(ApprovedRecord::Counts(send)) if self.restorer.wants(send.user) => sent.push(send),
-                Ok(ApprovedRecord::Counts(_)) => {}
+                Ok(ApprovedRecord::Counts(_) | ApprovedRecord::Retried) => {}
                 Ok(ApprovedRecord::DoesNotCount(_)) => counts.uncounted += 1,
                 Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
                 Err(_) if self.skip_unreadable => counts.unreadable += 1,
@@ -157,11 +160,19 @@ impl Reader {
     }
 
     fn refunds(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
-        let (mut report, mut refunds, reader) = (Report::default(), Vec::new(), RefundReader::default());
+        let (mut report, mut refunds) = (Report::default(), Vec::new());
+        let (of_refunds, of_reports) = (RefundReader::default(), DeliveryReportReader::default());
         for index in 0..batch.len() {
             let record = batch.get(index);
-            // What is no refund has become a dead letter when it was first read.
-            if let Ok((user, id)) = reader.read(record.value)
+            // What is invalid has become a dead letter when it was first read.
+            let refund = match self.source {
+                RebuildTopic::DeliveryReports => {
+                    let report = of_reports.read(record.value).ok();
+                    report.filter(|report| report.outcome == Delivery::Permanent).map(|report| (report.user, report.id))
+                }
+                RebuildTopic::Refunds | RebuildTopic::Approved => of_refunds.read(record.value).ok(),
+            };
+            if let Some((user, id)) = refund
                 && self.restorer.wants(user)
             {
                 let (partition, offset) = (record.partition, record.offset);

@@ -106,6 +106,7 @@ pub(super) struct Summary {
     foreign: u64,
     unreadable: u64,
     refund_records: u64,
+    delivery_report_records: u64,
     taken_back: u64,
     seconds: f64,
     sends_per_second: f64,
@@ -155,6 +156,7 @@ impl Summary {
                 }
             }
             RebuildTopic::Refunds => self.refund_records += records,
+            RebuildTopic::DeliveryReports => self.delivery_report_records += records,
         }
         self.sends += sends;
         self.restored += restored;
@@ -220,7 +222,11 @@ impl Summary {
         writeln!(out, "began      {}", self.beginning.replace('_', " "))?;
         writeln!(out, "approved   {} records read, {} sends of these shards", self.approved_records, self.sends)?;
         writeln!(out, "restored   {} sends that were not there", self.restored)?;
-        writeln!(out, "refunds    {} read, {} sends taken back", self.refund_records, self.taken_back)?;
+        let reports = match self.delivery_report_records {
+            0 => String::new(),
+            reports => format!(" and {reports} reports of deliveries"),
+        };
+        writeln!(out, "refunds    {}{reports} read, {} sends taken back", self.refund_records, self.taken_back)?;
         writeln!(out, "time       {:.1} s, {} sends/s while reading", self.seconds, self.sends_per_second)?;
         self.budgets_text(out)?;
         for warning in &self.warnings {

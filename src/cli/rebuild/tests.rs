@@ -2,7 +2,7 @@
 
 use rdkafka::config::ClientConfig;
 use weir_core::memory::LaneMemory;
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL, Reads};
+use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL, ReadOrder, Reads};
 
 use super::*;
 
@@ -16,13 +16,20 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         group: "weir".to_owned(),
         intents: "intents".to_owned(),
         approved: "approved".to_owned(),
+        approved_by_channel: BTreeMap::new(),
         suppressed: "suppressed".to_owned(),
         dead_letters: "dead".to_owned(),
         refunds: None,
         activity: None,
+        delivery_reports: None,
+        retries: None,
+        undelivered: None,
         deferred: None,
         deferred_before: Vec::new(),
+        waiting: None,
+        routes: Arc::default(),
         reads: Reads::Published,
+        read_order: ReadOrder::AsFetched,
         delivery: Delivery::ExactlyOnce,
         instance: "weir-0".to_owned(),
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),

@@ -47,7 +47,8 @@ pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Re
     Ok(wheels)
 }
 
-/// The lanes: those of the intents, and of each wheel those that decide what is due and the one that moves what is deferred on.
+/// The lanes: those of the intents; of each wheel those that decide what is due and the one that moves what is deferred on; and
+/// the one that defers deliveries that failed.
 pub(super) fn lane_ends<D>(
     kafka: &Arc<KafkaOptions>,
     (intents, due): (usize, &[usize]),
@@ -76,6 +77,9 @@ pub(super) fn lane_ends<D>(
             lanes.push(ends(task, &kafka, number, &table));
             number += 1;
         }
+    }
+    if let (Some(retries), Some((_, wheel))) = (kafka.for_retries().map(Arc::new), wheels.first()) {
+        lanes.push(ends(Task::Retry(*wheel), &retries, 0, &noting(&retries.group)));
     }
     lanes
 }

@@ -1,4 +1,4 @@
-//! The readers of topics beside the intents: refunds and activity.
+//! The readers of topics beside the intents: refunds, reports of deliveries and activity.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,6 +9,7 @@ use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
 use weir_worker::{
     activity::Activity,
     clock::{ComparedClock, SystemClock},
+    delivery_reports::DeliveryReports,
     lane::LaneError,
     refunds::Refunds,
     status::LaneStatus,
@@ -31,11 +32,17 @@ pub(super) struct Readers<'r> {
 }
 
 impl Readers<'_> {
-    /// The reader of refunds, where there is a topic of them.
-    pub(super) fn refunds<T: TakeBack + 'static>(&self, store: T) -> Option<BesideReader> {
-        let options = self.kafka.for_refunds()?;
+    /// The readers of refunds and of reports of deliveries, where there are topics of them; each with a store of its own.
+    pub(super) fn refunds<T: TakeBack + 'static>(&self, store: impl Fn() -> T) -> [Option<BesideReader>; 2] {
         // A refund goes by its record's time.
-        Some(self.reader(Degraded::Refunds, options, Refunds::new(store), SystemClock))
+        let refunds = self.kafka.for_refunds();
+        let refunds =
+            refunds.map(|options| self.reader(Degraded::Refunds, options, Refunds::new(store()), SystemClock));
+        let reports = self
+            .kafka
+            .for_delivery_reports()
+            .map(|options| self.reader(Degraded::DeliveryReports, options, DeliveryReports::new(store()), SystemClock));
+        [refunds, reports]
     }
 
     /// The reader of activity, where there is a topic of it.

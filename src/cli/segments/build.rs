@@ -54,13 +54,13 @@ impl From<UserIdArg> for UserIdKind {
 pub struct BuildArgs {
     /// Folder to put the set into: a path, or s3://bucket/prefix
     #[arg(long, value_name = "DIR|s3://...")]
-    out: String,
+    into: String,
     /// Type of the user ids
-    #[arg(long, value_enum, visible_alias = "format")]
+    #[arg(long, value_enum)]
     user_id: UserIdArg,
     /// Version of the set [default: the time]
     #[arg(long, value_name = "VERSION")]
-    version: Option<String>,
+    set_version: Option<String>,
     /// CSV file with the columns user_id and segment; - is standard input
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -76,10 +76,11 @@ pub struct BuildArgs {
 
 /// Makes the set and puts it there.
 pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let location = Location::in_folder(&args.out, MANIFEST_NAME).map_err(|error| invalid(format!("--out: {error}")))?;
+    let location =
+        Location::in_folder(&args.into, MANIFEST_NAME).map_err(|error| invalid(format!("--into: {error}")))?;
     let access = args.access.resolve()?;
     let segments = gather(args, UserIds::new(args.user_id.into(), access.user_id_prefix.as_str()))?;
-    let version = args.version.clone().unwrap_or_else(now);
+    let version = args.set_version.clone().unwrap_or_else(now);
     let spooled = segments.iter().map(|(name, members)| spool(name, members)).collect::<anyhow::Result<Vec<_>>>()?;
     let manifest = Manifest {
         version,

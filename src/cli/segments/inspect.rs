@@ -22,8 +22,8 @@ pub struct InspectArgs {
     #[command(flatten)]
     set: SetArgs,
     /// Manifest of an earlier version: shows who was added, removed and moved since
-    #[arg(long, value_name = "MANIFEST", visible_alias = "since")]
-    diff: Option<String>,
+    #[arg(long, value_name = "FILE")]
+    against: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     output: OutputForm,
@@ -106,7 +106,7 @@ impl DiffReport {
     fn between(before: &SegmentSet, after: &SegmentSet) -> Result<Self, UsageError> {
         let change = SetChange::between(before, after).ok_or_else(|| {
             let (old, new) = (before.user_id(), after.user_id());
-            UsageError(format!("--diff: that set has ids of kind {old}, this one {new}; they cannot be compared"))
+            UsageError(format!("--against: that set has ids of kind {old}, this one {new}; they cannot be compared"))
         })?;
         Ok(Self { since: before.version().to_owned(), change })
     }
@@ -116,7 +116,7 @@ pub(super) async fn run(args: &InspectArgs, out: &mut impl Write) -> anyhow::Res
     let access = args.set.access.resolve()?;
     let set = load_from(&args.set.manifest, &access).await?;
     let mut report = SetReport::of(&set);
-    if let Some(earlier) = &args.diff {
+    if let Some(earlier) = &args.against {
         report.diff = Some(DiffReport::between(&*load_from(earlier, &access).await?, &set)?);
     }
     match args.output {

@@ -1,5 +1,7 @@
 //! How a worker is: what `/livez`, `/readyz`, `/v1/status` and `/metrics` ask.
 
+mod routes;
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -25,6 +27,8 @@ use crate::{
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
 };
 
+pub(super) use self::routes::RoutesHealth as Routes;
+
 /// The most budgets that are named in one message.
 const MOST_NAMED: usize = 10;
 
@@ -35,6 +39,7 @@ pub(super) struct WorkerHealth {
     pub(super) readers: Vec<(Degraded, Arc<LaneStatus>)>,
     pub(super) budgets: UnavailableBudgets,
     pub(super) pressure: PressureStatus,
+    pub(super) routes: Routes,
     pub(super) metrics: Arc<Metrics>,
     pub(super) redis: Option<Arc<RedisStats>>,
     pub(super) store: StoreStatus,
@@ -86,6 +91,7 @@ impl Health for WorkerHealth {
         }
         all.extend(self.degraded_budgets());
         all.extend(self.degraded_pressure());
+        all.extend(self.routes.degraded());
         all
     }
 
@@ -96,6 +102,8 @@ impl Health for WorkerHealth {
         self.note_redis();
         self.note_clock();
         self.note_pressure();
+        self.metrics.note_lag_seconds(self.clock.now());
+        self.routes.note(&self.metrics);
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
         for segment in set.segments() {

@@ -150,6 +150,7 @@ class Live {
     this.deferred(look);
     this.budgets(look);
     this.pressure(look);
+    this.routes(look);
 
     fill("nodes", look.nodes.map((node) => {
       const state = node.trouble ? cell(`away: ${node.trouble}`, { kind: "bad" }) : cell("answers", { kind: "good" });
@@ -217,6 +218,17 @@ class Live {
     state.textContent = throttling ? "Throttling: only active users are approved" : "Not throttling";
     const instances = `${number(members)} ${members === 1 ? "instance" : "instances"}`;
     byId("pressure-note").textContent = unsynced ? `not synced for ${duration(age)}: ${unsynced.message}` : `of ${instances}`;
+  }
+
+  /** Each route with its pace and what waits for it; hidden where the policy has none. */
+  routes({ routes }) {
+    byId("routes-card").hidden = !routes.length;
+    fill("routes", routes.map(({ name, drain_per_s: drain, lag, permits, waiting, expected_wait_s: wait, why, trouble }) => {
+      const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
+      const state = trouble ? cell(trouble, { kind: "bad" }) : cell(why ?? "not throttled", { kind: why ? "bad" : "good" });
+      return row(cell(name, { name: "th" }), count(drain), count(lag), count(permits), count(waiting),
+        cell(duration(wait), { kind: "number" }), state);
+    }), "No route has been looked at");
   }
 
   /** Shows a state, and says it aloud when it changes: the numbers themselves would never be silent. */

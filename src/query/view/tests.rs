@@ -25,6 +25,7 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         stops: Vec::new(),
         pressure: None,
         budgets: Vec::new(),
+        routes: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,

@@ -134,7 +134,7 @@ impl TopicReader {
     }
 }
 
-fn consumed(message: &BorrowedMessage<'_>) -> Consumed {
+pub(super) fn consumed(message: &BorrowedMessage<'_>) -> Consumed {
     let headers = message.headers().map(|headers| {
         headers.iter().map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec))).collect()
     });

@@ -83,6 +83,8 @@ fn decider(policy: &str) -> Decider {
         limits: Arc::default(),
         wheel: None,
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
     }
 }
 

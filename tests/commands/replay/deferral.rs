@@ -94,7 +94,8 @@ fn a_cap_defers_until_it_has_room_in_order_with_the_intents_that_follow() {
     assert!(report["source"]["notes"][1].as_str().unwrap().contains("1 intents are still deferred"), "{report:#}");
     // Without deferral, two of them are lost.
     folder.write("against.toml", &format!("version = \"w\"\n{}", policy.replace("\"defer\"", "\"suppress\"")));
-    let report = folder.report(&[&ARGS[..], &["--against", "against.toml", "--to", "2026-11-17T00:00:00Z"]].concat());
+    let report =
+        folder.report(&[&ARGS[..], &["--against", "against.toml", "--until", "2026-11-17T00:00:00Z"]].concat());
     assert_eq!([totals(&report, 0), totals(&report, 1)], [[4, 0, 3, 0], [3, 1, 0, 0]]);
     assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 1, "newly_suppressed": 0}));
 }
@@ -152,7 +153,7 @@ fn intents_that_are_still_deferred_at_the_end_are_reported_and_a_later_end_decid
         assert!(text.contains(part), "{part}: {text}");
     }
     for (to, told) in [("08:00:00", [0, 0, 3, 3]), ("08:00:01", [3, 0, 3, 0])] {
-        let report = folder.report(&[&ARGS[..], &["--to", &format!("2026-11-16T{to}Z")]].concat());
+        let report = folder.report(&[&ARGS[..], &["--until", &format!("2026-11-16T{to}Z")]].concat());
         assert_eq!(totals(&report, 0), told, "{to}");
     }
 }

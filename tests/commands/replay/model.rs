@@ -149,6 +149,8 @@ impl Model<'_> {
                     GateReason::Budget(_)
                     | GateReason::BudgetUnavailable
                     | GateReason::BudgetWaits
+                    | GateReason::Capacity
+                    | GateReason::RouteFull(_)
                     | GateReason::Pressure => {
                         unreachable!("the model's policies have no budgets and no pressure")
                     }

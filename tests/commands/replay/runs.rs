@@ -216,9 +216,9 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
     assert_eq!(report["hours"][0]["outcomes"][0]["approved"], 2, "the first in time is sent: {report}");
 
     let part =
-        folder.report(&[&args[..], &["--from", "2026-11-16T01:00:00Z", "--to", "2026-11-16T02:00:00Z"]].concat());
+        folder.report(&[&args[..], &["--since", "2026-11-16T01:00:00Z", "--until", "2026-11-16T02:00:00Z"]].concat());
     assert_eq!((&part["from"], &part["to"]), (&json!("2026-11-16T01:00:00.000Z"), &json!("2026-11-16T01:00:00.000Z")));
-    let none = folder.report(&[&args[..], &["--to", "2020-01-01T00:00:00Z"]].concat());
+    let none = folder.report(&[&args[..], &["--until", "2020-01-01T00:00:00Z"]].concat());
     assert_eq!((&none["from"], &none["policies"][0]["approved"]), (&Value::Null, &json!(0)));
 }
 
@@ -264,9 +264,9 @@ fn what_has_to_be_corrected_is_said_with_exit_code_2() {
         (&["--policy", "policy.toml", "--intents", "topic", "--no-segments"], &["--config"]),
         (&["--policy", "bad.toml", "--intents", "intents", "--no-segments"], &["bad.toml:1:", "default"]),
         (&["--policy", "gone.toml", "--intents", "intents", "--no-segments"], &["gone.toml"]),
-        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--from", "soon"], &["RFC 3339"]),
+        (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "soon"], &["RFC 3339"]),
         (
-            &["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--from", "-1h", "--to", "-2h"],
+            &["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--since", "1h", "--until", "2h"],
             &["is not before"],
         ),
         (&["--policy", "policy.toml", "--intents", "intents", "--no-segments", "--history", "1h"], &["looks back"]),

@@ -134,13 +134,13 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     for (name, count) in &first {
         *both.get_mut(name).unwrap() -= count;
     }
-    let with_history = simulate(&scene, &["--from", &from]);
+    let with_history = simulate(&scene, &["--since", &from]);
     assert_eq!(with_history["source"]["records"], 600);
     let sent: u64 = first.iter().filter(|(name, _)| name.ends_with(" sent")).map(|(_, count)| count).sum();
     let bypassed = scene.output("approved").iter().filter(|record| approval(record)["counts"] == false).count();
     assert!(with_history["source"]["history_sends"].as_u64().unwrap() >= sent - bypassed as u64);
     assert_eq!(positive(simulated(&with_history)), positive(both.clone()));
-    let without = simulate(&scene, &["--from", &from, "--approved", "none"]);
+    let without = simulate(&scene, &["--since", &from, "--approved", "none"]);
     assert!(
         without["policies"][0]["approved"].as_u64() > with_history["policies"][0]["approved"].as_u64(),
         "without its history the first day is too lenient"
@@ -167,7 +167,7 @@ fn a_topic_is_read_outside_of_the_group_merged_by_time_and_only_what_is_committe
     let report = simulate(&scene, &["--approved", "none"]);
     assert_eq!(report["policies"][0]["approved"], 14, "one in each hour, by time: {report:#}");
     let time = |hours: i64| jiff::Timestamp::from_millisecond(begin_ms + hours * 3_600_000).unwrap().to_string();
-    let part = simulate(&scene, &["--approved", "none", "--from", &time(2), "--to", &time(4)]);
+    let part = simulate(&scene, &["--approved", "none", "--since", &time(2), "--until", &time(4)]);
     assert_eq!((&part["source"]["records"], &part["policies"][0]["approved"]), (&json!(6), &json!(2)));
     assert_eq!(part["from"].as_str().unwrap(), "2026-11-16T02:00:00.000Z");
 

@@ -112,7 +112,7 @@ async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
 #[tokio::test]
 async fn a_set_is_built_from_standard_input() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["build", "--out", "{}/lines", "--user-id", "u32", "a=-", "--output", "json"];
+    let args = ["build", "--into", "{}/lines", "--user-id", "u32", "a=-", "--output", "json"];
     let (code, said, error) = piped(folder.path(), &args, "1\n2\n");
     assert_eq!(code, Some(0), "{error}");
     let said = json_of(&said);
@@ -120,7 +120,7 @@ async fn a_set_is_built_from_standard_input() {
     let manifest = std::fs::read_to_string(folder.path().join("lines/manifest.json")).unwrap();
     assert_eq!(json_of(&manifest)["segments"][0]["sha256"], said["segments"][0]["sha256"]);
 
-    let args = ["build", "--out", "{}/csv", "--user-id", "u32", "--csv", "-"];
+    let args = ["build", "--into", "{}/csv", "--user-id", "u32", "--csv", "-"];
     let (code, _, _) = piped(folder.path(), &args, "\u{FEFF}user_id,segment\n1,a\n2,b\n3,\"b\"\n");
     assert_eq!(code, Some(0));
     let said = weir(folder.path(), &["members", "{}/csv/manifest.json", "b"]).await.unwrap();
@@ -137,13 +137,13 @@ async fn two_versions_are_compared_by_who_came_went_and_moved() {
         let folder = folder.path().to_owned();
         async move {
             write(&folder, &[("new", files[0].as_bytes()), ("old", files[1].as_bytes())]);
-            let args = ["build", "--out", "{}/set", "--user-id", "u32", "--version", version];
+            let args = ["build", "--into", "{}/set", "--user-id", "u32", "--set-version", version];
             weir(&folder, &[&args[..], &["new={}/new", "old={}/old"]].concat()).await.unwrap();
         }
     };
     build("v1", ["1\n2\n3\n", "7\n8\n"]).await;
     build("v2", ["1\n5\n", "2\n7\n"]).await;
-    let args = ["inspect", "{}/set/manifest.json", "--diff", "{}/set/manifest-v1.json"];
+    let args = ["inspect", "{}/set/manifest.json", "--against", "{}/set/manifest-v1.json"];
     let said = weir(folder.path(), &args).await.unwrap();
     assert!(said.contains("since version v1:") && said.contains("1 users went from `new` to `old`"), "{said}");
     let said = json_of(&weir(folder.path(), &[&args[..], &["--output", "json"]].concat()).await.unwrap());
@@ -156,8 +156,8 @@ async fn two_versions_are_compared_by_who_came_went_and_moved() {
     assert_eq!(said["diff"]["moves"], json!([{"from": "new", "to": "old", "users": 1}]));
 
     write(folder.path(), &[("ids", b"1\n")]);
-    weir(folder.path(), &["build", "--out", "{}/other", "--format", "u64", "a={}/ids"]).await.unwrap();
-    let args = ["inspect", "{}/set/manifest.json", "--diff", "{}/other/manifest.json"];
+    weir(folder.path(), &["build", "--into", "{}/other", "--user-id", "u64", "a={}/ids"]).await.unwrap();
+    let args = ["inspect", "{}/set/manifest.json", "--against", "{}/other/manifest.json"];
     let error = weir(folder.path(), &args).await.unwrap_err();
     assert!(error.is::<UsageError>() && error.to_string().contains("cannot be compared"), "{error}");
 }
@@ -167,7 +167,7 @@ async fn sets_that_are_built_one_after_the_other_keep_a_copy_of_the_manifest_eac
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &[("ids", b"1\n")]);
     for _ in 0..3 {
-        weir(folder.path(), &["build", "--out", "{}/set", "--user-id", "u32", "a={}/ids"]).await.unwrap();
+        weir(folder.path(), &["build", "--into", "{}/set", "--user-id", "u32", "a={}/ids"]).await.unwrap();
     }
     let files = std::fs::read_dir(folder.path().join("set")).unwrap().map(|file| file.unwrap().file_name());
     let copies = files.filter(|name| name.to_string_lossy().starts_with("manifest-")).count();
@@ -190,7 +190,7 @@ async fn what_is_in_runs_is_stored_as_runs() {
     let folder = tempfile::tempdir().unwrap();
     let ids: String = (1000..60_000).map(|id| format!("{id}\n")).collect();
     write(folder.path(), &[("ids", ids.as_bytes())]);
-    weir(folder.path(), &["build", "--out", "{}", "--user-id", "u32", "a={}/ids"]).await.unwrap();
+    weir(folder.path(), &["build", "--into", "{}", "--user-id", "u32", "a={}/ids"]).await.unwrap();
     let said = json_of(&weir(folder.path(), &["inspect", "{}/manifest.json", "--output", "json"]).await.unwrap());
     assert_eq!(said["segments"][0]["containers"], json!({"array": 0, "run": 1, "bitset": 0}));
     assert!(said["segments"][0]["bytes"].as_u64().unwrap() < 100);

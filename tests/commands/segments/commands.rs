@@ -35,7 +35,7 @@ pub fn write(folder: &Path, files: &[(&str, &[u8])]) {
 async fn a_set_built_from_files_of_ids_is_loaded_and_tells_who_is_where() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &[("new.txt", b"\xEF\xBB\xBF3\r\n\r\n1\n 2 \n2"), ("more.txt", b"9"), ("old.txt", b"7\n\n")]);
-    let args = ["build", "--out", "{}/set", "--user-id", "u32", "--version", "v1"];
+    let args = ["build", "--into", "{}/set", "--user-id", "u32", "--set-version", "v1"];
     let files = ["new={}/new.txt", "old={}/old.txt", "new={}/more.txt"];
     let said = weir(folder.path(), &[&args[..], &files[..]].concat()).await.unwrap();
     assert!(said.contains("new: 4 users") && said.contains("old: 1 users") && said.contains("version v1"), "{said}");
@@ -59,7 +59,7 @@ async fn a_set_built_from_csv_takes_the_columns_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let csv = "segment,since,user_id\r\nnew,2026,u18446744073709551615\r\n\"old, really\",2020,u5\r\n";
     write(folder.path(), &[("users.csv", csv.as_bytes())]);
-    let args = ["build", "--out", "{}", "--user-id", "u64", "--user-id-prefix", "u", "--csv", "{}/users.csv"];
+    let args = ["build", "--into", "{}", "--user-id", "u64", "--user-id-prefix", "u", "--csv", "{}/users.csv"];
     weir(folder.path(), &args).await.unwrap();
     let set = load(&mut source(folder.path()).await).await;
     assert_eq!(names(&set, &["18446744073709551615", "5"]), [Some("new"), Some("old, really")]);
@@ -70,7 +70,7 @@ async fn a_set_built_from_csv_takes_the_columns_by_name() {
 async fn a_set_of_ids_that_are_no_numbers_knows_them_by_their_hash() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &[("new.txt", "alice\nbob\n042\n".as_bytes()), ("old.txt", "zoë\n".as_bytes())]);
-    let args = ["build", "--out", "{}", "--user-id", "hash64", "new={}/new.txt", "old={}/old.txt"];
+    let args = ["build", "--into", "{}", "--user-id", "hash64", "new={}/new.txt", "old={}/old.txt"];
     weir(folder.path(), &args).await.unwrap();
     let set = load(&mut source(folder.path()).await).await;
     assert_eq!(names(&set, &["alice", "042", "42", "zoë"]), [Some("new"), Some("new"), None, Some("old")]);
@@ -82,7 +82,7 @@ async fn the_same_users_give_the_same_objects_and_other_ones_other_names() {
     let objects = || std::fs::read_dir(folder.path().join("set")).unwrap().count();
     for (ids, expected) in [("1\n2\n", 3), ("2\n1\n", 3), ("1\n2\n3\n", 4)] {
         write(folder.path(), &[("new.txt", ids.as_bytes())]);
-        let args = ["build", "--out", "{}/set", "--format", "u32", "--version", "v:1", "new={}/new.txt"];
+        let args = ["build", "--into", "{}/set", "--user-id", "u32", "--set-version", "v:1", "new={}/new.txt"];
         weir(folder.path(), &args).await.unwrap();
         assert_eq!(objects(), expected, "the manifest, its copy manifest-v_1.json, and the objects so far");
         assert!(folder.path().join("set/manifest-v_1.json").exists());
@@ -91,7 +91,7 @@ async fn the_same_users_give_the_same_objects_and_other_ones_other_names() {
 
 #[tokio::test]
 async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
-    let build = |files: &'static [&'static str]| [&["build", "--out", "{}/set", "--user-id", "u32"], files].concat();
+    let build = |files: &'static [&'static str]| [&["build", "--into", "{}/set", "--user-id", "u32"], files].concat();
     let a_long_line = vec![b'1'; 5000];
     let an_open_quote = [&b"user_id,segment\n1,a\n2,\"b\n"[..], &b"3,b\n".repeat(100_000)].concat();
     let a_long_record = [b"user_id,segment,why\n1,a,\n2,a,"[..].to_vec(), vec![b'y'; 70_000], b"\n".to_vec()].concat();
@@ -128,7 +128,7 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
 async fn one_kind_of_input_is_wanted_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     for input in [&[][..], &["--csv", "users.csv", "a=ids"]] {
-        let args = [&["build", "--out", "{}", "--user-id", "u32"], input].concat();
+        let args = [&["build", "--into", "{}", "--user-id", "u32"], input].concat();
         assert!(weir(folder.path(), &args).await.unwrap_err().is::<clap::Error>());
     }
 }
@@ -145,7 +145,7 @@ async fn the_schema_that_is_checked_in_is_the_one_of_the_code_and_takes_what_is_
 
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &[("ids", b"1\n")]);
-    weir(folder.path(), &["build", "--out", "{}", "--user-id", "hash64", "a={}/ids"]).await.unwrap();
+    weir(folder.path(), &["build", "--into", "{}", "--user-id", "hash64", "a={}/ids"]).await.unwrap();
     let built = std::fs::read(folder.path().join("manifest.json")).unwrap();
     let built = serde_json::from_slice(&built).unwrap();
     let schema = serde_json::from_str(&schema).unwrap();

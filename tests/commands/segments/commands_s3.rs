@@ -30,7 +30,8 @@ fn build(s3: &S3, version: &str, new: &str, old: &str) -> Output {
         format!("{name}={}", folder.path().join(name).display())
     };
     let out = s3.bucket().url("segments/eu");
-    let args = ["build", "--out", &out, "--user-id", "u32", "--version", version, &file("new", new), &file("old", old)];
+    let args =
+        ["build", "--into", &out, "--user-id", "u32", "--set-version", version, &file("new", new), &file("old", old)];
     let endpoint = [("WEIR__S3__ENDPOINT", s3.endpoint()), ("WEIR__S3__FORCE_PATH_STYLE", "true")];
     weir(s3.bucket(), &endpoint, &args.map(str::to_owned))
 }

@@ -67,7 +67,7 @@ async fn both_ways(library: impl Fn() -> Command) {
         std::fs::write(path(format!("{kind}.ids")), ids).unwrap();
         std::fs::write(path(format!("{kind}.numbers")), lines(&numbers(kind))).unwrap();
         let (out, ids) = (format!("{{}}/{kind}"), format!("a={{}}/{kind}.ids"));
-        let args = ["build", "--out", &out, "--format", kind.as_str(), &ids, "--output", "json"];
+        let args = ["build", "--into", &out, "--user-id", kind.as_str(), &ids, "--output", "json"];
         let built: Value = serde_json::from_str(&weir(folder.path(), &args).await.unwrap()).unwrap();
         let object = built["segments"][0]["object"].as_str().unwrap();
         tasks.push(("list", kind, path(format!("{kind}/{object}")), path(format!("{kind}.listed"))));

@@ -20,7 +20,7 @@ const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 60 * MINUTE_S;
 const DAY_S: i64 = 24 * HOUR_S;
 
-fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
+pub(super) fn start(trial: &mut Trial, instance: &str, clock: &ProcessClock) -> usize {
     let moved = clock.env();
     let moved = moved.iter().map(|(name, value)| (*name, value.as_str()));
     trial.start(instance, &SHORT_SESSION.into_iter().chain(moved).collect::<Vec<_>>())

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod lost;
 pub mod names;
 pub mod offsets;
+pub mod pressure;
 pub mod process;
 pub mod script;
 pub mod sources;

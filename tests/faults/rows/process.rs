@@ -64,7 +64,7 @@ pub fn killed_at_random(ground: &mut Ground, order: &Order) -> Result<Findings> 
     trial.finish(order.times)
 }
 
-pub fn terminated_twice(ground: &mut Ground, order: &Order) -> Result<Findings> {
+pub fn terminated(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = tapped(ground, order, "terminated")?;
     let small = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "200")];
     trial.load(BACKLOG)?;
@@ -73,7 +73,6 @@ pub fn terminated_twice(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let worker = trial.start("stopped", &small);
         trial.decided(200)?;
         let asked = std::time::Instant::now();
-        trial.worker(worker).terminate();
         trial.worker(worker).terminate();
         trial.ends(worker, 0, &[])?;
         longest = longest.max(asked.elapsed());

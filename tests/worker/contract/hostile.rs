@@ -42,7 +42,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     scene.create_topics([3; 4]);
     let users = scene.ids("good", hostile().iter().map(|case| format!("{USER}-{}", case.name)));
     let mut build = Command::new(weir());
-    build.args(["segments", "build", "--user-id", "hash64", "--out"]).arg(scene.path("segments"));
+    build.args(["segments", "build", "--user-id", "hash64", "--into"]).arg(scene.path("segments"));
     let built = build.arg(format!("good={}", users.display())).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     scene.env = vec![

@@ -42,8 +42,8 @@ const BASE: u64 = 1 << 40;
 
 fn build(scene: &Scene, bucket: &Bucket, version: &str, segments: &[(&str, std::ops::Range<u64>)]) {
     let mut command = Command::new(weir());
-    command.args(["segments", "build", "--user-id", "u64", "--user-id-prefix", "u", "--version", version]);
-    command.args(["--out", &bucket.url("segments"), "--s3-endpoint", bucket.endpoint(), "--s3-path-style"]);
+    command.args(["segments", "build", "--user-id", "u64", "--user-id-prefix", "u", "--set-version", version]);
+    command.args(["--into", &bucket.url("segments"), "--s3-endpoint", bucket.endpoint(), "--s3-path-style"]);
     command.envs(bucket.env());
     for (name, users) in segments {
         let ids = users.clone().map(|user| format!("u{user}"));

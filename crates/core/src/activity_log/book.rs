@@ -146,7 +146,10 @@ impl Book {
             let others_hold: u64 = self.members.values().map(|member| member.held).sum();
             let told: u64 = read.active.iter().map(|active| active.new).sum();
             let left = room.saturating_sub(told);
-            held = held.max(left.div_ceil(members).min(left.saturating_sub(others_hold)));
+            let before = self.members.range(..instance.to_owned()).count() as u64;
+            // The remainder is each member's for a second.
+            let remainder = if before == now.div_euclid(1_000).unsigned_abs() % members { left % members } else { 0 };
+            held = held.max((left / members + remainder).min(left.saturating_sub(others_hold)));
         }
         self.members.insert(instance.to_owned(), Member { held, ends: now + request.member_for_ms });
         self.members_end = now + request.window_ms + 2 * SLACK_MS;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decoded, Disposition, GateResult, gate::facts, pressure::BatchPressure};
+use super::{Decoded, Disposition, GateResult, capacity::BatchCapacity, gate::facts, pressure::BatchPressure};
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
@@ -106,7 +106,7 @@ impl<'b> Needs<'b, '_> {
 impl BatchBudgets {
     /// What the intents need that no gate denies; `None` where they take from no budget.
     pub(crate) fn of<'b>(
-        (eval, pressure): (&mut PolicyEval, Option<&BatchPressure>),
+        (eval, pressure, capacity): (&mut PolicyEval, Option<&BatchPressure>, Option<&BatchCapacity>),
         (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
         (now, judged_at): (Time, Duration),
         patience: Patience,
@@ -122,6 +122,7 @@ impl BatchBudgets {
             let Some(set) = needs.set(eval, class, now, patience) else { continue };
             takes[index].set = set;
             if pressure.is_some_and(|pressure| pressure.denies(index))
+                || capacity.is_some_and(|capacity| capacity.denies(index))
                 || eval.denial(&facts(intent, None, &records.get(index))).is_some()
             {
                 continue;
@@ -281,7 +282,7 @@ fn is_spent(
 ) -> bool {
     let is_approved = match disposition {
         Disposition::Bypass { .. } => true,
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
             Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
             Some(_) => false,

@@ -6,7 +6,7 @@ use crate::{
     decide::RecordWhen,
     deferral::DeferReason,
     intent::Intent,
-    policy::{Gate, IntentFacts, Mode, PolicyEval},
+    policy::{Gate, GateReason, IntentFacts, Mode, PolicyEval, Unavailable},
     record::{RecordView, Records},
     segment::{LookupScratch, UserSegment},
     shard::OriginMark,
@@ -34,7 +34,7 @@ impl BatchDecision {
         let mut counts = SegmentCounts::default();
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else {
-                gate_results.push(GateResult { disposition: Disposition::DeadLetter, segment: None, budgets: None });
+                gate_results.push(GateResult { disposition: Disposition::Undecided, segment: None, budgets: None });
                 continue;
             };
             let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
@@ -91,6 +91,10 @@ impl BatchDecision {
             Some(pressure) => pressure.gate(index, gate, now),
             None => gate,
         };
+        let gate = match &self.capacity {
+            Some(capacity) => capacity.gate(index, gate, now),
+            None => gate,
+        };
         let gate = match &self.budgets {
             Some(budgets) => budgets.gate(index, gate, &self.eval),
             None => gate,
@@ -103,7 +107,9 @@ impl BatchDecision {
                 if !may_be_recorded || !self.eval.policy().records(&facts.class) {
                     return Disposition::Suppress(denial);
                 }
-                let fallback = self.eval.policy().unavailable(&facts.class);
+                // One that waits for capacity is not looked up again: whether it was approved must be known now.
+                let waits = matches!(reason, GateReason::RouteFull(_));
+                let fallback = if waits { Unavailable::Wait } else { self.eval.policy().unavailable(&facts.class) };
                 let request = self.add_request(intent, record, PolicyEval::NO_CAPS, requests);
                 self.looked_up.push(request);
                 return Disposition::LookUp { request, denial, fallback };
@@ -149,9 +155,10 @@ impl BatchDecision {
 }
 
 /// What the policy looks at.
-pub(super) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
+pub(crate) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
     let (kafka_timestamp, not_before) = match record.deferral {
         None => (record.timestamp, intent.not_before),
+        Some(deferral) if deferral.is_until_capacity() => (Some(deferral.first_at), intent.not_before),
         // Whoever reads a deferred intent too soon defers it again.
         Some(deferral) => (Some(deferral.first_at), intent.not_before.max(Some(deferral.due))),
     };

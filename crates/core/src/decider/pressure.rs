@@ -28,6 +28,8 @@ pub(crate) struct BatchPressure {
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
     now: Time,
+    /// The user of each record; of no intent, any.
+    users: Vec<ActivityHash>,
     /// The places of the records whose users may not come in, ascending.
     denied: Vec<usize>,
     /// The users who took a place.
@@ -45,6 +47,8 @@ impl BatchPressure {
     ) -> Option<Self> {
         let policy = Arc::clone(eval.policy());
         let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
+        let user = |decoded: &Decoded<'_>| decoded.as_ref().map_or(ActivityHash(0), |intent| intent.user.into());
+        let users: Vec<ActivityHash> = decoded.iter().map(user).collect();
         let (mut denied, mut placed) = (Vec::new(), HashSet::default());
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
@@ -52,7 +56,7 @@ impl BatchPressure {
             if !rule.filter.matches(class.channel, class.category) {
                 continue;
             }
-            let (user, at) = (ActivityHash::from(intent.user), at(index));
+            let (user, at) = (users[index], at(index));
             if state.users.is_active(user, Minute::from(at)) || placed.contains(&user) {
                 continue;
             }
@@ -68,7 +72,7 @@ impl BatchPressure {
             }
         }
         eval.turn_to(now);
-        Some(Self { pressure: Arc::clone(pressure), state, now, denied, placed })
+        Some(Self { pressure: Arc::clone(pressure), state, now, users, denied, placed })
     }
 
     /// Whether the user of a record may not come in.
@@ -87,18 +91,12 @@ impl BatchPressure {
     }
 
     /// Notes the users of approved intents as active; places that nobody used go back.
-    pub(crate) fn note(
-        &mut self,
-        decoded: &[Decoded<'_>],
-        gate_results: &[GateResult],
-        answers: &[Option<Answer>],
-        mode: Mode,
-    ) {
+    pub(crate) fn note(&mut self, gate_results: &[GateResult], answers: &[Option<Answer>], mode: Mode) {
         let minute = Minute::from(self.now);
-        let approved = decoded.iter().zip(gate_results).filter_map(|(decoded, gate_result)| {
-            let intent = decoded.as_ref().ok()?;
-            is_approved(&gate_result.disposition, answers, mode).then(|| ActivityHash::from(intent.user))
-        });
+        let approved =
+            self.users.iter().zip(gate_results).filter_map(|(user, gate_result)| {
+                is_approved(&gate_result.disposition, answers, mode).then_some(*user)
+            });
         self.pressure.note_in(&self.state, approved, minute);
         let placed = std::mem::take(&mut self.placed);
         let taken = u64::try_from(placed.len()).unwrap_or(0);
@@ -119,7 +117,7 @@ impl Drop for BatchPressure {
 fn is_approved(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
-        Disposition::DeadLetter | Disposition::Suppress(_) => false,
+        Disposition::Undecided | Disposition::Suppress(_) => false,
         Disposition::LookUp { request, .. } => {
             answers[*request].is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
         }

@@ -1,3 +1,4 @@
+mod capacity;
 mod pressure;
 
 use super::*;
@@ -23,6 +24,8 @@ fn decider(budgets: &str) -> Decider {
         limits: Arc::default(),
         wheel: None,
         pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
     }
 }
 

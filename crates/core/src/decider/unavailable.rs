@@ -20,7 +20,7 @@ impl BatchDecision {
     pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
         let mode = self.eval.policy().mode;
         let outcome = |gate_result: &GateResult| match gate_result.disposition {
-            Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+            Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
             Disposition::LookUp { fallback, .. } => Some(match fallback {
                 Unavailable::Wait => UnavailableOutcome::Wait,
                 Unavailable::Approve | Unavailable::Suppress => UnavailableOutcome::Suppressed,

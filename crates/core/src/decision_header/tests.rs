@@ -114,6 +114,7 @@ fn by_serde(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, number
         deferred: decision.deferred,
         counts: (counts == Counts::No).then_some(false),
         recorded: (counts == Counts::Later).then_some("later"),
+        retry: None,
     };
     serde_json::to_string(&shape).unwrap()
 }
@@ -236,5 +237,21 @@ fn of_several_headers_the_last_one_is_read_and_one_that_weir_does_not_write_is_r
         let wrong = good.replace(right, wrong);
         let refused = DecisionHeader::of([header(Some(wrong.as_bytes()))]).unwrap();
         assert!(refused.unwrap_err().to_string().contains("weir-decision"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_retry_is_the_same_decision_with_its_number() {
+    let first = r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1","class":["push"],"counts":false}"#;
+    let once = with_retry(first.as_bytes(), 1).unwrap();
+    assert_eq!(once, first.replace('}', r#","retry":1}"#));
+    let again = with_retry(once.as_bytes(), 12).unwrap();
+    assert_eq!(again, first.replace('}', r#","retry":12}"#));
+    let [read, read_first] = [&*again, first].map(|text| DecisionHeader::read(text.as_bytes()).unwrap());
+    assert_eq!((read.retry, read_first.retry), (12, 0));
+    assert_eq!(DecisionHeader { retry: 0, ..read }, read_first);
+    let spaced = first.replace('}', r#", "retry": 1 }"#);
+    for text in [&*spaced, "{}", ""] {
+        assert!(with_retry(text.as_bytes(), 2).is_err(), "{text}");
     }
 }

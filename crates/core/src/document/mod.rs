@@ -129,6 +129,15 @@ impl<'d> Document<'d> {
         }
     }
 
+    /// Where something stands: `policy.toml:4:9`, or an environment variable's name.
+    #[must_use]
+    pub fn place(&self, origin: &Origin) -> String {
+        match origin {
+            Origin::Text(_) => Problem::new(self.name, self.text, origin, String::new()).place().to_owned(),
+            Origin::Variable(name) => name.to_string(),
+        }
+    }
+
     /// What the check made, if it found no problem.
     ///
     /// # Errors

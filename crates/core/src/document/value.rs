@@ -27,12 +27,14 @@ pub fn must_be(what: &str, node: &Node) -> String {
     format!("must be {what}, not {}", shown(node))
 }
 
-/// A string with at least one character and no control characters, of at most 256 bytes.
+/// The longest string, in bytes.
+pub const MAX_TEXT_BYTES: usize = 256;
+
+/// A string with at least one character and no control characters, of at most [`MAX_TEXT_BYTES`].
 ///
 /// # Errors
 /// What it must be.
 pub fn text(node: &Node) -> Parsed<&str> {
-    const MAX_TEXT_BYTES: usize = 256;
     match &node.value {
         Value::Text(text) if text.is_empty() => Err("must not be empty".into()),
         Value::Text(text) if text.len() > MAX_TEXT_BYTES => {
@@ -72,6 +74,9 @@ pub fn whole<T: TryFrom<i128> + Copy + Into<i128>>(node: &Node, range: RangeIncl
 pub fn flag(node: &Node) -> Parsed<bool> {
     if let Value::Flag(flag) = node.value { Ok(flag) } else { Err(must_be("true or false", node)) }
 }
+
+/// The pattern of a length of time, for schemas: what [`duration`] reads.
+pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+$";
 
 /// A length of time above 0, such as `24h` or `90m`, in milliseconds; at most ten years.
 ///

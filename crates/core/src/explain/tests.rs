@@ -67,6 +67,7 @@ impl Case {
             stops: Vec::new(),
             pressure: None,
             budgets: Vec::new(),
+            routes: Vec::new(),
             defer_max_ms: 0,
             max_age_ms: None,
             mode: Mode::Enforce,

@@ -1,12 +1,13 @@
 //! Which intents are deferred, why and until when.
 
-use super::GateResult;
+use super::{GateResult, queue::full_route};
 use crate::{
     decide::{AdmitVerdict, Answer},
     decider::Disposition,
     deferral::{DeferReason, Deferral},
     limits::OutputLimits,
     policy::{Action, GateReason, PolicyEval, Unavailable},
+    route::WhenFull,
     shard::UserHash,
     time::Time,
     verdict::{Cause, Suppressed, Verdict},
@@ -23,7 +24,7 @@ pub(super) fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> boo
         Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
             fallback == Unavailable::Wait && answers[request].is_none()
         }
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
     }
 }
 
@@ -38,7 +39,7 @@ pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
 /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
 pub(crate) fn to_defer(
     (eval, limits): (&PolicyEval, &OutputLimits),
-    (segment, user): (Option<&str>, UserHash),
+    (gate_result, segment, user): (&GateResult, Option<&str>, UserHash),
     verdict: &Verdict<'_>,
     now: Time,
 ) -> Option<(DeferReason, Time)> {
@@ -51,6 +52,8 @@ pub(crate) fn to_defer(
     let budget_defers =
         |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
     let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
+    let route_defers =
+        || full_route(gate_result).is_some_and(|route| policy.routes[route].when_full == WhenFull::Defer);
     let (why, at) = match (cause, &policy.quiet_hours) {
         (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
         (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
@@ -59,6 +62,7 @@ pub(crate) fn to_defer(
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
         (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user))),
+        (Cause::Capacity, _) if route_defers() => (DeferReason::Capacity, eligible_at?),
         (
             Cause::Cap(_)
             | Cause::Budget(_)
@@ -66,6 +70,7 @@ pub(crate) fn to_defer(
             | Cause::Duplicate
             | Cause::Stopped
             | Cause::Expired
+            | Cause::Capacity
             | Cause::Unavailable,
             _,
         ) => return None,

@@ -40,6 +40,10 @@ pub enum GateReason {
     QuietHours,
     /// Too many users are active, and this one is not.
     Pressure,
+    /// Its route takes no more now, and it is not to wait for that.
+    Capacity,
+    /// Its route takes no more now, and it is to be approved later: the route's place in the policy.
+    RouteFull(u32),
     /// A budget is spent: its place in the batch's claim.
     Budget(u32),
     /// A budget cannot be asked, and its intents are suppressed meanwhile.
@@ -252,10 +256,25 @@ impl PolicyEval {
     }
 
     fn expired(&self, intent: &IntentFacts<'_>) -> bool {
-        let past = intent.expires_at.is_some_and(|expiry| self.now >= expiry);
+        self.expired_at(intent, self.now)
+    }
+
+    /// Why an intent that was approved is not delivered any more by then: it is stopped, or has expired.
+    #[must_use]
+    pub fn ended(&self, intent: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
+        if self.is_stopped(intent) {
+            return Some(GateReason::Stopped);
+        }
+        self.expired_at(intent, then).then_some(GateReason::Expired)
+    }
+
+    /// Whether an intent has expired by then.
+    #[must_use]
+    pub fn expired_at(&self, intent: &IntentFacts<'_>, then: Time) -> bool {
+        let past = intent.expires_at.is_some_and(|expiry| then >= expiry);
         let made = intent.created_at.or(intent.kafka_timestamp);
         let too_old = match (self.policy.max_age_ms, made) {
-            (Some(max_age_ms), Some(made)) => made.plus(max_age_ms) < self.now,
+            (Some(max_age_ms), Some(made)) => made.plus(max_age_ms) < then,
             (None, _) | (_, None) => false,
         };
         past || too_old

@@ -12,6 +12,7 @@ use super::{
     class::{ClassNames, Filter},
     decide::Scope,
     pressure::PressureRule,
+    route::{Route, WhenFull},
     zone::Zone,
 };
 
@@ -208,6 +209,9 @@ pub struct Policy {
     pub pressure: Option<PressureRule>,
     /// What may be approved over all users; names are unique, and there are at most [`super::budget::MAX_BUDGETS`].
     pub budgets: Vec<Budget>,
+    /// Where approved intents are delivered, and how fast; the first that matches an intent is its route. Names are unique, and there
+    /// are at most [`super::route::MAX_ROUTES`].
+    pub routes: Vec<Route>,
     /// The longest that an intent is deferred at a time, in milliseconds.
     pub defer_max_ms: i64,
     /// An intent older than this, in milliseconds, has expired.
@@ -236,6 +240,12 @@ impl Policy {
         rule.map_or(Unavailable::Wait, |rule| rule.action)
     }
 
+    /// The route of an intent of this class, by its place in [`Policy::routes`].
+    #[must_use]
+    pub fn route_of(&self, class: &ClassNames<'_>) -> Option<usize> {
+        self.routes.iter().position(|route| route.matches(class))
+    }
+
     /// Whether it asks for deferral somewhere.
     #[must_use]
     pub fn defers(&self) -> bool {
@@ -244,6 +254,7 @@ impl Policy {
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
             || self.pressure.as_ref().is_some_and(|pressure| pressure.action == Action::Defer)
             || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)
+            || self.routes.iter().any(|route| route.when_full == WhenFull::Defer)
     }
 
     /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.

@@ -7,7 +7,7 @@ use jiff::civil::Time as CivilTime;
 use super::{
     PolicyBounds, budgets,
     caps::{self, action, filter},
-    pressure,
+    pressure, routes,
 };
 use crate::{
     document::{
@@ -25,8 +25,8 @@ const DEFER_MAX_MS: i64 = 72 * 60 * 60 * 1000;
 const LONGEST_SPREAD_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
-const TOP_LEVEL: [&str; 8] =
-    ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop", "budgets"];
+const TOP_LEVEL: [&str; 9] =
+    ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop", "budgets", "routes"];
 
 const UNAVAILABLE: [(&str, Unavailable); 3] =
     [("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
@@ -54,6 +54,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
     let budgets =
         table.node("budgets").map_or_else(Vec::new, |node| budgets::budgets(document, node, bounds.may_defer));
     let pressure = table.node("pressure").and_then(|node| pressure::pressure(document, node, bounds.may_defer));
+    let routes = table.node("routes").map_or_else(Vec::new, |node| routes::routes(document, node, bounds));
     let history_ms = bounds.history.retention_ms;
     let defer_max_ms = table.node("defer").and_then(|node| defer_max_ms(document, node, history_ms));
     let max_age_ms = table.optional("max_age", value::duration_ms);
@@ -70,6 +71,7 @@ pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds)
         stops,
         pressure,
         budgets,
+        routes,
         defer_max_ms: defer_max_ms.unwrap_or(DEFER_MAX_MS.min(history_ms)),
         max_age_ms,
         mode: if shadow { Mode::Shadow } else { Mode::Enforce },
@@ -124,7 +126,7 @@ fn bypass_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<Bypas
 }
 
 /// `channel`, `category` and `campaign`, at least one of them; `what` says what they select.
-fn selection(table: &mut Table<'_>, what: &str) -> Selection {
+pub(super) fn selection(table: &mut Table<'_>, what: &str) -> Selection {
     let names_any = |entry: &crate::document::Entry| {
         ["channel", "category", "campaign"].contains(&&*entry.key) && entry.node.value != Value::Null
     };

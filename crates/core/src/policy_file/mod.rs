@@ -10,6 +10,7 @@ mod budgets;
 mod caps;
 mod check;
 mod pressure;
+mod routes;
 mod schema;
 
 pub use schema::schema_text;
@@ -22,12 +23,14 @@ pub struct PolicyBounds {
     pub history: HistoryBounds,
     /// Whether there are topics to defer intents to (`kafka.deferred`).
     pub may_defer: bool,
+    /// Whether there are topics for intents that wait for a route (`kafka.waiting`).
+    pub may_wait: bool,
 }
 
 impl<H: Into<HistoryBounds>> From<H> for PolicyBounds {
-    /// A history of these bounds, and topics to defer to.
+    /// A history of these bounds, and topics to defer to and to wait on.
     fn from(history: H) -> Self {
-        Self { history: history.into(), may_defer: true }
+        Self { history: history.into(), may_defer: true, may_wait: true }
     }
 }
 

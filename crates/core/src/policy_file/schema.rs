@@ -1,9 +1,19 @@
 //! The JSON Schema of a policy, from types that have the shape of the file. Editors complete and check by it;
 //! weir itself goes by `check`, which says more. A test keeps the two to the same keys and verdicts.
 
+mod routes;
+
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, schema_for};
+
+use self::routes::Route;
+use crate::{
+    activity::MAX_ACTIVE_USERS,
+    admit::MAX_CAPS,
+    budget::{MAX_BUDGETS, MAX_LIMIT},
+    document::value::{DURATION_PATTERN, MAX_TEXT_BYTES},
+};
 
 /// The schema as it is checked in at `schemas/policy.schema.json`.
 #[must_use]
@@ -21,7 +31,7 @@ struct PolicyFile {
     #[schemars(rename = "$schema")]
     schema: Option<String>,
     /// The policy's version; every decision names it.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
     version: String,
     /// IANA time zone for intents that name none, for calendar windows and quiet hours. Default: UTC.
     timezone: Option<String>,
@@ -43,10 +53,13 @@ struct PolicyFile {
     #[schemars(default)]
     stop: Vec<StopRule>,
     /// The most that may be approved in a window, over all users and instances.
-    #[schemars(default, length(max = 255))]
+    #[schemars(default, length(max = MAX_BUDGETS))]
     budgets: Vec<Budget>,
     /// The most users that may be active at a time.
     pressure: Option<Pressure>,
+    /// Where approved intents are delivered, and how fast; the first matching route counts. Intents without one are not paced.
+    #[schemars(default, length(max = 64))]
+    routes: Vec<Route>,
     /// Bounds of deferral.
     defer: Option<Defer>,
     /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
@@ -69,7 +82,7 @@ struct Segment {
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 enum Caps {
-    Limited(#[schemars(length(min = 1, max = 255))] Vec<Cap>),
+    Limited(#[schemars(length(min = 1, max = MAX_CAPS))] Vec<Cap>),
     Unlimited(Unlimited),
 }
 
@@ -86,9 +99,10 @@ enum Unlimited {
 #[expect(dead_code, reason = "only its schema is used")]
 struct Cap {
     /// Its name, unique in the segment; decisions name the cap that denied.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
     name: String,
     /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
+    #[schemars(range(max = u32::MAX))]
     limit: u32,
     /// Sliding window: "24h". Not longer than redis.history.
     window: Option<Duration>,
@@ -138,7 +152,7 @@ struct StopRule {
 #[expect(dead_code, reason = "only its schema is used")]
 struct Budget {
     /// Its name, unique in the policy; decisions name the budget that denied, and the budgets that an intent took from.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
     name: String,
     /// Only intents of these channels take from it.
     channel: Option<Names>,
@@ -149,7 +163,7 @@ struct Budget {
     /// "campaign": each campaign has a budget of its own; intents without one take nothing.
     each: Option<Each>,
     /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
-    #[schemars(range(max = 1_000_000_000_000_000_u64))]
+    #[schemars(range(max = MAX_LIMIT))]
     limit: u64,
     /// Rolling window: "1h". From "10s" to "366d".
     window: Option<Duration>,
@@ -182,7 +196,7 @@ enum BudgetUnavailable {
 #[expect(dead_code, reason = "only its schema is used")]
 struct Pressure {
     /// The most users that may be active. weir takes 24 bytes of memory for each.
-    #[schemars(range(min = 1, max = 100_000_000))]
+    #[schemars(range(min = 1, max = MAX_ACTIVE_USERS))]
     max_active_users: u64,
     /// For how long a user is active: whole minutes, "30m" (the default), at most "2h".
     window: Option<Duration>,
@@ -223,15 +237,15 @@ enum Each {
 /// A length of time above 0: "24h", "7d", "90m", "1h 30m".
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
-struct Duration(#[schemars(regex(pattern = r"^[0-9]+ ?[A-Za-z]+( ?[0-9]+ ?[A-Za-z]+)*$"))] String);
+struct Duration(#[schemars(regex(pattern = DURATION_PATTERN))] String);
 
 /// A name or a list of names.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 enum Names {
-    One(#[schemars(length(min = 1, max = 256))] String),
-    Several(#[schemars(length(min = 1))] Vec<String>),
+    One(#[schemars(length(min = 1, max = MAX_TEXT_BYTES))] String),
+    Several(#[schemars(length(min = 1), inner(length(min = 1, max = MAX_TEXT_BYTES)))] Vec<String>),
 }
 
 /// Intents that are never capped. At least one of channel, category and campaign; an intent must fit all that are given.

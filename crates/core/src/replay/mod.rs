@@ -6,16 +6,18 @@ mod counts;
 mod outcome;
 mod pressure;
 mod report;
+mod routes;
 mod tally;
 mod users;
 
 pub use budgets::{ReplayBudgets, SpentBudget};
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use outcome::{Outcome, Ruling};
-pub use pressure::{PressurePeak, ReplayPressure};
+pub use pressure::{PressurePeak, PressureTotals, ReplayPressure};
 pub use report::{
-    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, PressureTotals,
-    ReasonRow, ReplaySource, Report, Spread, Totals, Users,
+    BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource,
+    Report, Spread, Totals, Users,
 };
+pub use routes::{ReplayRoutes, RouteTotals};
 pub use tally::{Judged, ReplayTally};
 pub use users::UserCounts;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::{
     activity::{ActivityHash, Minute},
     policy::Policy,
@@ -39,6 +42,23 @@ pub struct PressurePeak {
     /// When they first were; `None` without one.
     pub at: Option<Time>,
     /// The intents that were deferred because of pressure.
+    pub deferred: u64,
+}
+
+/// What the pressure of a policy came to, as one instance alone would see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PressureTotals {
+    /// The most users that may be active.
+    pub max_active_users: u64,
+    /// How long a user is active, in words.
+    pub window: String,
+    /// The most users that were active at a time, estimated within 3%.
+    pub peak_active_users: u64,
+    /// When they first were; null if nobody ever was.
+    pub peak_at: Option<Time>,
+    /// How many intents it suppressed (or would have, in shadow mode).
+    pub suppressed: u64,
+    /// How many intents it deferred, once or more often.
     pub deferred: u64,
 }
 

@@ -8,6 +8,8 @@ use serde::Serialize;
 use super::{
     counts::{Names, VerdictCounts},
     outcome::Outcome,
+    pressure::PressureTotals,
+    routes::RouteTotals,
     tally::{BudgetTally, CapTally, PerPolicy, ReplayTally},
 };
 use crate::{
@@ -73,23 +75,8 @@ pub struct Totals {
     pub deferred: DeferralCounts,
     /// Its pressure; null where it has none.
     pub pressure: Option<PressureTotals>,
-}
-
-/// What the pressure of a policy came to, as one instance alone would see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct PressureTotals {
-    /// The most users that may be active.
-    pub max_active_users: u64,
-    /// How long a user is active, in words.
-    pub window: String,
-    /// The most users that were active at a time, estimated within 3%.
-    pub peak_active_users: u64,
-    /// When they first were; null if nobody ever was.
-    pub peak_at: Option<Time>,
-    /// How many intents it suppressed (or would have, in shadow mode).
-    pub suppressed: u64,
-    /// How many intents it deferred, once or more often.
-    pub deferred: u64,
+    /// Its routes.
+    pub routes: Vec<RouteTotals>,
 }
 
 /// How many intents a policy deferred.
@@ -286,6 +273,7 @@ impl ReplayTally {
             counts: self.totals[number],
             deferred: self.deferrals[number],
             pressure: self.pressure(number, policy),
+            routes: self.routes[number].clone(),
         };
         Report {
             schema: Shape::V1,

@@ -10,6 +10,7 @@ use super::{
     outcome::{Outcome, Ruling},
     pressure::PressurePeak,
     report::{ChangedIntents, DeferralCounts},
+    routes::RouteTotals,
     users::{UserCounts, UserTable},
 };
 use crate::{
@@ -64,6 +65,7 @@ pub struct ReplayTally {
     pub(super) totals: PerPolicy<VerdictCounts>,
     pub(super) deferrals: PerPolicy<DeferralCounts>,
     pub(super) peaks: PerPolicy<PressurePeak>,
+    pub(super) routes: PerPolicy<Vec<RouteTotals>>,
     pub(super) segments: Names<PerPolicy<VerdictCounts>>,
     pub(super) channels: Names<PerPolicy<VerdictCounts>>,
     pub(super) categories: Names<PerPolicy<VerdictCounts>>,
@@ -103,6 +105,7 @@ impl ReplayTally {
             totals: Default::default(),
             deferrals: Default::default(),
             peaks: Default::default(),
+            routes: Default::default(),
             segments: Names::default(),
             channels: Names::default(),
             categories: Names::default(),
@@ -169,6 +172,13 @@ impl ReplayTally {
     pub fn pressed(&mut self, policy: usize, peak: PressurePeak) {
         if let Some(found) = self.peaks.get_mut(policy) {
             *found = peak;
+        }
+    }
+
+    /// What the routes of a policy (its number) came to.
+    pub fn routed(&mut self, policy: usize, routes: Vec<RouteTotals>) {
+        if let Some(found) = self.routes.get_mut(policy) {
+            *found = routes;
         }
     }
 

@@ -13,7 +13,10 @@ use rdkafka::{
     ClientContext, bindings as rd, client::Client, consumer::ConsumerContext, error::RDKafkaErrorCode,
     types::RDKafkaRespErr,
 };
-use weir_core::record::{Headers as _, Kept, Output, OutputValue};
+use weir_core::{
+    header::HeaderName,
+    record::{Headers as _, Kept, Output, OutputValue},
+};
 
 use super::{MessageBatch, message::Message};
 
@@ -64,20 +67,23 @@ impl Drop for Topic {
 struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
-    /// A message's own headers (if they are kept) with ours behind them, byte for byte; none where there are none.
+    /// A message's own headers (as far as they are kept) with ours behind them, byte for byte; none where there are none.
     ///
     /// # Errors
     /// librdkafka gives none.
     fn extend(
         message: &Message,
-        kept: bool,
+        kept: KeptHeaders,
         ours: &[(&'static str, String)],
     ) -> Result<Option<Self>, RDKafkaErrorCode> {
-        let own = if kept { message.own_headers() } else { 0 };
+        let own = if kept == KeptHeaders::None { 0 } else { message.own_headers() };
+        let name = HeaderName::Decision.as_str().as_bytes();
+        let is_decision = |index: &usize| message.header(*index).is_some_and(|(key, _)| key == name);
+        let without = if kept == KeptHeaders::AllButDecision { (0..own).rev().find(is_decision) } else { None };
         if own == 0 && ours.is_empty() {
             return Ok(None);
         }
-        let whole = own > 0 && message.deferral.is_none();
+        let whole = own > 0 && message.deferral.is_none() && without.is_none();
         // SAFETY: the message's headers live as long as it does; both calls give headers that are ours to free.
         let headers = NonNull::new(unsafe {
             if whole { rd::rd_kafka_headers_copy(message.headers) } else { rd::rd_kafka_headers_new(own + ours.len()) }
@@ -85,7 +91,8 @@ impl OwnedHeaders {
         .map(Self)
         .ok_or(RDKafkaErrorCode::InvalidArgument)?;
         if !whole {
-            for (name, value) in (0..own).map_while(|index| message.header(index)) {
+            let kept = (0..own).filter(|index| Some(*index) != without);
+            for (name, value) in kept.map_while(|index| message.header(index)) {
                 headers.add(name, value);
             }
         }
@@ -127,18 +134,29 @@ fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     let raw = message.raw();
     let key = (raw.key, raw.key_len);
     match value {
-        OutputValue::AsItCame => (key, (raw.payload, raw.len)),
+        OutputValue::AsItCame | OutputValue::WithoutDecision => (key, (raw.payload, raw.len)),
         OutputValue::Ours(ours) => (key, (ours.as_ptr().cast_mut().cast(), ours.len())),
         OutputValue::Dropped(Kept::KeyAndHeaders | Kept::Key) => (key, NULL),
         OutputValue::Dropped(Kept::Nothing) => (NULL, NULL),
     }
 }
 
-/// Whether an output keeps the consumed headers.
-const fn keeps_headers(value: &OutputValue) -> bool {
-    match value {
-        OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => true,
-        OutputValue::Dropped(Kept::Key | Kept::Nothing) => false,
+/// Which of the consumed headers an output keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeptHeaders {
+    All,
+    /// All but the last `weir-decision`.
+    AllButDecision,
+    None,
+}
+
+impl KeptHeaders {
+    const fn of(value: &OutputValue) -> Self {
+        match value {
+            OutputValue::AsItCame | OutputValue::Ours(_) | OutputValue::Dropped(Kept::KeyAndHeaders) => Self::All,
+            OutputValue::WithoutDecision => Self::AllButDecision,
+            OutputValue::Dropped(Kept::Key | Kept::Nothing) => Self::None,
+        }
     }
 }
 
@@ -153,7 +171,7 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
     output: &Output,
 ) -> Result<(), RDKafkaErrorCode> {
     let message = &batch.messages[index];
-    let headers = OwnedHeaders::extend(message, keeps_headers(&output.value), &output.headers)?;
+    let headers = OwnedHeaders::extend(message, KeptHeaders::of(&output.value), &output.headers)?;
     let ((key, key_length), (start, length)) = content(message, &output.value);
     // SAFETY: every argument has the type its tag demands, and the topic is of this client; key and value are copied
     // (F_COPY) before the call returns; the headers, where there are any, become the producer's on

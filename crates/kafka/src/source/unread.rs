@@ -20,7 +20,7 @@ impl KafkaSource {
         wait: Duration,
     ) -> Result<(), SourceError> {
         let mut refused = BTreeMap::new();
-        for error in batch.fill(&self.queue, most, wait) {
+        for error in self.queues.fill(batch, most, wait) {
             if error.code == RDKafkaErrorCode::BadCompression {
                 refused.insert(error.partition, error.offset);
             } else {

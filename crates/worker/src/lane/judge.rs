@@ -4,18 +4,21 @@ use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
     decide::Answer,
-    decider::{Decoded, Disposition, GateResult, Places, UnavailableOutcome},
+    decider::{Decoded, Disposition, GateResult, PermitsFrom, Places, UnavailableOutcome},
     deferred_send::DeferredSend,
     moving::move_on,
     ports::{Clock, Sink, Source, Store},
     record::{Output, ReadBefore, Records},
+    retry::try_again,
+    routes::Taken,
     tally::Tally,
 };
 
 use super::{
-    Interruption, Lane, LaneState, Promise, Rounds, Stage, Task,
+    Allowance, Interruption, Lane, LaneState, Promise, Rounds, Stage, Task,
     waiting::{Admitted, BatchRequest},
 };
+use crate::trace::Interval;
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where
@@ -26,7 +29,12 @@ where
 {
     /// Turns records into outputs; waits for the store as long as it takes or the policy says, but not beyond a change of
     /// the group. After a wait the whole batch is judged again.
-    pub(super) async fn decide(&mut self, state: &mut LaneState, batch: &S::Batch) -> Result<Decided, Interruption> {
+    pub(super) async fn decide(
+        &mut self,
+        state: &mut LaneState,
+        batch: &S::Batch,
+        allowance: Allowance,
+    ) -> Result<Decided, Interruption> {
         if let Task::Move(wheel) = self.task {
             let now = self.time_to_decide(state, batch).await?;
             if state.ripe.as_ref().is_some_and(|ripe| ripe.is_far_from_due(batch, now)) {
@@ -34,18 +42,23 @@ where
                     "the clock was put back: deferred intents are not due yet".to_owned(),
                 ));
             }
-            let (outputs, tally) = move_on(&self.decider, batch, wheel, now);
-            return Ok(Decided { outputs, tally, asked_at: self.clock.passed(), promises: Vec::new() });
+            return Ok(Decided::of(move_on(&self.decider, batch, wheel, now), self.clock.passed()));
+        }
+        if let Task::Retry(wheel) = self.task {
+            let now = self.time_to_decide(state, batch).await?;
+            return Ok(Decided::of(try_again(&self.decider, batch, wheel, now), self.clock.passed()));
         }
         let mut rounds = Rounds::begin(self.clock.passed());
         let decoded = self.decider.decode(batch);
         self.service_unavailable(state).await?;
+        let mut permits = allowance.for_batch(batch);
         loop {
-            match self.judge(state, batch, &decoded, &mut rounds).await? {
+            match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
                 Judged::Unanswered(shards) => self.wait_for(state, &shards, rounds.pause()).await?,
                 Judged::Unfunded => self.wait_for_budgets(state).await?,
             }
+            permits = self.permits_again(batch);
         }
     }
 
@@ -53,8 +66,8 @@ where
     async fn judge(
         &mut self,
         state: &mut LaneState,
-        batch: &S::Batch,
-        decoded: &[Decoded<'_>],
+        (batch, decoded): (&S::Batch, &[Decoded<'_>]),
+        permits: PermitsFrom,
         rounds: &mut Rounds,
     ) -> Result<Judged, Interruption> {
         let now = self.time_to_decide(state, batch).await?;
@@ -63,6 +76,7 @@ where
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
         batch_decision.press(batch, decoded, Places::Take);
+        batch_decision.take_permits(batch, decoded, permits, asked_at);
         if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
             return Ok(Judged::Unfunded);
         }
@@ -87,9 +101,10 @@ where
             self.give_back(batch_decision.unspent_so_far(&gate_results, &answers, &unclear)).await?;
             return Ok(Judged::Unanswered(shards));
         }
-        batch_decision.note_active(decoded, &gate_results, &answers);
+        batch_decision.note_active(&gate_results, &answers);
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
+        let asked = (!answers.is_empty()).then(|| rounds.asked(admitted));
 
         let (outputs, mut tally) =
             batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
@@ -98,7 +113,8 @@ where
         self.give_back(unspent).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let promises = promises(batch, &gate_results, &batch_request, &answers);
-        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, promises })))
+        let permits = batch_decision.permits_of(&outputs);
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked, promises, permits })))
     }
 }
 
@@ -118,8 +134,19 @@ pub(super) struct Decided {
     pub(super) tally: Tally,
     /// Since when the store's answers hold.
     pub(super) asked_at: Duration,
+    /// When the store was asked, rounds before included; `None`: nothing was asked for.
+    pub(super) asked: Option<Interval>,
     /// The writes that are deferred once it is committed.
     pub(super) promises: Vec<Promise>,
+    /// The permits that are spent once it is committed.
+    pub(super) permits: Vec<Taken>,
+}
+
+impl Decided {
+    /// A batch for which nothing is asked.
+    fn of((outputs, tally): (Vec<Output>, Tally), asked_at: Duration) -> Self {
+        Self { outputs, tally, asked_at, asked: None, promises: Vec::new(), permits: Vec::new() }
+    }
 }
 
 /// The sends of a batch that were approved without an answer.
@@ -147,7 +174,7 @@ fn promises(
             }
             Disposition::CheckCaps { .. }
             | Disposition::LookUp { .. }
-            | Disposition::DeadLetter
+            | Disposition::Undecided
             | Disposition::Suppress(_)
             | Disposition::Bypass { .. } => {}
         }

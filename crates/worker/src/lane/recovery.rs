@@ -26,9 +26,7 @@ where
         self.status.revoked();
         self.await_commit(state).await?;
         if self.task == Task::Intents {
-            for (partition, _) in self.source.lag(&state.committed) {
-                self.metrics.forget_lag(partition);
-            }
+            state.committed.forget(&self.source, &*self.metrics);
         }
         state.committed.clear();
         self.metrics.happened(Event::Rebalanced);
@@ -80,6 +78,7 @@ where
             }
         }
         state.in_flight.clear();
+        state.in_flight_permits.clear();
         state.deferred.failed();
         let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
@@ -113,7 +112,7 @@ where
         if let Some(ripe) = &mut state.ripe {
             ripe.start();
         }
-        state.committed = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
+        state.committed.starts(starts);
         state.deferred.settle(starts, &*self.metrics);
     }
 

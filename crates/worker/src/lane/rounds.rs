@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::backoff::{LONGEST_BACKOFF, backoff};
+use crate::{
+    backoff::{LONGEST_BACKOFF, backoff},
+    trace::Interval,
+};
 
 /// Where a batch stands.
 pub(super) struct Rounds {
@@ -33,6 +36,11 @@ impl Rounds {
     /// All is answered; how long that took since the first gate.
     pub(super) fn admitted(&self, now: Duration) -> Duration {
         now.saturating_sub(self.gated.unwrap_or(now))
+    }
+
+    /// From the first gate until all was answered.
+    pub(super) fn asked(&self, now: Duration) -> Interval {
+        Interval { from: self.gated.unwrap_or(now), to: now }
     }
 
     /// How long to wait before the next round.

@@ -1,11 +1,11 @@
 //! What a lane goes on with while it waits for the store.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::ports::{Clock, Source};
 
-use super::Interruption;
+use super::{Interruption, committed::Committed};
 use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
 
 /// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
@@ -16,8 +16,8 @@ pub(super) struct Serving<'l, S, C> {
     pub(super) stop: &'l CancellationToken,
     pub(super) metrics: &'l dyn Observer,
     pub(super) status: &'l LaneStatus,
-    /// Of the intents, the next offset of each partition that something is known of.
-    pub(super) done: Option<&'l BTreeMap<i32, i64>>,
+    /// Of the intents, how far each partition is committed.
+    pub(super) done: Option<&'l Committed>,
 }
 
 impl<S: Source, C: Clock> Serving<'_, S, C> {
@@ -27,9 +27,7 @@ impl<S: Source, C: Clock> Serving<'_, S, C> {
             return Err(Interruption::Stop);
         }
         if let Some(done) = self.done {
-            for (partition, records) in self.source.lag(done) {
-                self.metrics.set_lag(partition, records);
-            }
+            done.report_waiting(self.source, self.metrics);
         }
         match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
             Some(_) => Err(Interruption::Group),

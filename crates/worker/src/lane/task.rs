@@ -1,6 +1,9 @@
 //! What a lane reads.
 
-use weir_core::wheel::{Ring, Wheel};
+use weir_core::{
+    record::WaitingTopic,
+    wheel::{Ring, Wheel},
+};
 
 /// What a lane reads, and what it does with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +12,10 @@ pub enum Task {
     Intents,
     /// Decides deferred intents that are due: reads the minutes of this wheel.
     Due(Wheel),
+    /// Decides intents that wait for a route: reads this topic, no more than the route has permits for.
+    Waiting(WaitingTopic),
+    /// Defers approved records whose delivery failed to this wheel, and decides nothing.
+    Retry(Wheel),
     /// Moves deferred intents on whose hour begins: reads the hours of this wheel, and decides nothing.
     Move(Wheel),
 }
@@ -17,7 +24,7 @@ impl Task {
     /// The ring that is read, and its wheel.
     pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {
         match self {
-            Self::Intents => None,
+            Self::Intents | Self::Waiting(_) | Self::Retry(_) => None,
             Self::Due(wheel) => Some((Ring::Minutes, wheel)),
             Self::Move(wheel) => Some((Ring::Hours, wheel)),
         }

@@ -4,11 +4,13 @@ mod again;
 mod clock;
 mod lost;
 mod paced;
+mod routes;
+mod traces;
 mod unavailable;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     sync::{Arc, RwLock},
     time::Duration,
@@ -28,6 +30,8 @@ use weir_core::{
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, Settled, StoreError},
     record::{Destination, Headers, ReadBefore, RecordView},
+    route::Route,
+    routes::Routes,
     segment::{SegmentSet, UserIdKind, UserIds},
     time::Time,
     verdict::Counts,
@@ -91,7 +95,11 @@ struct World {
     /// The budgets of the policy, and who grants their tokens; `None`: anyone.
     budgets: Vec<Budget>,
     tokens: Option<EmbeddedLedger>,
+    /// The routes of the policy, and their permits.
+    routes: Vec<Route>,
+    permits: Option<Arc<Routes>>,
     stop: CancellationToken,
+    tracer: Option<Arc<dyn Tracer>>,
 }
 
 #[derive(Clone, Copy)]
@@ -269,7 +277,7 @@ impl Sink<Batch, ()> for FakeSink {
             let away = world.unavailable_after.is_some();
             assert!(job.records.0[0].0 == world.committed, "batches follow each other without a gap");
             let expires = world.expires_at.is_some();
-            assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::Approved));
+            assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
@@ -367,7 +375,7 @@ impl Clock for Noon {
 }
 
 fn decider(world: &World) -> Decider {
-    let World { on_unavailable, wheel, bypass, budgets, .. } = world;
+    let World { on_unavailable, wheel, bypass, budgets, routes, permits, .. } = world;
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
@@ -387,6 +395,7 @@ fn decider(world: &World) -> Decider {
         stops: Vec::new(),
         pressure: None,
         budgets: budgets.clone(),
+        routes: routes.clone(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,
@@ -400,6 +409,8 @@ fn decider(world: &World) -> Decider {
         limits: Arc::default(),
         wheel: *wheel,
         pressure: None,
+        routes: permits.clone(),
+        approved_by_channel: Arc::default(),
     }
 }
 
@@ -417,7 +428,7 @@ fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
 fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
-    let decider = decider(&world);
+    let (decider, tracer) = (decider(&world), world.tracer.clone());
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let world: Shared = Rc::new(RefCell::new(world));
@@ -442,6 +453,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         },
         stop,
         metrics: Arc::new(TestObserver::default()),
+        tracer,
         status: Arc::default(),
     };
     let end = runtime.block_on(lane.run());

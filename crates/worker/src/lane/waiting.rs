@@ -1,9 +1,6 @@
 //! Waiting for what is away, without losing the place in the group, and for no longer than the policy says.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
     admit::AdmitBatch,
@@ -13,7 +10,7 @@ use weir_core::{
     ports::{Clock, Sink, Source, Store, StoreError},
 };
 
-use super::{Interruption, Lane, LaneState, Task, serving::Serving, unavailable_shards::Why};
+use super::{Interruption, Lane, LaneState, Task, committed::Committed, serving::Serving, unavailable_shards::Why};
 use crate::{backoff::SERVE_EVERY, observer::Event};
 
 /// Deferred writes in one call, at most.
@@ -293,11 +290,11 @@ where
         self.status.set_lost_shards(state.unavailable.lost());
     }
 
-    fn serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> Serving<'l, S, C> {
+    fn serving<'l>(&'l mut self, done: &'l Committed) -> Serving<'l, S, C> {
         self.store_and_serving(done).1
     }
 
-    fn store_and_serving<'l>(&'l mut self, done: &'l BTreeMap<i32, i64>) -> (&'l mut D, Serving<'l, S, C>) {
+    fn store_and_serving<'l>(&'l mut self, done: &'l Committed) -> (&'l mut D, Serving<'l, S, C>) {
         let Self { source, store, clock, stop, metrics, status, task, .. } = self;
         let done = (*task == Task::Intents).then_some(done);
         (store, Serving { source, clock, stop, metrics: &**metrics, status, done })

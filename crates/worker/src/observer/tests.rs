@@ -5,10 +5,13 @@ use std::{sync::RwLock, time::Duration};
 use weir_core::{
     budget::BudgetId,
     ports::CommitTimes,
+    service::ServiceName,
+    stamps::Stamps,
     tally::{SegmentCounts, Tally, TopicTally},
+    time::Time,
 };
 
-use super::{BesideTopic, Event, LedgerCall, Observer, Stage};
+use super::{AdmissionEvent, BesideTopic, Event, LedgerCall, Observer, Stage};
 
 /// Counts what is reported of turns at the log of activity, bytes and ignored users, and nothing else.
 #[derive(Default)]
@@ -18,14 +21,17 @@ impl Observer for TestObserver {
     fn stage(&self, _: Stage, _: Duration) {}
     fn gated(&self, _: SegmentCounts) {}
     fn committed(&self, _: &Tally, _: &CommitTimes) {}
+    fn records_committed(&self, _: &Stamps, _: Time, _: Time) {}
     fn ledger_called(&self, _: LedgerCall) {}
     fn budget_left(&self, _: &BudgetId, _: u64) {}
     fn topic_committed(&self, _: BesideTopic, _: &TopicTally) {}
     fn happened(&self, _: Event) {}
     fn deferred(&self) {}
     fn deferred_recorded(&self, _: u64) {}
-    fn set_lag(&self, _: i32, _: i64) {}
+    fn set_lag(&self, _: i32, _: i64, _: Option<Time>) {}
     fn forget_lag(&self, _: i32) {}
+    fn admissions(&self, _: &ServiceName, _: AdmissionEvent, _: u64) {}
+    fn set_outstanding(&self, _: usize) {}
     fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {

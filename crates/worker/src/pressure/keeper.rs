@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::task::spawn_blocking;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::block_in_place,
+};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     activity::{AHEAD_MINUTES, Minute},
@@ -55,6 +58,8 @@ pub struct PressureKeeper<L, C> {
     untold: Untold,
     /// What the turn under way tells: told again where it fails.
     telling: Vec<ActiveIn>,
+    /// What the last turns told, which others may not have read: told again where the log has lost it.
+    told: [Vec<ActiveIn>; 3],
     /// In force.
     view: Option<View>,
     /// Read from the beginning of its window, to be in force then.
@@ -63,6 +68,9 @@ pub struct PressureKeeper<L, C> {
     before: Option<Arc<PressureState>>,
     /// The fair share of the places, by the last turn.
     fair: u64,
+    /// The places held after the last turn, and the users who became active since, with a place or without.
+    held: u64,
+    came: u64,
     members: u64,
     /// When the last turn was sent that was answered, and when the answer came.
     synced: Option<(Duration, Duration)>,
@@ -93,10 +101,13 @@ where
             status: status.clone(),
             untold: Untold::default(),
             telling: Vec::new(),
+            told: Default::default(),
             view: None,
             next: None,
             before: None,
             fair: 0,
+            held: 0,
+            came: 0,
             members: 0,
             synced: None,
             unsynced: None,
@@ -143,6 +154,7 @@ where
             Ok::<(), StoreError>(())
         };
         let left = tokio::select! {
+            biased;
             left = leave => left.map_err(|error| error.to_string()),
             () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
         };
@@ -188,8 +200,8 @@ where
         };
         let now = self.clock.time_to_decide(&[]).map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let now = Minute::from(now);
-        self.follow(&rule, now).await?;
-        self.sweep(now).await?;
+        self.follow(&rule, now);
+        self.sweep(now);
 
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
         let before_held = self.before.as_ref().map_or(0, |before| before.places.held());
@@ -197,8 +209,11 @@ where
         self.drain();
         let (mut held, mut room) = (before_held, None);
         if let Some(View { state, .. }) = &self.view {
-            state.places.withdraw_above(self.fair);
-            held += state.places.held();
+            let used = self.held.saturating_sub(state.places.held());
+            // As many as became active without a place since the last turn, by reports or other intents, may do so until the next one.
+            let without = std::mem::take(&mut self.came).saturating_sub(used);
+            state.places.withdraw_above(self.fair.saturating_sub(without));
+            held += state.places.held() + without;
             let active = state.look();
             room = (!state.is_throttling()).then(|| state.max().saturating_sub(active));
         }
@@ -231,15 +246,19 @@ where
             room,
         };
         let reply = tokio::select! {
+            biased;
             reply = self.log.sync(&request) => reply?,
             () = self.clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
         };
-        self.telling.clear();
+        self.told.rotate_right(1);
+        self.told[0] = std::mem::take(&mut self.telling);
         self.synced = Some((sent_at, self.clock.passed()));
         let ignored = note(reading, &reply, now);
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
+            // What this turn told is there.
+            self.told[1..].iter_mut().flat_map(|told| told.drain(..)).for_each(|active| self.untold.add(active));
         }
         self.members = reply.members;
         if !reply.more && self.next.is_some() {
@@ -247,8 +266,9 @@ where
         }
         if let Some(View { state, .. }) = &self.view {
             state.places.add(reply.held.saturating_sub(held));
+            self.held = state.places.held();
             let active = state.look();
-            self.fair = state.max().saturating_sub(active).div_ceil(self.members.max(1));
+            self.fair = state.max().saturating_sub(active) / self.members.max(1);
         }
         Ok(reply.more || !self.untold.is_empty())
     }
@@ -258,21 +278,19 @@ where
         if self.view.take().is_some() {
             self.pressure.replace(None);
         }
-        (self.next, self.before, self.synced, self.fair) = (None, None, None, 0);
+        (self.next, self.before, self.synced, self.fair, self.held) = (None, None, None, 0, 0);
         self.drain();
-        (self.untold, self.telling) = (Untold::default(), Vec::new());
+        (self.untold, self.telling, self.told) = (Untold::default(), Vec::new(), Default::default());
     }
 
     /// Begins to read for a rule with another maximum or window.
-    async fn follow(&mut self, rule: &PressureRule, now: Minute) -> Result<(), StoreError> {
+    fn follow(&mut self, rule: &PressureRule, now: Minute) {
         if self.view.as_ref().is_some_and(|view| view.is_of(rule)) {
             self.next = None;
         } else if !self.next.as_ref().is_some_and(|next| next.is_of(rule)) {
-            let (window_ms, rule) = (rule.window_ms(), rule.clone());
-            let state = Arc::new(aside(move || PressureState::new(&rule)).await?);
-            self.next = Some(View { state, window_ms, cursor: None, swept: now });
+            let state = Arc::new(aside(|| PressureState::new(rule)));
+            self.next = Some(View { state, window_ms: rule.window_ms(), cursor: None, swept: now });
         }
-        Ok(())
     }
 
     /// What has been read comes into force.
@@ -286,12 +304,11 @@ where
         });
     }
 
-    async fn sweep(&mut self, now: Minute) -> Result<(), StoreError> {
-        let Some(view) = self.view.as_mut().filter(|view| view.swept != now) else { return Ok(()) };
-        let state = Arc::clone(&view.state);
-        aside(move || state.users.sweep(now)).await?;
-        view.swept = now;
-        Ok(())
+    fn sweep(&mut self, now: Minute) {
+        if let Some(view) = self.view.as_mut().filter(|view| view.swept != now) {
+            aside(|| view.state.users.sweep(now));
+            view.swept = now;
+        }
     }
 
     /// Takes what batches and reports have told.
@@ -306,6 +323,7 @@ where
                     state.users.note(*user, active.minute, active.minute);
                 }
             }
+            self.came += active.new;
             self.untold.add(active);
         }
     }
@@ -350,9 +368,9 @@ fn note(view: &mut View, reply: &SyncReply, now: Minute) -> u64 {
     u64::try_from(ignored).unwrap_or(u64::MAX)
 }
 
-/// Does what takes long for many users, where it holds up nothing else.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
-    spawn_blocking(work).await.map_err(|error| StoreError::Temporary(error.to_string()))
+/// Does what takes long for many users. Where the runtime has several threads, its other tasks go on meanwhile.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(work) } else { work() }
 }
 
 fn no_answer_within(limit: Duration) -> String {

@@ -145,6 +145,7 @@ fn denied(budgets: Vec<BudgetView>, eligible_at: Option<Time>) -> Decision {
         bypassed: false,
         deferred_until: None,
         budgets,
+        route: None,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    str::FromStr,
     sync::Arc,
     time::Duration,
 };
@@ -12,16 +11,14 @@ use weir_core::{
     fields::FieldMap,
     history::{HistoryBounds, MAX_ENTRIES},
     policy::Policy,
-    ports::Clock as _,
     replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},
-    time::Time,
 };
-use weir_worker::{clock::SystemClock, refresh::RefreshSource as _};
+use weir_worker::refresh::RefreshSource as _;
 
 use super::{PastSource, past::Between};
 use crate::{
-    cli::{assemble, exit::UsageError, output::OutputForm, segments::S3Args},
+    cli::{args::Moment, assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,
     object_store::{Location, StoredObject},
     policy_source::PolicySource,
@@ -30,37 +27,6 @@ use crate::{
 
 /// How far back histories reach without a configuration: the default of redis.history.
 const HISTORY: Duration = Duration::from_secs(8 * 24 * 60 * 60);
-
-/// A point in time: RFC 3339, or so long ago.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// At this time.
-    At(Time),
-    /// So long before now.
-    Ago(Duration),
-}
-
-impl FromStr for Moment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(time) = Time::from_rfc3339(text) {
-            return Ok(Self::At(time));
-        }
-        let ago = text.strip_prefix('-').and_then(|ago| humantime::parse_duration(ago).ok());
-        ago.map(Self::Ago)
-            .ok_or_else(|| "give an RFC 3339 time (2026-11-20T08:00:00Z) or how long ago (-7d)".to_owned())
-    }
-}
-
-impl Moment {
-    fn time(self) -> Time {
-        match self {
-            Self::At(time) => time,
-            Self::Ago(ago) => SystemClock.now().plus(-i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)),
-        }
-    }
-}
 
 /// `weir policy simulate`
 #[derive(Debug, Args)]
@@ -79,12 +45,12 @@ pub struct SimulateArgs {
     /// [default: topic where the intents are one, else none]
     #[arg(long, value_name = "FILE|topic|none")]
     approved: Option<String>,
-    /// Skip intents before this time: RFC 3339, or how long ago (-7d)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    from: Option<Moment>,
+    /// Skip intents before this time: RFC 3339, or how long ago (7d)
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
     /// Skip intents from this time on; deferred intents are decided until then [default: until the last intent]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    to: Option<Moment>,
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
     /// The worker's configuration: brokers, topics, fields of intents, segments, history
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -98,7 +64,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "PREFIX")]
     user_id_prefix: Option<String>,
     /// How far back histories reach: no window may be longer [default: the configured redis.history, else 8d]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     history: Option<Duration>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -110,7 +76,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(super) changed_users: Option<PathBuf>,
     /// How many of these users to show
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) show_users: usize,
     #[command(flatten)]
     s3: S3Args,
@@ -157,11 +123,11 @@ impl SimulateArgs {
         let retention_ms = i64::try_from(history.as_millis()).unwrap_or(i64::MAX);
         let max_entries = settings.map_or(MAX_ENTRIES, |settings| settings.redis.max_entries);
         let bounds = HistoryBounds { retention_ms, max_entries };
-        let between = Between { from: self.from.map(Moment::time), to: self.to.map(Moment::time) };
+        let between = Between { from: self.since.map(Moment::time), to: self.until.map(Moment::time) };
         if let (Some(from), Some(to)) = (between.from, between.to)
             && from >= to
         {
-            return Err(invalid(format!("--from {from} is not before --to {to}")));
+            return Err(invalid(format!("--since {from} is not before --until {to}")));
         }
         let names: Vec<String> = [Some(&self.policy), self.against.as_ref()].into_iter().flatten().cloned().collect();
         let mut policies = Vec::with_capacity(names.len());

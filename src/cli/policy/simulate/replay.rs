@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
+    decider::Undecided,
     embedded::PastSend,
     intent::Intent,
     record::Records as _,
@@ -70,7 +71,9 @@ impl Replay {
         for (index, decoded) in decoded.iter().enumerate() {
             match decoded {
                 Ok(intent) => self.last = records.get(index).timestamp.or(intent.created_at).unwrap_or(self.last),
-                Err(letter) => source.dead_letter(letter.reason),
+                Err(Undecided::Invalid(letter)) => source.dead_letter(letter.reason),
+                // The records are intents.
+                Err(Undecided::Retry(_)) => {}
             }
             times.push(self.last);
         }
@@ -164,10 +167,12 @@ impl Replay {
             if let Some(peak) = side.peak() {
                 self.tally.pressed(number, peak);
             }
+            self.tally.routed(number, side.routes.totals());
+            source.notes.extend(side.routes.notes().map(|note| format!("under {name}, {note}")));
             if let Some((count, due)) = side.still_deferred() {
                 source.notes.push(format!(
                     "under {name}, {count} intents are still deferred at the end and have no verdict; the last of them is \
-                     due at {due}, so that a --to after that decides them, too"
+                     due at {due}, so that an --until after that decides them, too"
                 ));
             }
         }

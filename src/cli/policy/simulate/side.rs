@@ -11,7 +11,7 @@ use weir_core::{
     embedded::{EmbeddedStore, PastSend},
     policy::{GateReason, Mode, Policy},
     record::Records as _,
-    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, SpentBudget},
+    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes, SpentBudget},
     shard::UserHash,
     time::Time,
     verdict::{Counts, Verdict},
@@ -30,6 +30,7 @@ pub(super) struct Side {
     budgets: ReplayBudgets,
     /// `None` where the policy has none.
     pressure: Option<ReplayPressure>,
+    pub(super) routes: ReplayRoutes,
     policy: Arc<Policy>,
     /// Whether intents can be deferred.
     may_defer: bool,
@@ -92,10 +93,13 @@ impl Side {
                 limits: Arc::default(),
                 wheel: None,
                 pressure: pressure.as_ref().map(ReplayPressure::shared),
+                routes: None,
+                approved_by_channel: Arc::default(),
             },
             store: EmbeddedStore::new(plan.bounds),
             budgets: ReplayBudgets::new(Arc::clone(policy)),
             pressure,
+            routes: ReplayRoutes::new(Arc::clone(policy)),
             policy: Arc::clone(policy),
             may_defer: policy.mode == Mode::Enforce && (plan.may_defer || policy.defers()),
             defers: policy.defers(),
@@ -201,7 +205,7 @@ impl Side {
         let (gate_results, requests, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
         let (answers, denied) = self.admit((decoded, times), &gate_results, &requests);
         if let Some(pressure) = &mut self.pressure {
-            batch_decision.note_active(decoded, &with_budgets(&gate_results, &denied, self.policy.mode), &answers);
+            batch_decision.note_active(&with_budgets(&gate_results, &denied, self.policy.mode), &answers);
             pressure.judged(begin);
         }
         for (index, decoded) in decoded.iter().enumerate() {
@@ -221,6 +225,9 @@ impl Side {
                 let record = Arc::clone(&piece.records[index]);
                 self.waiting.entry(due).or_default().push(Waiting { number: number(index), record, deferral });
             } else {
+                if verdict.is_approved() {
+                    self.routes.approve(&intent.class(), now);
+                }
                 outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
             }
         }
@@ -283,7 +290,7 @@ fn with_budgets(gate_results: &[GateResult], denied: &[Option<SpentBudget>], mod
 fn request(gate_result: &GateResult) -> Option<usize> {
     match gate_result.disposition {
         Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
     }
 }
 
@@ -291,7 +298,7 @@ fn request(gate_result: &GateResult) -> Option<usize> {
 fn is_let_in(gate_result: &GateResult) -> bool {
     match gate_result.disposition {
         Disposition::CheckCaps { shadowed, .. } | Disposition::Bypass { shadowed } => shadowed.is_none(),
-        Disposition::DeadLetter | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_core::{
-    replay::{BudgetRow, CapRow, DeferralCounts, NameRow, PressureTotals, Report, Totals, VerdictCounts},
+    document::value::in_words,
+    replay::{BudgetRow, CapRow, DeferralCounts, NameRow, PressureTotals, Report, RouteTotals, Totals, VerdictCounts},
     time::Time,
 };
 
@@ -111,6 +112,7 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
             budgets(report),
         ),
         pressure,
+        ("Routes: how many intents would have waited for the rate".to_owned(), routes(report)),
         ("By reason".to_owned(), grid(&["reason"], &["suppressed"], reasons.collect())),
         ("Deferrals".to_owned(), grid(&["intents"], &["deferred"], deferrals(report))),
         ("By channel".to_owned(), names("channel", &report.channels)),
@@ -176,6 +178,21 @@ fn pressure(report: &Report) -> Grid {
     };
     let head = std::iter::once("pressure").chain(labels(report)).map(str::to_owned).collect();
     Grid { head, rows: rows.into_iter().filter(|_| some).map(row).collect(), words: 1 }
+}
+
+/// The routes, one row each for a policy's; no row where no policy has any.
+fn routes(report: &Report) -> Grid {
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let row = |label: &str, of: &RouteTotals| {
+        let longest =
+            of.longest_wait_ms.map_or_else(|| "-".to_owned(), |ms| in_words(i64::try_from(ms).unwrap_or(i64::MAX)));
+        vec![label.to_owned(), of.route.clone(), number(of.rate), of.intents.to_string(), number(of.waited), longest]
+    };
+    let labels = labels(report);
+    let rows =
+        labels.iter().zip(&report.policies).flat_map(|(label, policy)| policy.routes.iter().map(|of| row(label, of)));
+    let head = ["policy", "route", "rate per second", "intents", "would have waited", "longest wait"];
+    Grid { head: head.map(str::to_owned).to_vec(), rows: rows.collect(), words: 2 }
 }
 
 /// A table with columns for words and, for each policy, for numbers. With two policies, a last column has how many more the

@@ -15,15 +15,16 @@ use testkit::{
 
 /// The topic of intents in the sample configuration, with its partitions.
 const INTENTS: (&str, i32) = ("send-intents", 8);
-/// The topics written to, with their partitions.
-const OUTPUTS: [(&str, i32); 3] = [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1)];
+/// The topics of outputs and refunds, with their partitions.
+const OUTPUTS: [(&str, i32); 4] =
+    [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1), ("send-refunds", 8)];
 /// The topics of deferred intents, with their partitions: a bucket is one.
 const DEFERRED: [(&str, i32); 2] = [("send-deferred-hours", 96), ("send-deferred-minutes", 120)];
 /// How long these are kept: as long as the longest deferral (94 h), and a day.
 const DEFERRED_MS: &str = "424800000";
 /// Their largest record: an intent of the broker's 10 MiB, and what weir puts around it.
 const OUTPUT_BYTES: &str = "11534336";
-/// How long the outputs are kept: as long as the default of redis.history, because weir rebuild reads what was approved.
+/// How long these are kept: as long as the default of redis.history, because weir rebuild reads approved records and refunds.
 const HISTORY_MS: &str = "691200000";
 /// More than four sends a user would otherwise make a key half as large again. The name that Redis 6 knows as well.
 const REDIS_ARGS: [&str; 2] = ["--hash-max-ziplist-value", "1024"];
@@ -92,7 +93,7 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
 fn build_segments(args: &StackArgs, s3: &S3) -> Result<()> {
     let out = s3.bucket().url(SEGMENTS_FOLDER);
     let mut build = weir(args, s3);
-    build.args(["segments", "build", "--out", &out, "--user-id", "u32"]);
+    build.args(["segments", "build", "--into", &out, "--user-id", "u32"]);
     for segment in SEGMENTS {
         let file = args.samples.join(format!("segments/{segment}.txt"));
         build.arg(format!("{segment}={}", file.display()));

@@ -92,7 +92,7 @@ impl Instance {
         }
         self.state.places.add(reply.held - held);
         let estimate = self.state.look();
-        self.fair = MAX.saturating_sub(estimate).div_ceil(reply.members.max(1));
+        self.fair = MAX.saturating_sub(estimate) / reply.members.max(1);
     }
 }
 

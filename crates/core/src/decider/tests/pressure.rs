@@ -80,7 +80,7 @@ impl World {
         begun.press(batch, &decoded, Places::Take);
         let (gate_results, admit_batch, _) = begun.gate(batch, &decoded);
         let answers = self.store.admit_each(&admit_batch, &vec![self.now; admit_batch.requests.len()]);
-        begun.note_active(&decoded, &gate_results, &answers);
+        begun.note_active(&gate_results, &answers);
         words(&begun, batch, &gate_results, &answers)
     }
 
@@ -180,7 +180,7 @@ fn places_go_back_where_a_batch_is_given_up() {
     let mut begun = world.decider.begin_batch(world.now);
     begun.press(&given_up, &decoded, Places::Take);
     let (gate_results, admit_batch, _) = begun.gate(&given_up, &decoded);
-    begun.note_active(&decoded, &gate_results, &vec![None; admit_batch.requests.len()]);
+    begun.note_active(&gate_results, &vec![None; admit_batch.requests.len()]);
     assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
 }
 
@@ -262,7 +262,7 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
     assert_eq!(words(&begun, &asked, &gate_results, &[]), ["budget", "pressure", "budget"]);
     assert!(admit_batch.requests.is_empty());
-    begun.note_active(&decoded, &gate_results, &[]);
+    begun.note_active(&gate_results, &[]);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
 }
 

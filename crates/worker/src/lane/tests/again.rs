@@ -90,7 +90,7 @@ fn world() -> World {
 
 fn approved(world: &World) -> Vec<i64> {
     let ledger = world.ledger.write().unwrap();
-    let approved = ledger.outputs.iter().filter(|(_, (to, _))| *to == Destination::Approved);
+    let approved = ledger.outputs.iter().filter(|(_, (to, _))| *to == Destination::APPROVED);
     approved.map(|(offset, _)| *offset).collect()
 }
 

@@ -149,9 +149,9 @@ fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided(
     let ledger = world.ledger.write().unwrap();
     for (offset, found) in &ledger.outputs {
         let expected = match (shard(*offset), offset % 3) {
-            (AWAY, 0) => (Destination::Approved, true),
+            (AWAY, 0) => (Destination::APPROVED, true),
             (AWAY, _) => (Destination::Suppressed, false),
-            _ => (Destination::Approved, false),
+            _ => (Destination::APPROVED, false),
         };
         assert_eq!(*found, expected, "offset {offset}");
     }
@@ -192,7 +192,7 @@ fn intents_of_a_class_that_waits_are_deferred_and_hold_up_no_other() {
     let deferred = |to: &Destination| matches!(to, Destination::Deferred(_));
     let (deferred, decided): (Vec<_>, Vec<_>) = ledger.outputs.iter().partition(|(_, (to, _))| deferred(to));
     assert!(deferred.len() > 10 && deferred.iter().all(|(offset, _)| shard(**offset) == AWAY), "{deferred:?}");
-    assert!(decided.iter().all(|(_, (to, _))| *to == Destination::Approved));
+    assert!(decided.iter().all(|(_, (to, _))| *to == Destination::APPROVED));
     assert!(world.trace.iter().all(|step| *step != "rewind"), "{:?}", world.trace);
     for (offset, _) in deferred {
         let headers = &ledger.headers[offset];
@@ -208,7 +208,7 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
     assert!(world.visible.is_sorted());
     let ledger = world.ledger.write().unwrap();
     settled(&ledger);
-    assert!(ledger.outputs.iter().all(|(offset, (to, _))| offset % 3 != 0 || *to == Destination::Approved));
+    assert!(ledger.outputs.iter().all(|(offset, (to, _))| offset % 3 != 0 || *to == Destination::APPROVED));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_shard_that_seems_to_be_back_and_is_not_keeps_the_lane_from_no_other() {
     world.ledger.write().unwrap().seems_back = true;
     let world = go(world);
     let ledger = world.ledger.write().unwrap();
-    let decided = ledger.outputs.values().filter(|(to, _)| *to == Destination::Approved).count();
+    let decided = ledger.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
     assert_eq!(decided, (0..RECORDS).filter(|offset| shard(*offset) != AWAY).count());
 }
 
@@ -283,7 +283,7 @@ fn where_no_more_may_be_owed_intents_wait() {
     let world = go(World { deferred_bytes: 0, ..world([Approve, Approve, Approve], Some(4)) });
     let ledger = world.ledger.write().unwrap();
     assert_eq!(ledger.later().count(), 0);
-    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::Approved));
+    assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::APPROVED));
 }
 
 /// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.

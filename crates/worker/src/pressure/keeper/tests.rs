@@ -2,6 +2,7 @@
 
 mod world;
 
+use weir_core::{activity::ActivityHash, shard::UserHash};
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
@@ -67,6 +68,23 @@ async fn users_are_told_again_until_the_log_answers() {
 }
 
 #[tokio::test]
+async fn what_others_may_not_have_read_is_told_again_where_the_log_has_lost_it() {
+    let mut world = World::loaded().await;
+    for turn in 0..4 {
+        world.note(turn * 10..turn * 10 + 10);
+        world.turn().await;
+    }
+    world.note(40..50);
+    world.log.next(Does::Answers(SyncReply { lost: true, members: 2, ..SyncReply::default() }));
+    assert!(world.turn().await, "at once");
+    world.turn().await;
+    let again: Vec<_> = world.log.last().active.into_iter().flat_map(|active| active.users).collect();
+    assert_eq!((again.len(), again.contains(&spread(20)), again.contains(&spread(39))), (20, true, true));
+    world.turn().await;
+    assert_eq!(world.log.last().users(), 0);
+}
+
+#[tokio::test]
 async fn without_the_log_places_are_usable_until_others_may_have_them() {
     let mut world = World::loaded().await;
     world.turn().await;
@@ -124,11 +142,34 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
     assert!(world.turn().await, "there is more to tell");
     let first = world.log.last();
     assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
-    assert_eq!(first.held + first.active[0].new, many, "who is not told is held");
+    assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
     assert!(!world.keeper.turn_or_report().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.held), (1_000, 0));
     assert!(second.room.is_some());
+}
+
+#[tokio::test]
+async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_second() {
+    let mut world = World::loaded().await;
+    let user = |number: u64| ActivityHash::from(UserHash::of(&number.to_string()));
+    let mut came = 40;
+    let minute = world.clock.minute();
+    world.pressure.note((0..40).map(user), minute, minute);
+    while world.state().look() < 990 {
+        let minute = world.clock.minute();
+        world.turn().await;
+        let state = world.state();
+        while state.take_place() {
+            world.pressure.note_in(&state, [user(came)], minute);
+            state.places.used(1);
+            came += 1;
+        }
+        // Reported, or of another channel.
+        world.pressure.note((came..came + 40).map(user), minute, minute);
+        came += 40;
+    }
+    assert!((980..=1_020).contains(&came), "{came}");
 }
 
 #[tokio::test]
@@ -186,7 +227,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!(world.turn().await);
     assert_eq!(world.log.last().cursor, None);
     assert!(Arc::ptr_eq(&world.state(), &first), "in force until all is read");
-    assert_eq!(world.log.last().held, first.places.held(), "whose places are held");
+    assert_eq!(world.log.last().held, first.places.held() + 5, "whose places are held");
     drop(first);
     assert!(!world.keeper.turn_or_report().await);
     let second = world.state();

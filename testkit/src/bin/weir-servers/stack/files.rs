@@ -50,6 +50,7 @@ approved = "send-approved"
 suppressed = "send-suppressed"
 dead_letters = "send-dead-letters"
 deferred = "send-deferred"
+refunds = "send-refunds"
 instance = "weir-0"
 
 [redis]

@@ -133,6 +133,7 @@ pub(super) fn policy(pressure: Option<(u64, u8)>) -> Arc<Policy> {
         stops: Vec::new(),
         pressure,
         budgets: Vec::new(),
+        routes: Vec::new(),
         defer_max_ms: 0,
         max_age_ms: None,
         mode: Mode::Enforce,

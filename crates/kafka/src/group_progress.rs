@@ -1,28 +1,55 @@
-//! How many deferred records wait in each partition of a wheel's topics: from offsets alone, no record is read.
+//! How far a group is in a topic, partition by partition: from offsets alone, no record is read.
 
 use std::sync::Arc;
 
-use rdkafka::{Offset, TopicPartitionList, consumer::Consumer};
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::Consumer,
+    error::{KafkaError, RDKafkaErrorCode},
+};
 
 use super::{
     client::{Delivery, KafkaOptions},
     offsets::{Logical, ends, partitions_of},
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, unseen},
+    rights::Right,
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
 };
 
-/// A client that asks for the progress of the group of deferred intents, and is no member of it.
-pub struct DeferredProgress {
+/// A client that asks for the progress of a group, and is no member of it.
+pub struct GroupProgress {
     options: KafkaOptions,
     consumer: Asking,
 }
 
-impl DeferredProgress {
+/// How far a group is in a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupLag {
+    /// The sum of the partitions' ends.
+    pub end_sum: u64,
+    /// The sum of what is committed; of a partition without a committed offset, what is deleted.
+    pub committed_sum: u64,
+}
+
+/// The offsets of a partition that a group has not done yet.
+struct Open {
+    partition: i32,
+    from: i64,
+    end: i64,
+}
+
+impl Open {
+    fn count(&self) -> u64 {
+        u64::try_from(self.end - self.from).unwrap_or(0)
+    }
+}
+
+impl GroupProgress {
     /// Makes the client; connects to nothing yet.
     ///
     /// # Errors
     /// The client cannot be made.
-    pub fn new(options: &KafkaOptions) -> Result<Arc<Self>, TopicError> {
-        let options = KafkaOptions { group: options.later_group(), ..options.clone() };
+    pub fn new(options: &KafkaOptions, group: String) -> Result<Arc<Self>, TopicError> {
+        let options = KafkaOptions { group, ..options.clone() };
         let mut config = options.consumer();
         // Not read_committed: an open transaction would hold up the answer about the committed offsets.
         config.set("isolation.level", "read_uncommitted");
@@ -38,8 +65,23 @@ impl DeferredProgress {
     /// # Errors
     /// A broker cannot be asked, or there is no such topic.
     pub fn waiting(&self, topic: &str) -> Result<Vec<(i32, u64)>, TopicError> {
+        Ok(self.open(topic)?.iter().map(|open| (open.partition, open.count())).collect())
+    }
+
+    /// How far the group is in a topic, counted likewise. Of a partition of which it has committed nothing, all records count, as
+    /// for a consumer that starts at the earliest one. Blocks.
+    ///
+    /// # Errors
+    /// A broker cannot be asked, or there is no such topic.
+    pub fn lag(&self, topic: &str) -> Result<GroupLag, TopicError> {
+        let open = self.open(topic)?;
+        let sum = |of: fn(&Open) -> i64| open.iter().map(|open| u64::try_from(of(open)).unwrap_or(0)).sum();
+        Ok(GroupLag { end_sum: sum(|open| open.end), committed_sum: sum(|open| open.from) })
+    }
+
+    fn open(&self, topic: &str) -> Result<Vec<Open>, TopicError> {
         handle_events(&self.consumer);
-        let unseen = |error| unseen(&self.options, &self.consumer, topic, error);
+        let unseen = |error| self.unseen(topic, error);
         let partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
             return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
@@ -61,9 +103,18 @@ impl DeferredProgress {
                     next_offset(element.offset())
                 }
             };
-            Ok((partition, left(committed, first, end, exactly_once)))
+            let (from, end) = open(committed, first, end, exactly_once);
+            Ok(Open { partition, from, end })
         };
         partitions.iter().zip(first.into_iter().zip(end)).map(of).collect()
+    }
+
+    /// Why the progress is not to be seen.
+    fn unseen(&self, topic: &str, error: KafkaError) -> TopicError {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::GroupAuthorizationFailed) {
+            return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
+        }
+        unseen(&self.options, &self.consumer, topic, error)
     }
 }
 
@@ -74,12 +125,12 @@ fn next_offset(offset: Offset) -> Option<i64> {
     }
 }
 
-/// How many records wait at the most. An offset behind the end was committed for a topic that was deleted and recreated.
-fn left(committed: Option<i64>, first: i64, end: i64, exactly_once: bool) -> u64 {
+/// From where to where records wait at the most. An offset behind the end was committed for a topic that was deleted and
+/// recreated.
+fn open(committed: Option<i64>, first: i64, end: i64, exactly_once: bool) -> (i64, i64) {
     let from = committed.filter(|committed| *committed <= end).map_or(first, |committed| committed.max(first));
     // What is committed is followed by the end of its transaction.
-    let ends = u64::from(exactly_once);
-    u64::try_from(end - from).unwrap_or(0).saturating_sub(ends)
+    (from, (end - i64::from(exactly_once)).max(from))
 }
 
 #[cfg(test)]
@@ -100,7 +151,10 @@ mod tests {
             // Of a topic that is gone.
             (Some(9), 0, 4, [4, 3]),
         ] {
-            let found = [false, true].map(|exactly_once| left(committed, first, end, exactly_once));
+            let found = [false, true].map(|exactly_once| {
+                let (from, end) = open(committed, first, end, exactly_once);
+                end - from
+            });
             assert_eq!(found, expected, "{committed:?} {first} {end}");
         }
     }

@@ -1,0 +1,109 @@
+//! How the pace of a route follows its consumer, simulated: plots for the docs.
+
+#[path = "../../crates/core/src/pace/world.rs"]
+mod world;
+
+use std::{fmt, path::PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use weir_core::pace::{Controller, Lag, Pace, Sample};
+
+use self::world::{Rate, Second, World};
+use crate::plot::{self, Plot};
+
+/// What delivery takes before it changes, per second.
+const RATE: f64 = 400.0;
+/// `ahead` of the route, in seconds.
+const AHEAD_S: i64 = 30;
+const SECONDS: u32 = 600;
+/// What lies between two points, in seconds.
+const STEP: usize = 20;
+
+/// The arguments of `cargo xtask bench pace`.
+#[derive(Debug, Args)]
+pub struct PacePlots {
+    /// Where the plots go, pace-<case>.svg each
+    #[arg(long, default_value = "docs/images")]
+    plots: PathBuf,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub output: crate::Output,
+}
+
+/// What each case came to, from three times `ahead` on.
+#[derive(Debug, serde::Serialize)]
+pub struct PaceReport(Vec<PaceCase>);
+
+#[derive(Debug, serde::Serialize)]
+struct PaceCase {
+    name: &'static str,
+    /// Of what delivery could take.
+    taken: f64,
+    /// The most undelivered intents, in seconds of the rate before the change.
+    most_undelivered_s: f64,
+}
+
+impl fmt::Display for PaceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for PaceCase { name, taken, most_undelivered_s } in &self.0 {
+            writeln!(
+                f,
+                "{name}: {:.1}% of what delivery could take; at most {most_undelivered_s:.0} s undelivered",
+                taken * 100.0
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Simulates each case and writes its plot.
+///
+/// # Errors
+/// A plot cannot be written.
+pub fn run(args: &PacePlots) -> Result<PaceReport> {
+    let cases: [(&str, Rate<'_>); 4] = [
+        ("halves", &|at| if at < 240.0 { RATE } else { RATE / 2.0 }),
+        ("stops", &|at| if (200.0..400.0).contains(&at) { 0.0 } else { RATE }),
+        ("ramps", &|at| RATE * (0.25 + at / 400.0).min(1.5)),
+        ("oscillates", &|at| RATE * (1.0 + 0.5 * (at / 40.0).sin())),
+    ];
+    let mut report = Vec::new();
+    for (name, takes) in cases {
+        let seconds = World::new(AHEAD_S, takes).run(SECONDS);
+        draw(name, takes, &seconds, args)?;
+        let settled = seconds.iter().filter(|second| second.at >= 90.0);
+        let sum = |of: fn(&Second) -> f64| settled.clone().map(of).sum::<f64>();
+        let most = settled.clone().map(|second| second.undelivered).fold(0.0, f64::max);
+        let taken = sum(|second| second.taken) / sum(|second| second.could);
+        report.push(PaceCase { name, taken, most_undelivered_s: most / RATE });
+    }
+    Ok(PaceReport(report))
+}
+
+fn draw(name: &str, takes: Rate<'_>, seconds: &[Second], args: &PacePlots) -> Result<()> {
+    let steps = || seconds.chunks(STEP);
+    let mean = |of: &dyn Fn(&Second) -> f64| {
+        steps().map(|step| step.iter().map(of).sum::<f64>() / step.len() as f64 / RATE).collect::<Vec<_>>()
+    };
+    let at = |place: usize| place * STEP;
+    let label = |place: usize| if at(place) % 100 == 0 { format!("{} s", at(place)) } else { String::new() };
+    let labels: Vec<String> = (0..steps().count()).map(label).collect();
+    let lines = [
+        ("delivery can take", mean(&|second| takes(second.at))),
+        ("approved", mean(&|second| second.approved)),
+        ("estimate", mean(&|second| second.pace.drain_per_s)),
+        ("undelivered / ahead", mean(&|second| second.undelivered / AHEAD_S as f64)),
+    ];
+    let title = format!("A service that {name}: rates, as a share of {RATE} per second");
+    let plot = Plot { title: &title, labels: &labels, lines: &lines, band: (0.0, 1.2) };
+    plot::write(&plot, &args.plots.join(format!("pace-{name}.svg")))
+}
+
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+fn whole(count: f64) -> u64 {
+    count as u64
+}

@@ -1,0 +1,240 @@
+//! The admissions that one instance of weir gives to services: pure, at times that the caller passes in.
+//!
+//! An instance has a share of a service's rate and concurrency until its lease ends ([`crate::service`]). It gives an admission where
+//! the last second and the admissions that have not ended both leave room in the share. The rate is exact: no window of one second
+//! holds more admissions than the share. An admission ends when the service reports that, or at its timeout.
+
+mod second;
+mod share;
+mod view;
+
+use std::collections::BTreeMap;
+
+use self::share::Sharing;
+pub use self::{share::Denial, view::AdmissionsView};
+use crate::{
+    service::{End, Holder, ServiceName, ShareReply, ShareTurn},
+    timer_wheel::{TimerKey, TimerWheel},
+};
+
+/// The most admissions that have not ended, of all services of one instance.
+pub const MAX_OUTSTANDING: usize = 100_000;
+/// The most services that one instance gives admissions to.
+pub const MAX_SERVICES: usize = 64;
+/// From one turn to the next, in milliseconds.
+pub const TURN_EVERY_MS: u64 = 1_000;
+/// A service that nobody has asked for within this time, in milliseconds, is forgotten here, so that others get its share.
+const IDLE_MS: u64 = 60_000;
+/// The most ends that wait to be handed on to other holders.
+const MAX_ENDS: usize = 100_000;
+
+/// All admissions of one instance. Times are milliseconds of a monotonic clock, rounded down.
+#[derive(Debug)]
+pub struct Admissions {
+    holder: Holder,
+    services: BTreeMap<ServiceName, Sharing>,
+    outstanding: TimerWheel<Outstanding>,
+    /// The number of the last turn, of any service.
+    turns: u64,
+    timed_out: Vec<ServiceName>,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    service: ServiceName,
+}
+
+/// What is answered to a service that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It may work; the admission's number here, and when it is over at the latest.
+    Admitted {
+        /// The number, of this holder.
+        number: u64,
+        /// Milliseconds from now.
+        timeout_ms: u64,
+    },
+    /// Not now: why, and when to ask again, in seconds.
+    Denied(Denial, u64),
+    /// No instance of the service is registered.
+    Unknown,
+    /// This instance has no share of the service yet: a turn has to be taken first.
+    Turn,
+}
+
+/// What became of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The admission has ended.
+    Now,
+    /// Another instance gave it, and hears of it with its next turn.
+    HandedOn,
+    /// It had ended before, by an end or its timeout.
+    Before,
+    /// Too many ends wait to be handed on: it ends by its timeout.
+    Full,
+}
+
+impl Admissions {
+    /// No admissions yet; this holder gives them.
+    #[must_use]
+    pub fn new(holder: &str, now_ms: u64) -> Self {
+        let outstanding = TimerWheel::new(now_ms, MAX_OUTSTANDING);
+        Self { holder: holder.into(), services: BTreeMap::new(), outstanding, turns: 0, timed_out: Vec::new() }
+    }
+
+    /// Whose these are.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// How many have not ended.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// A service asks for an admission. `random` spreads when it should ask again.
+    pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Asked {
+        self.time_out(now_ms);
+        let Some(sharing) = self.services.get_mut(service).filter(|sharing| sharing.is_known()) else {
+            return Asked::Turn;
+        };
+        if sharing.total().instances == 0 {
+            return Asked::Unknown;
+        }
+        let full = self.outstanding.is_full();
+        let timeout_ms = match sharing.ask(now_ms, full) {
+            Ok(timeout_ms) => timeout_ms,
+            Err(denial) => return Asked::Denied(denial, sharing.retry_after_s(denial, now_ms, random)),
+        };
+        // A millisecond more, because the clock is rounded down.
+        let deadline = now_ms + 1 + timeout_ms;
+        match self.outstanding.insert(deadline, Outstanding { service: service.clone() }) {
+            Some(key) => Asked::Admitted { number: key.to_number(), timeout_ms },
+            None => Asked::Denied(Denial::Full, 1),
+        }
+    }
+
+    /// Whether a turn at the service is due or under way.
+    #[must_use]
+    pub fn is_turning(&self, service: &ServiceName, now_ms: u64) -> bool {
+        self.services.get(service).is_some_and(|sharing| sharing.due_at_ms().is_none_or(|due_ms| due_ms <= now_ms))
+    }
+
+    /// Begins to share a service, unless there are too many; gives whether it is shared. Its first turn is due at once.
+    pub fn begin(&mut self, service: &ServiceName, now_ms: u64) -> bool {
+        if !self.services.contains_key(service) && self.services.len() >= MAX_SERVICES {
+            return false;
+        }
+        self.services.entry(service.clone()).or_insert_with(|| Sharing::new(now_ms));
+        true
+    }
+
+    /// Takes a turn at a service as soon as possible, where this instance shares it.
+    pub fn hasten(&mut self, service: &ServiceName) {
+        if let Some(sharing) = self.services.get_mut(service) {
+            sharing.hasten();
+        }
+    }
+
+    /// An admission has ended, of this holder or another one.
+    pub fn end(&mut self, service: &ServiceName, holder: &str, end: End, now_ms: u64) -> Ended {
+        self.time_out(now_ms);
+        if *holder == *self.holder {
+            return if self.end_here(service, end) { Ended::Now } else { Ended::Before };
+        }
+        let waiting: usize = self.services.values().map(Sharing::ends_waiting).sum();
+        if waiting >= MAX_ENDS || !self.begin(service, now_ms) {
+            return Ended::Full;
+        }
+        if let Some(sharing) = self.services.get_mut(service) {
+            sharing.hand_on(holder.into(), end, now_ms);
+        }
+        Ended::HandedOn
+    }
+
+    /// Ends an admission of this holder; whether there was one.
+    fn end_here(&mut self, service: &ServiceName, end: End) -> bool {
+        let key = TimerKey::from_number(end.number);
+        if self.outstanding.get(key).is_none_or(|one| one.service != *service) {
+            return false;
+        }
+        self.outstanding.cancel(key);
+        if let Some(sharing) = self.services.get_mut(service) {
+            sharing.ended(end.took_ms);
+        }
+        true
+    }
+
+    /// Ends the admissions whose time is over.
+    fn time_out(&mut self, now_ms: u64) {
+        let Self { outstanding, services, timed_out, .. } = self;
+        outstanding.advance(now_ms, |_, one| {
+            if let Some(sharing) = services.get_mut(&one.service) {
+                sharing.ended(None);
+            }
+            timed_out.push(one.service);
+        });
+    }
+
+    /// The services whose admissions have timed out since the last call, one for each.
+    pub fn take_timed_out(&mut self) -> Vec<ServiceName> {
+        std::mem::take(&mut self.timed_out)
+    }
+
+    /// The turns that are due now: one a service at a time. Services that nobody asks for are forgotten.
+    pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, ShareTurn)> {
+        self.time_out(now_ms);
+        self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
+        let mut due = Vec::new();
+        for (service, sharing) in &mut self.services {
+            if sharing.is_due(now_ms) {
+                self.turns += 1;
+                due.push((service.clone(), sharing.begin_turn(self.turns, now_ms)));
+            }
+        }
+        due
+    }
+
+    /// When the next turn is due, in ms of the clock; `None` while there is none to be taken.
+    #[must_use]
+    pub fn next_turn_ms(&self) -> Option<u64> {
+        self.services.values().filter_map(Sharing::due_at_ms).min()
+    }
+
+    /// A turn was answered. Gives how many admissions ended by what others have handed on; `None` where no instance of the service is
+    /// registered.
+    pub fn turned(&mut self, service: &ServiceName, reply: &ShareReply, now_ms: u64) -> Option<u64> {
+        self.time_out(now_ms);
+        let sharing = self.services.get_mut(service)?;
+        sharing.turned(reply, now_ms);
+        let mut ended = 0;
+        for end in End::parse_all(&reply.ends) {
+            ended += u64::from(self.end_here(service, end));
+        }
+        if reply.total.instances > 0 {
+            return Some(ended);
+        }
+        // What was given within the last second counts still.
+        self.services.retain(|name, sharing| name != service || sharing.is_used() || sharing.rate_held(now_ms) > 0);
+        None
+    }
+
+    /// A turn was not answered, or it is not known whether it was taken.
+    pub fn not_turned(&mut self, service: &ServiceName, now_ms: u64) {
+        if let Some(sharing) = self.services.get_mut(service) {
+            sharing.not_turned(now_ms);
+        }
+    }
+
+    /// How each service stands here.
+    pub fn look(&mut self, now_ms: u64) -> Vec<AdmissionsView> {
+        self.time_out(now_ms);
+        self.services.iter().map(|(service, sharing)| sharing.view(service, now_ms)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

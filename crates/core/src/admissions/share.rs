@@ -1,0 +1,259 @@
+//! One instance's share of one service.
+
+use std::collections::VecDeque;
+
+use super::{TURN_EVERY_MS, second::LastSecond};
+use crate::service::{ENDS_PER_TURN, End, Holder, LEASE_MS, ShareReply, ShareTurn, Total, Use};
+
+/// A share of the rate counts for as long after it was replaced: a second, and one for the rounded clock.
+const COUNTS_FOR_MS: u64 = 1_001;
+/// What an admission takes where no time was reported yet, in milliseconds.
+const UNKNOWN_TIME_MS: u64 = 1_000;
+/// The longest that a service is asked to wait, in seconds, without the jitter.
+const LONGEST_WAIT_S: u64 = 60;
+
+/// Why an admission is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Denial {
+    /// The share of the rate is used.
+    Rate,
+    /// The share of concurrency is used.
+    Concurrency,
+    /// The service has become known just now: other instances may hold shares that nobody knows of.
+    Starting,
+    /// The lease has ended, because Redis does not answer.
+    NoLease,
+    /// This instance has as many admissions as it can hold.
+    Full,
+}
+
+impl Denial {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Rate, Self::Concurrency, Self::Starting, Self::NoLease, Self::Full];
+
+    /// The word for programs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rate => "over_rate",
+            Self::Concurrency => "over_concurrency",
+            Self::Starting => "service_starting",
+            Self::NoLease => "no_lease",
+            Self::Full => "admissions_full",
+        }
+    }
+}
+
+/// What was asked for in a turn's time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asks {
+    all: u64,
+    /// Of these, denied by rate, and by concurrency.
+    over_rate: u64,
+    over_concurrency: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    /// The last reply; `None`: there has been none.
+    reply: Option<ShareReply>,
+    lease_ends_ms: u64,
+    /// Shares of the rate that were in force before, and until when.
+    replaced: VecDeque<(u64, u64)>,
+    second: LastSecond,
+    outstanding: u64,
+    asks: Asks,
+    /// Of the turn before, and what was wanted then.
+    asks_before: Asks,
+    wanted_before: (u64, u64),
+    took: (u64, u64),
+    ends: Vec<(Holder, End)>,
+    taken_bytes: u64,
+    /// The turn under way, and when it began.
+    turning: Option<(ShareTurn, u64)>,
+    began_ms: u64,
+    due_ms: u64,
+    asked_ms: u64,
+}
+
+impl Sharing {
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self {
+            reply: None,
+            lease_ends_ms: 0,
+            replaced: VecDeque::new(),
+            second: LastSecond::new(now_ms),
+            outstanding: 0,
+            // Who begins does so because somebody asks.
+            asks: Asks { all: 1, ..Asks::default() },
+            asks_before: Asks::default(),
+            wanted_before: (0, 0),
+            took: (0, 0),
+            ends: Vec::new(),
+            taken_bytes: 0,
+            turning: None,
+            began_ms: now_ms,
+            due_ms: now_ms,
+            asked_ms: now_ms,
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.outstanding > 0 || self.turning.is_some() || !self.ends.is_empty()
+    }
+
+    pub(super) fn is_idle(&self, now_ms: u64, idle_ms: u64) -> bool {
+        !self.is_used() && now_ms.saturating_sub(self.asked_ms) >= idle_ms
+    }
+
+    /// Gives an admission: its timeout in ms.
+    pub(super) fn ask(&mut self, now_ms: u64, full: bool) -> Result<u64, Denial> {
+        (self.asks.all, self.asked_ms) = (self.asks.all + 1, now_ms);
+        let used = self.second.sum(now_ms);
+        let Some(reply) = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms) else {
+            return Err(Denial::NoLease);
+        };
+        let over_rate = used >= reply.per_s;
+        if full {
+            return Err(Denial::Full);
+        }
+        if (over_rate || self.outstanding >= reply.concurrency) && reply.starts_in_ms > 0 {
+            return Err(Denial::Starting);
+        }
+        if self.outstanding >= reply.concurrency {
+            self.asks.over_concurrency += 1;
+            return Err(Denial::Concurrency);
+        }
+        if over_rate {
+            self.asks.over_rate += 1;
+            return Err(Denial::Rate);
+        }
+        self.second.count(now_ms);
+        self.outstanding += 1;
+        Ok(reply.total.timeout_ms)
+    }
+
+    /// When to ask again, in seconds: the time until those who were denied before could be admitted, and up to half of it more.
+    pub(super) fn retry_after_s(&mut self, denial: Denial, now_ms: u64, random: u32) -> u64 {
+        let reply = self.reply.clone().unwrap_or_default();
+        let ShareReply { per_s, concurrency, total, members, .. } = reply;
+        let even = |total: u64| (total / members.max(1)).max(1);
+        let denied = |now: u64, before: u64| now.max(before);
+        let wait_ms = match denial {
+            Denial::Rate => {
+                let share = if per_s > 0 { per_s } else { even(total.per_s) };
+                let ahead = denied(self.asks.over_rate, self.asks_before.over_rate);
+                self.second.below_in_ms(share, now_ms) + ahead * 1_000 / share
+            }
+            Denial::Concurrency => {
+                let share = if concurrency > 0 { concurrency } else { even(total.concurrency) };
+                let ahead = denied(self.asks.over_concurrency, self.asks_before.over_concurrency);
+                let takes_ms = if reply.processing_us > 0 { reply.processing_us / 1_000 } else { UNKNOWN_TIME_MS };
+                takes_ms * (ahead + 1) / share
+            }
+            Denial::Starting => reply.starts_in_ms,
+            Denial::NoLease | Denial::Full => TURN_EVERY_MS,
+        };
+        let wait_s = wait_ms.div_ceil(1_000).clamp(1, LONGEST_WAIT_S);
+        wait_s + u64::from(random) % (wait_s / 2 + 2)
+    }
+
+    /// An admission has ended, after this time where that is known.
+    pub(super) fn ended(&mut self, took_ms: Option<u64>) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if let Some(took_ms) = took_ms {
+            self.took = (self.took.0 + 1, self.took.1 + took_ms);
+        }
+    }
+
+    pub(super) fn hand_on(&mut self, holder: Holder, end: End, now_ms: u64) {
+        self.ends.push((holder, end));
+        self.asked_ms = now_ms;
+    }
+
+    pub(super) fn ends_waiting(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn hasten(&mut self) {
+        self.due_ms = 0;
+    }
+
+    pub(super) fn due_at_ms(&self) -> Option<u64> {
+        self.turning.is_none().then_some(self.due_ms)
+    }
+
+    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+        self.turning.is_none() && self.due_ms <= now_ms
+    }
+
+    /// The largest share of the rate that was in force within the last second.
+    pub(super) fn rate_held(&mut self, now_ms: u64) -> u64 {
+        if let Some(reply) = self.reply.as_mut().filter(|_| now_ms >= self.lease_ends_ms) {
+            self.replaced.push_back((reply.per_s, self.lease_ends_ms));
+            (reply.per_s, reply.concurrency) = (0, 0);
+        }
+        self.replaced.retain(|(_, until_ms)| now_ms < until_ms + COUNTS_FOR_MS);
+        let before = self.replaced.iter().map(|(per_s, _)| *per_s).max();
+        self.reply.as_ref().map_or(0, |reply| reply.per_s).max(before.unwrap_or(0))
+    }
+
+    pub(super) fn begin_turn(&mut self, number: u64, now_ms: u64) -> ShareTurn {
+        let held = self.rate_held(now_ms);
+        let in_force = self.reply.as_ref().map_or(0, |reply| reply.concurrency);
+        let passed_ms = now_ms.saturating_sub(self.began_ms).max(TURN_EVERY_MS);
+        let wants_now = ((self.asks.all * 1_000).div_ceil(passed_ms), self.outstanding + self.asks.over_concurrency);
+        let wanted = (wants_now.0.max(self.wanted_before.0), wants_now.1.max(self.wanted_before.1));
+        let ends = self.ends.drain(..self.ends.len().min(ENDS_PER_TURN)).collect();
+        let turn = ShareTurn {
+            number,
+            rate: Use { held, wanted: wanted.0 },
+            concurrency: Use { held: in_force.max(self.outstanding), wanted: wanted.1 },
+            took: std::mem::take(&mut self.took),
+            taken_bytes: std::mem::take(&mut self.taken_bytes),
+            ends,
+        };
+        self.wanted_before = wants_now;
+        self.asks_before = std::mem::take(&mut self.asks);
+        (self.began_ms, self.turning) = (now_ms, Some((turn.clone(), now_ms)));
+        turn
+    }
+
+    pub(super) fn turned(&mut self, reply: &ShareReply, now_ms: u64) {
+        let Some((_, sent_ms)) = self.turning.take() else { return };
+        self.rate_held(now_ms);
+        if let Some(before) = &self.reply {
+            self.replaced.push_back((before.per_s, now_ms));
+        }
+        self.taken_bytes = reply.ends.len() as u64;
+        self.reply = Some(ShareReply { ends: String::new(), ..reply.clone() });
+        self.lease_ends_ms = sent_ms + LEASE_MS as u64;
+        // Where more ends wait, sooner.
+        self.due_ms = sent_ms + if self.ends.is_empty() { TURN_EVERY_MS } else { TURN_EVERY_MS / 2 };
+    }
+
+    pub(super) fn not_turned(&mut self, now_ms: u64) {
+        let Some((turn, _)) = self.turning.take() else { return };
+        // Ends that come twice have no effect; times are counted once where it is not known.
+        self.ends.extend(turn.ends);
+        self.due_ms = now_ms + TURN_EVERY_MS;
+    }
+
+    pub(super) fn in_force(&self, now_ms: u64) -> (u64, u64) {
+        let reply = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms);
+        reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency))
+    }
+
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    pub(super) fn total(&self) -> Total {
+        self.reply.as_ref().map_or_else(Total::default, |reply| reply.total)
+    }
+}

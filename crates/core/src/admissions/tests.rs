@@ -1,0 +1,149 @@
+mod world;
+
+use super::*;
+use crate::service::{LEASE_MS, Total};
+
+fn service() -> ServiceName {
+    ServiceName::new("hedwig").unwrap()
+}
+
+fn reply(per_s: u64, concurrency: u64) -> ShareReply {
+    let total = Total { instances: 1, per_s: 100, concurrency: 100, timeout_ms: 5_000 };
+    ShareReply { per_s, concurrency, total, members: 1, ..ShareReply::default() }
+}
+
+/// An instance that has this share since the moment 0.
+fn with_share(per_s: u64, concurrency: u64) -> Admissions {
+    let mut admissions = Admissions::new("me", 0);
+    assert_eq!(admissions.ask(&service(), 0, 0), Asked::Turn);
+    assert!(admissions.begin(&service(), 0) && admissions.is_turning(&service(), 0));
+    assert_eq!(admissions.due_turns(0).len(), 1);
+    assert!(admissions.due_turns(0).is_empty(), "one at a time");
+    assert_eq!(admissions.turned(&service(), &reply(per_s, concurrency), 0), Some(0));
+    admissions
+}
+
+#[track_caller]
+fn admitted(admissions: &mut Admissions, now_ms: u64) -> u64 {
+    let asked = admissions.ask(&service(), now_ms, 0);
+    let Asked::Admitted { number, timeout_ms: 5_000 } = asked else { panic!("{asked:?}") };
+    number
+}
+
+#[track_caller]
+fn denied(admissions: &mut Admissions, now_ms: u64) -> (Denial, u64) {
+    let asked = admissions.ask(&service(), now_ms, 0);
+    let Asked::Denied(denial, after_s) = asked else { panic!("{asked:?}") };
+    (denial, after_s)
+}
+
+fn end_of(number: u64) -> End {
+    End { number, took_ms: Some(10) }
+}
+
+#[test]
+fn no_second_has_more_admissions_than_the_share_and_the_wait_grows_with_those_who_wait() {
+    let mut admissions = with_share(2, 100);
+    admitted(&mut admissions, 0);
+    admitted(&mut admissions, 900);
+    assert_eq!(denied(&mut admissions, 1_000), (Denial::Rate, 1));
+    admitted(&mut admissions, 1_001);
+    let waits: Vec<u64> = (0..9).map(|_| denied(&mut admissions, 1_100).1).collect();
+    assert!(waits.is_sorted() && waits[8] >= 5, "{waits:?}");
+    let Asked::Denied(_, spread) = admissions.ask(&service(), 1_100, 7) else { panic!("it is denied") };
+    assert!(spread > waits[8]);
+}
+
+#[test]
+fn an_end_and_a_timeout_free_an_admission_once() {
+    let mut admissions = with_share(100, 2);
+    let (first, second) = (admitted(&mut admissions, 0), admitted(&mut admissions, 10));
+    assert_eq!(denied(&mut admissions, 10), (Denial::Concurrency, 1));
+    let other = ServiceName::new("other").unwrap();
+    assert_eq!(admissions.end(&other, "me", end_of(first), 20), Ended::Before, "of another service");
+    assert_eq!(admissions.end(&service(), "me", end_of(first), 20), Ended::Now);
+    assert_eq!(admissions.end(&service(), "me", end_of(first), 20), Ended::Before);
+    let third = admitted(&mut admissions, 20);
+    assert_eq!(admissions.outstanding(), 2);
+    // 5 s after it began, and a millisecond for the clock.
+    assert_eq!(admissions.look(5_010)[0].outstanding, 2);
+    assert_eq!(admissions.look(5_011)[0].outstanding, 1);
+    assert_eq!(admissions.take_timed_out(), [service()]);
+    assert_eq!(admissions.end(&service(), "me", end_of(second), 5_011), Ended::Before);
+    assert_eq!(admissions.end(&service(), "me", end_of(third), 5_011), Ended::Now);
+}
+
+#[test]
+fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
+    let mut admissions = with_share(100, 100);
+    let lease_ms = LEASE_MS as u64;
+    admitted(&mut admissions, lease_ms - 1);
+    assert_eq!(denied(&mut admissions, lease_ms), (Denial::NoLease, 1));
+    let (_, turn) = admissions.due_turns(lease_ms).pop().unwrap();
+    assert_eq!(
+        (turn.rate.held, turn.concurrency.held),
+        (100, 1),
+        "the rate counts for a second, admissions until they end"
+    );
+    admissions.not_turned(&service(), lease_ms + 500);
+    assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
+    let (_, turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
+    assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
+    admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
+    admitted(&mut admissions, lease_ms + 1_600);
+    // The lease is counted from when the turn began.
+    admitted(&mut admissions, 2 * lease_ms + 1_499);
+    assert_eq!(denied(&mut admissions, 2 * lease_ms + 1_500).0, Denial::NoLease);
+}
+
+#[test]
+fn an_end_for_another_holder_is_handed_on_until_a_turn_is_answered() {
+    let mut admissions = with_share(100, 100);
+    assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
+    let expected = vec![(Holder::from("other"), end_of(7))];
+    assert_eq!(admissions.due_turns(1_000).pop().unwrap().1.ends, expected);
+    admissions.not_turned(&service(), 1_500);
+    assert_eq!(admissions.due_turns(2_500).pop().unwrap().1.ends, expected);
+    let own = admitted(&mut admissions, 2_500);
+    let ends = End { number: own, took_ms: None }.to_text();
+    let answered = ShareReply { ends: format!("999 {ends}"), ..reply(100, 100) };
+    assert_eq!(admissions.turned(&service(), &answered, 2_600), Some(1));
+    assert_eq!(admissions.outstanding(), 0);
+    let (_, turn) = admissions.due_turns(3_500).pop().unwrap();
+    assert_eq!((turn.taken_bytes, turn.ends.len()), (answered.ends.len() as u64, 0));
+}
+
+#[test]
+fn one_more_admission_than_an_instance_holds_is_denied() {
+    let most = MAX_OUTSTANDING as u64;
+    let mut admissions = with_share(2 * most, 2 * most);
+    let first = admitted(&mut admissions, 0);
+    for _ in 1..most {
+        admitted(&mut admissions, 0);
+    }
+    assert_eq!(denied(&mut admissions, 0), (Denial::Full, 1));
+    admissions.end(&service(), "me", end_of(first), 0);
+    admitted(&mut admissions, 0);
+    assert_eq!(denied(&mut admissions, 0), (Denial::Full, 1));
+}
+
+#[test]
+fn services_that_nobody_has_registered_or_asks_for_are_forgotten_and_others_bounded() {
+    let mut admissions = Admissions::new("me", 0);
+    let named = |number: usize| ServiceName::new(&format!("s{number}")).unwrap();
+    for number in 0..MAX_SERVICES {
+        assert!(admissions.begin(&named(number), 0));
+    }
+    assert!(!admissions.begin(&named(MAX_SERVICES), 0));
+    assert_eq!(admissions.due_turns(0).len(), MAX_SERVICES);
+    assert_eq!(admissions.turned(&named(0), &ShareReply::default(), 0), None, "nobody has registered it");
+    assert!(admissions.begin(&named(MAX_SERVICES), 0));
+    for number in 1..MAX_SERVICES {
+        admissions.turned(&named(number), &reply(10, 10), 0);
+    }
+    assert_eq!(admissions.look(0).len(), MAX_SERVICES);
+    admissions.ask(&named(1), 10_000, 0);
+    admissions.due_turns(60_001);
+    let left: Vec<String> = admissions.look(60_001).iter().map(|view| view.service.to_string()).collect();
+    assert_eq!(left, ["s1"]);
+}

@@ -1,0 +1,254 @@
+//! The routes of one batch: which intents have permits.
+//!
+//! An intent that its route cannot take now waits, is deferred or suppressed, as the route says. One that would expire before its
+//! turn has expired already, and one that its service would answer too late is suppressed: nothing asks Redis for them.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use foldhash::fast::RandomState;
+
+use super::{BatchDecision, Decoded, gate::facts, pressure::BatchPressure};
+use crate::{
+    class::ClassNames,
+    policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
+    record::{Output, Records},
+    route::{Route, WhenFull},
+    routes::{Pool, RouteKnown, Routes, Taken},
+    time::Time,
+};
+
+/// The shortest time that an intent is deferred for capacity, in milliseconds.
+const DEFER_MS: i64 = 60_000;
+/// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
+const AGAIN_MS: i64 = 1_000;
+
+/// Where the permits of a batch come from.
+#[derive(Debug)]
+pub enum PermitsFrom {
+    /// From those of its routes.
+    Pools,
+    /// From those that a lane took before it read intents that wait for this route; further ones from the routes' own.
+    Taken(Taken),
+    /// It takes none: it is only asked what would become of an intent.
+    Look,
+}
+
+/// What a route makes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    /// It has none, or something else denies it.
+    Unrouted,
+    /// It has a permit of this route.
+    Permit(u16),
+    /// The route has no permit for it.
+    Denied(GateReason, i64),
+}
+
+/// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
+pub(crate) struct BatchCapacity {
+    slots: Vec<Slot>,
+    /// By the route's place in the policy.
+    taken: Vec<Taken>,
+}
+
+/// The intents of one route in a batch: their places, those of the reserved share apart.
+#[derive(Default)]
+struct Wanting {
+    reserved: Vec<usize>,
+    general: Vec<usize>,
+}
+
+impl BatchDecision {
+    /// Takes the permits of the intents, where the policy has routes; after [`BatchDecision::press`], before
+    /// [`BatchDecision::claim`]. `passed`: the monotonic clock.
+    pub fn take_permits<'b>(
+        &mut self,
+        records: &'b impl Records,
+        decoded: &'b [Decoded<'b>],
+        from: PermitsFrom,
+        passed: Duration,
+    ) {
+        // Nothing is kept back in shadow mode.
+        if self.eval.policy().routes.is_empty() || self.eval.policy().mode == Mode::Shadow {
+            return;
+        }
+        if let Some(routes) = &self.decider.routes {
+            let batch = (records, decoded);
+            self.capacity = Some(BatchCapacity::of(
+                (&mut self.eval, self.pressure.as_ref(), routes),
+                batch,
+                (from, self.now, passed),
+            ));
+        }
+    }
+
+    /// The permits of the records that are approved, by their outputs: to be spent when these are committed. The others go back.
+    #[must_use]
+    pub fn permits_of(&mut self, outputs: &[Output]) -> Vec<Taken> {
+        self.permits_where(|index| outputs[index].to.is_approved())
+    }
+
+    /// The same, by the place of a record in the batch.
+    #[must_use]
+    pub fn permits_where(&mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
+        self.capacity.take().map(|capacity| capacity.used(is_approved)).unwrap_or_default()
+    }
+}
+
+impl BatchCapacity {
+    fn of<'b>(
+        (eval, pressure, routes): (&mut PolicyEval, Option<&BatchPressure>, &Routes),
+        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+        (from, now, passed): (PermitsFrom, Time, Duration),
+    ) -> Self {
+        let policy = Arc::clone(eval.policy());
+        let wanting = wanting((eval, &policy), pressure, (records, decoded));
+        let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
+        let looks = matches!(from, PermitsFrom::Look);
+        let mut before = None;
+        if let PermitsFrom::Taken(permits) = from {
+            before = taken.iter().position(|route| Arc::ptr_eq(route.state(), permits.state()));
+            if let Some(place) = before {
+                taken[place] = permits;
+            }
+        }
+        let mut slots = vec![Slot::Unrouted; decoded.len()];
+        for (place, (wanting, taken)) in wanting.iter().zip(&mut taken).enumerate() {
+            let queues = taken.state().is_queueing() && before != Some(place);
+            let has = match looks {
+                true => wanting.looked(taken, queues, passed),
+                false => wanting.take(taken, queues, passed),
+            };
+            let number = u16::try_from(place).unwrap_or(u16::MAX);
+            for index in has {
+                slots[index] = Slot::Permit(number);
+            }
+            let (route, known) = (&policy.routes[place], taken.state().known());
+            for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
+                let Ok(intent) = &decoded[index] else { continue };
+                let facts = facts(intent, None, &records.get(index));
+                slots[index] = full((eval, route, known.as_deref()), (&facts, number), now);
+            }
+        }
+        Self { slots, taken }
+    }
+
+    /// Whether a record has no permit that needs one.
+    pub(crate) fn denies(&self, record: usize) -> bool {
+        matches!(self.slots[record], Slot::Denied(..))
+    }
+
+    /// What the gate makes of an intent at `now`.
+    pub(crate) fn gate(&self, record: usize, gate: Gate, now: Time) -> Gate {
+        match (gate, self.slots[record]) {
+            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms)) => {
+                let eligible_at = (reason != GateReason::Expired).then(|| now.plus(wait_ms));
+                Gate::Suppress { reason, eligible_at }
+            }
+            (gate @ (Gate::Bypass | Gate::CheckCaps { .. } | Gate::Suppress { .. }), _) => gate,
+        }
+    }
+
+    fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
+        let mut used = vec![0_u64; self.taken.len()];
+        for (index, slot) in self.slots.iter().enumerate() {
+            if let Slot::Permit(route) = *slot
+                && is_approved(index)
+            {
+                used[usize::from(route)] += 1;
+            }
+        }
+        for (taken, used) in self.taken.iter_mut().zip(used) {
+            taken.keep(used);
+        }
+        self.taken.retain(|taken| taken.permits() > 0);
+        self.taken
+    }
+}
+
+impl Wanting {
+    fn all(&self) -> impl Iterator<Item = usize> {
+        self.reserved.iter().chain(&self.general).copied()
+    }
+
+    /// Takes permits; gives the records that have one: first those of the reserved share, then the others, unless they queue.
+    fn take(&self, taken: &mut Taken, queues: bool, passed: Duration) -> Vec<usize> {
+        let count = |records: &[usize]| u64::try_from(records.len()).unwrap_or(u64::MAX);
+        let had = taken.permits();
+        let reserved = taken.take(Pool::Reserved, count(&self.reserved), passed);
+        let others = if queues { 0 } else { count(&self.general) };
+        let most = (count(&self.reserved) - reserved).saturating_add(others).saturating_sub(had);
+        let general = taken.take(Pool::General, most, passed);
+        self.first(reserved + had + general, queues)
+    }
+
+    /// The same, and takes none.
+    fn looked(&self, taken: &Taken, queues: bool, passed: Duration) -> Vec<usize> {
+        let left = |pool| taken.state().left(pool, passed);
+        let reserved = left(Pool::Reserved).min(u64::try_from(self.reserved.len()).unwrap_or(u64::MAX));
+        self.first(reserved + left(Pool::General), queues)
+    }
+
+    fn first(&self, permits: u64, queues: bool) -> Vec<usize> {
+        let general = if queues { &[][..] } else { &self.general };
+        self.reserved.iter().chain(general).copied().take(usize::try_from(permits).unwrap_or(usize::MAX)).collect()
+    }
+}
+
+/// The records of each route that nothing before denies, by the route's place in the policy.
+fn wanting<'b>(
+    (eval, policy): (&mut PolicyEval, &Policy),
+    pressure: Option<&BatchPressure>,
+    (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+) -> Vec<Wanting> {
+    let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
+    let mut of_class: HashMap<ClassNames<'b>, Option<(usize, Pool)>, RandomState> = HashMap::default();
+    for (index, decoded) in decoded.iter().enumerate() {
+        let Ok(intent) = decoded else { continue };
+        let class = intent.class();
+        let Some((place, pool)) = *of_class.entry(class).or_insert_with(|| route_of(policy, &class)) else { continue };
+        if pressure.is_some_and(|pressure| pressure.denies(index))
+            || eval.denial(&facts(intent, None, &records.get(index))).is_some()
+        {
+            continue;
+        }
+        match pool {
+            Pool::General => wanting[place].general.push(index),
+            Pool::Reserved => wanting[place].reserved.push(index),
+        }
+    }
+    wanting
+}
+
+/// The route of a class, and the pool that is its own.
+fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
+    let place = policy.route_of(class)?;
+    let pool = if policy.routes[place].reserves(class) { Pool::Reserved } else { Pool::General };
+    Some((place, pool))
+}
+
+/// What becomes of an intent that its route has no permit for, and after how many milliseconds it may be approved.
+fn full(
+    (eval, route, known): (&PolicyEval, &Route, Option<&RouteKnown>),
+    (facts, place): (&IntentFacts<'_>, u16),
+    now: Time,
+) -> Slot {
+    let wait_ms = known.map_or(0, RouteKnown::expected_wait_ms);
+    let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS);
+    let wait_ms = match route.when_full {
+        WhenFull::Wait => wait_ms,
+        WhenFull::Suppress => return Slot::Denied(GateReason::Capacity, wait_ms.max(AGAIN_MS)),
+        WhenFull::Defer => wait_ms.max(DEFER_MS),
+    };
+    if eval.expired_at(facts, now.plus(wait_ms)) {
+        return Slot::Denied(GateReason::Expired, 0);
+    }
+    let too_late = known.and_then(|known| known.answers_within_ms(route.network_ms)).is_some_and(|most| wait_ms > most);
+    if too_late && route.when_full == WhenFull::Wait {
+        return Slot::Denied(GateReason::Capacity, wait_ms);
+    }
+    Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms)
+}
+
+/// A bound of the expected wait, in milliseconds: a year.
+const MOST_WAIT_MS: i64 = 365 * 24 * 60 * 60 * 1000;

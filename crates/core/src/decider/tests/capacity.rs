@@ -1,0 +1,315 @@
+//! Which intents have permits of their route, what becomes of the others, and which permits go back.
+
+use super::*;
+use crate::{
+    deferral::Deferral,
+    embedded::EmbeddedStore,
+    history::HistoryBounds,
+    record::{Destination, Headers, Output, WaitingTopic},
+    routes::{Pool, RouteKnown, RouteState, Taken},
+};
+
+const EMAIL: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\n";
+const PASSED: Duration = Duration::from_secs(100);
+const LEASE: Duration = Duration::from_secs(103);
+
+/// Values, each with its deferral, at the offsets of their places.
+struct Batch(Vec<(String, Option<Deferral>)>);
+
+impl Headers for Batch {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let ((value, deferral), offset) = (&self.0[index], i64::try_from(index).unwrap());
+        let (value, deferral) = (Some(value.as_bytes()), deferral.as_ref());
+        RecordView { key: None, value, partition: 0, offset, timestamp: Some(now()), headers: self, deferral }
+    }
+}
+
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+/// Intents of these users by channel, with further fields.
+fn batch(intents: &[(&str, &str, &str)]) -> Batch {
+    let value = |(place, (user, channel, more)): (usize, &(&str, &str, &str))| {
+        let value = format!(r#"{{"id":"{place}","user_id":"{user}","channel":"{channel}"{more}}}"#);
+        (value, None)
+    };
+    Batch(intents.iter().enumerate().map(value).collect())
+}
+
+fn emails(count: usize) -> Batch {
+    batch(&vec![("u", "email", ""); count])
+}
+
+fn store() -> EmbeddedStore {
+    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
+}
+
+struct World {
+    decider: Decider,
+    email: Arc<RouteState>,
+    store: EmbeddedStore,
+    read_before: ReadBefore,
+}
+
+impl World {
+    /// With so much of a policy, and so many permits of the route for e-mails, of either pool.
+    fn new(policy: &str, (general, reserved): (u64, u64)) -> Self {
+        let decider = decider(policy);
+        Self::of(decider, store(), (general, reserved))
+    }
+
+    fn of(decider: Decider, store: EmbeddedStore, (general, reserved): (u64, u64)) -> Self {
+        let routes = Routes::new();
+        let email = routes.state("email");
+        email.grant(general, reserved, LEASE);
+        email.learn(RouteKnown { drain_per_s: 1.0, waiting: vec![0; 4], ..RouteKnown::default() });
+        let decider = Decider { routes: Some(routes), wheel: Some(Wheel { shares: 1 }), ..decider };
+        Self { decider, email, store, read_before: ReadBefore::none() }
+    }
+
+    fn left(&self) -> (u64, u64) {
+        (self.email.left(Pool::General, PASSED), self.email.left(Pool::Reserved, PASSED))
+    }
+
+    fn waits(&self, waiting: Vec<u64>) {
+        self.email.learn(RouteKnown {
+            drain_per_s: 1.0,
+            waiting,
+            queued_before: self.email.queued(),
+            ..Default::default()
+        });
+    }
+
+    /// What becomes of the records, in short, and the permits of those that are approved.
+    fn outputs(&self, batch: &Batch, from: PermitsFrom) -> (Vec<Output>, Vec<Taken>) {
+        let mut begun = self.decider.begin_batch(now());
+        begun.look_up(self.read_before.clone());
+        let decoded = begun.decode(batch);
+        begun.take_permits(batch, &decoded, from, PASSED);
+        let (gate_results, admit_batch, _) = begun.gate(batch, &decoded);
+        let answers = self.store.admit_each(&admit_batch, &vec![now(); admit_batch.requests.len()]);
+        let (outputs, _) = begun.outputs(batch, &decoded, &gate_results, (&answers, &|_| None));
+        let permits = begun.permits_of(&outputs);
+        (outputs, permits)
+    }
+
+    fn decide(&self, batch: &Batch) -> Vec<String> {
+        let (outputs, permits) = self.outputs(batch, PermitsFrom::Pools);
+        permits.into_iter().for_each(Taken::spend);
+        outputs.iter().map(word).collect()
+    }
+}
+
+fn word(output: &Output) -> String {
+    match output.to {
+        Destination::Approved(_) => "approved".to_owned(),
+        Destination::Waiting { topic: WaitingTopic(0), .. } => "waits".to_owned(),
+        Destination::Deferred(_) => {
+            let due = output.headers.iter().find(|(name, _)| *name == "weir-due").unwrap();
+            let why = &output.headers.iter().find(|(name, _)| *name == "weir-why").unwrap().1;
+            format!("{why} for {}s", (due.1.parse::<i64>().unwrap() - now().millis()) / 1000)
+        }
+        Destination::Suppressed => {
+            let crate::record::OutputValue::Ours(envelope) = &output.value else { panic!("{output:?}") };
+            let envelope: serde_json::Value = serde_json::from_slice(envelope).unwrap();
+            let after =
+                envelope["eligible_at"].as_str().map(|at| Time::from_rfc3339(at).unwrap().millis() - now().millis());
+            let after = after.map_or(String::new(), |after_ms| format!(" for {after_ms}ms"));
+            format!("{}{after}", envelope["reason"].as_str().unwrap())
+        }
+        Destination::Waiting { .. } | Destination::DeadLetters | Destination::Undelivered | Destination::Nowhere => {
+            panic!("{output:?}")
+        }
+    }
+}
+
+#[test]
+fn an_intent_without_a_permit_waits_is_suppressed_or_is_deferred_as_its_route_says() {
+    for (when_full, waiting, expected) in [
+        ("wait", 0, "waits"),
+        ("suppress", 0, "capacity for 1000ms"),
+        ("suppress", 90, "capacity for 90000ms"),
+        ("defer", 0, "capacity for 60s"),
+        ("defer", 90, "capacity for 120s"),
+    ] {
+        let world = World::new(&format!("{EMAIL}when_full = \"{when_full}\"\n"), (0, 0));
+        world.waits(vec![waiting, 0]);
+        let found = world.decide(&batch(&[("a", "email", ""), ("b", "push", "")]));
+        assert_eq!(found, [expected, "approved"], "{when_full} {waiting}: another channel has no route");
+    }
+}
+
+#[test]
+fn permits_go_to_the_first_and_are_held_until_they_are_spent() {
+    let world = World::new(EMAIL, (2, 0));
+    assert_eq!(world.decide(&emails(3)), ["approved", "approved", "waits"]);
+    assert_eq!((world.left(), world.email.held(), world.email.spent()), ((0, 0), 0, 2));
+    let world = World::new(EMAIL, (2, 0));
+    let (_, permits) = world.outputs(&emails(1), PermitsFrom::Pools);
+    assert_eq!((world.left(), world.email.held()), ((1, 0), 2), "it is being committed");
+    drop(permits);
+    assert_eq!((world.left(), world.email.held(), world.email.spent()), ((2, 0), 2, 0), "the commit failed");
+}
+
+#[test]
+fn permits_of_what_a_cap_denies_or_a_duplicate_go_back_and_what_is_denied_before_takes_none() {
+    let caps = "[[stop]]\ncampaign = \"spring\"\n";
+    let text = |caps: &str| {
+        let default = "default = { caps = [{ name = \"a\", limit = 1, window = \"1h\" }] }";
+        format!("version = \"1\"\n{default}\n{caps}{EMAIL}")
+    };
+    let policy = parse_policy("p.toml", &text(caps), Format::Toml, 86_400_000).unwrap();
+    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
+    let world = World::of(decider, store(), (9, 0));
+    let found = world.decide(&batch(&[
+        ("a", "email", ""),
+        ("a", "email", ""),
+        ("b", "email", r#","campaign":"spring""#),
+        ("c", "email", r#","expires_at":1"#),
+    ]));
+    assert_eq!(found, ["approved", "cap for 3600000ms", "stopped", "expired"]);
+    assert_eq!((world.left(), world.email.spent()), ((8, 0), 1));
+}
+
+#[test]
+fn the_reserved_share_is_for_its_intents_only_and_they_do_not_queue() {
+    let reserved = format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
+    let service = r#","category":"service""#;
+    let mixed = batch(&[("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)]);
+    for (permits, waiting, expected) in [
+        ((9, 9), 0, ["approved", "approved", "approved", "approved"]),
+        ((1, 1), 0, ["waits", "approved", "waits", "approved"]),
+        ((0, 1), 0, ["waits", "approved", "waits", "waits"]),
+        ((3, 0), 0, ["approved", "approved", "waits", "approved"]),
+        ((9, 9), 1, ["waits", "approved", "waits", "approved"]),
+    ] {
+        let world = World::new(&reserved, permits);
+        world.waits(vec![waiting]);
+        assert_eq!(world.decide(&mixed), expected, "{permits:?} {waiting}");
+        let approved = expected.iter().filter(|word| **word == "approved").count();
+        let (general, left_reserved) = world.left();
+        assert_eq!(permits.0 + permits.1 - general - left_reserved, u64::try_from(approved).unwrap());
+    }
+}
+
+#[test]
+fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
+    let world = World::new(EMAIL, (9, 0));
+    world.waits(vec![1, 0]);
+    assert_eq!(world.decide(&emails(1)), ["waits"]);
+    world.waits(vec![0, 0]);
+    assert_eq!(world.decide(&emails(1)), ["approved"]);
+    world.waits(vec![5, 0]);
+    let taken = Taken::general(Arc::clone(&world.email), 2, PASSED);
+    let (outputs, permits) = world.outputs(&emails(2), PermitsFrom::Taken(taken));
+    assert!(outputs.iter().all(|output| output.to.is_approved()));
+    assert_eq!((permits[0].permits(), world.left()), (2, (6, 0)));
+}
+
+#[test]
+fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
+    let world = World::new(EMAIL, (0, 0));
+    let mut waiting = emails(1);
+    let (outputs, _) = world.outputs(&waiting, PermitsFrom::Pools);
+    let Destination::Waiting { partition, .. } = outputs[0].to else { panic!("{outputs:?}") };
+    assert!((0..4).contains(&partition));
+    let headers: Vec<_> =
+        outputs[0].headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+    let deferral = Deferral::of(headers.try_into().unwrap()).unwrap();
+    assert!(deferral.is_until_capacity());
+    assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
+    // The clock of the instance that reads it is behind.
+    let ahead = Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral };
+    waiting.0[0].1 = Some(ahead);
+    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
+    assert_eq!(word(&world.outputs(&waiting, PermitsFrom::Taken(taken)).0[0]), "waits", "again, without a permit");
+    world.email.grant(1, 0, LEASE);
+    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
+    let approved = &world.outputs(&waiting, PermitsFrom::Taken(taken)).0[0];
+    assert!(approved.to.is_approved() && approved.headers[0].1.contains(r#""deferred":{"why":"capacity","count":1,"#));
+}
+
+#[test]
+fn who_would_wait_too_long_is_expired_or_suppressed_at_once() {
+    let soon = r#","expires_at":"2026-11-20T09:00:30Z""#;
+    let cases = [
+        (29, None, soon, "waits"),
+        (30, None, soon, "expired"),
+        (30, None, "", "waits"),
+        (9, Some((10_000, 900)), "", "waits"),
+        (10, Some((10_000, 900)), "", "capacity for 10000ms"),
+    ];
+    for (waiting, service, more, expected) in cases {
+        let world = World::new(EMAIL, (9, 9));
+        let (timeout_ms, processing_ms) = service.map_or((None, 0), |(timeout, mean)| (Some(timeout), mean));
+        let known =
+            RouteKnown { drain_per_s: 1.0, waiting: vec![waiting], timeout_ms, processing_ms, ..Default::default() };
+        world.email.learn(known);
+        assert_eq!(world.decide(&batch(&[("a", "email", more)])), [expected], "{waiting} {service:?}");
+        assert!(world.store.history(crate::shard::UserHash::of("a")).is_empty(), "it is not recorded");
+    }
+    let aged = format!("max_age = \"20s\"\n{EMAIL}");
+    for (waiting, expected) in [(20, "waits"), (21, "expired")] {
+        let world = World::new(&aged, (9, 9));
+        world.waits(vec![waiting]);
+        assert_eq!(world.decide(&emails(1)), [expected], "{waiting}");
+    }
+}
+
+#[test]
+fn a_replay_is_approved_without_a_permit() {
+    let world = World::new(EMAIL, (1, 0));
+    assert_eq!(world.decide(&emails(1)), ["approved"]);
+    let again = World { read_before: ReadBefore::All, ..world };
+    assert_eq!(again.decide(&emails(1)), ["approved"]);
+    assert_eq!(again.decide(&batch(&[("u", "email", ""), ("v", "email", "")])), ["approved", "waits"]);
+}
+
+#[test]
+fn nothing_is_held_back_in_shadow_mode_or_without_routes_and_who_looks_takes_nothing() {
+    let shadow = World::new(&format!("shadow = true\n{EMAIL}"), (1, 0));
+    assert_eq!((shadow.decide(&emails(2)), shadow.left()), (vec!["approved".to_owned(); 2], (1, 0)));
+    let no_routes = Decider { routes: None, ..World::new(EMAIL, (0, 0)).decider };
+    let world = World { decider: no_routes, ..World::new(EMAIL, (0, 0)) };
+    assert_eq!(world.decide(&emails(1)), ["approved"]);
+    let world = World::new(EMAIL, (1, 0));
+    let (outputs, permits) = world.outputs(&emails(2), PermitsFrom::Look);
+    assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["approved", "waits"]);
+    assert_eq!((permits.len(), world.left()), (0, (1, 0)));
+}
+
+#[test]
+fn a_bypass_takes_permits_and_the_first_route_counts() {
+    let rules =
+        format!("[[bypass]]\nchannel = \"email\"\ncounts = false\n{EMAIL}[[routes]]\nname = \"rest\"\nrate = 1\n");
+    let world = World::new(&rules, (1, 0));
+    assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
+    let (outputs, _) = world.outputs(&batch(&[("a", "push", "")]), PermitsFrom::Pools);
+    let rest = world.decider.routes.as_ref().unwrap().state("rest");
+    assert!(
+        matches!(outputs[0].to, Destination::Waiting { topic, partition: -1 } if topic == rest.topic),
+        "{outputs:?}"
+    );
+}
+
+#[test]
+fn a_channel_may_have_an_approved_topic_of_its_own() {
+    use crate::record::ApprovedTopic;
+    let world = World::new("", (0, 0));
+    let approved_by_channel = Arc::new([("email".to_owned(), ApprovedTopic(1))]);
+    let world = World { decider: Decider { approved_by_channel, ..world.decider.clone() }, ..world };
+    let (outputs, _) = world.outputs(&batch(&[("a", "email", ""), ("b", "push", "")]), PermitsFrom::Pools);
+    let to: Vec<_> = outputs.iter().map(|output| output.to).collect();
+    assert_eq!(to, [Destination::Approved(ApprovedTopic(1)), Destination::APPROVED]);
+}

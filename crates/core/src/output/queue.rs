@@ -1,0 +1,95 @@
+//! Which intents wait for their route, and where.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::GateResult;
+use crate::{
+    decide::{AdmitVerdict, Answer},
+    decider::Disposition,
+    intent::Intent,
+    policy::{GateReason, PolicyEval},
+    record::Destination,
+    route::{Route, WhenFull},
+    routes::{RouteState, Routes, place},
+};
+
+/// The partition that stands for the one that the record's key has.
+const BY_KEY: i32 = -1;
+
+/// The route that an intent waits for, by its place in the policy; `None` where it does not wait.
+pub(super) fn waits_for_route(
+    eval: &PolicyEval,
+    gate_result: &GateResult,
+    answers: &[Option<Answer>],
+) -> Option<usize> {
+    let route = full_route(gate_result)?;
+    let replayed = match gate_result.disposition {
+        Disposition::LookUp { request, .. } => {
+            answers[request].is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
+        }
+        Disposition::Suppress(_)
+        | Disposition::Undecided
+        | Disposition::Bypass { .. }
+        | Disposition::CheckCaps { .. } => false,
+    };
+    (!replayed && eval.policy().routes[route].when_full == WhenFull::Wait).then_some(route)
+}
+
+/// The route that takes no more, by its place in the policy, where that denies an intent that may be approved later.
+pub(super) fn full_route(gate_result: &GateResult) -> Option<usize> {
+    match gate_result.disposition {
+        Disposition::Suppress((GateReason::RouteFull(route), _))
+        | Disposition::LookUp { denial: (GateReason::RouteFull(route), _), .. } => usize::try_from(route).ok(),
+        Disposition::Suppress(_)
+        | Disposition::LookUp { .. }
+        | Disposition::Undecided
+        | Disposition::Bypass { .. }
+        | Disposition::CheckCaps { .. } => None,
+    }
+}
+
+/// The topics of waiting intents, with what one batch adds to them.
+pub(super) struct Queues<'w> {
+    routes: Option<&'w Routes>,
+    /// By the route's name.
+    queues: BTreeMap<Arc<str>, Queue>,
+}
+
+/// One topic: its route, and how many wait on each of its partitions.
+struct Queue {
+    state: Arc<RouteState>,
+    waiting: Vec<u64>,
+    added: u64,
+}
+
+impl<'w> Queues<'w> {
+    pub(super) const fn new(routes: Option<&'w Routes>) -> Self {
+        Self { routes, queues: BTreeMap::new() }
+    }
+
+    /// Where an intent of this route is to wait.
+    pub(super) fn place(&mut self, route: &Route, intent: &Intent<'_>) -> Destination {
+        let Some(routes) = self.routes else { unreachable!("a route denies where there are routes") };
+        let queue = self.queues.entry(Arc::clone(&route.name)).or_insert_with(|| {
+            let state = routes.state(&route.name);
+            let waiting = state.known().map(|known| known.waiting.clone()).unwrap_or_default();
+            Queue { state, waiting, added: 0 }
+        });
+        queue.added += 1;
+        let partition = place(&queue.waiting, route.fair_by.hash_of(intent));
+        if let Some(partition) = partition {
+            queue.waiting[partition] += 1;
+        }
+        let partition = partition.and_then(|partition| i32::try_from(partition).ok()).unwrap_or(BY_KEY);
+        Destination::Waiting { topic: queue.state.topic, partition }
+    }
+}
+
+impl Drop for Queues<'_> {
+    /// Later intents queue behind them.
+    fn drop(&mut self) {
+        for queue in self.queues.values() {
+            queue.state.queue(queue.added);
+        }
+    }
+}

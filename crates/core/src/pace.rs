@@ -1,0 +1,197 @@
+//! The pace of one route: how much may be approved, from what delivery takes.
+//!
+//! The approved topic holds what delivery takes in [`crate::route::Route::ahead_ms`]: room = ahead x drain rate - lag. The lag is
+//! Kafka's own count, so a permit that is lost, or an error of the estimate, heals by itself.
+//!
+//! The drain rate is measured where it is known to be the consumer's own: while intents stand in the topic. Consumers commit in
+//! steps (every 5 s, as a rule), so it is measured from one commit to another. A consumer that has nothing to do shows only what it
+//! was given; the estimate then rises, to twice what was seen. Where intents stand and nothing is committed, it falls.
+
+mod drain;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod world;
+
+use std::time::Duration;
+
+use self::drain::Drain;
+
+/// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.
+const FLOOR: f64 = 0.01;
+/// How fast the share that signals of overload leave returns, per second.
+const RECOVERY: f64 = 0.05;
+/// How long a lag that is not known changes nothing, and then how long until permits halve again, in seconds.
+const UNKNOWN_S: f64 = 10.0;
+
+/// The offsets of a route's approved topic, summed over its partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lag {
+    /// The end offsets.
+    pub end: u64,
+    /// What the consumer group has committed.
+    pub committed: u64,
+}
+
+impl Lag {
+    /// Approved intents that are not delivered.
+    #[must_use]
+    pub const fn undelivered(self) -> u64 {
+        self.end.saturating_sub(self.committed)
+    }
+}
+
+/// What a route's pace goes by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// The monotonic clock when the lag was sampled.
+    pub at: Duration,
+    /// `None`: it could not be found out.
+    pub lag: Option<Lag>,
+    /// The most per second: of the route's rate and what its service has registered the smaller one; `None`: there is neither.
+    pub ceiling: Option<u64>,
+    /// What signals of overload leave of the drain rate: 1, or 0.7 for each that holds.
+    pub slow: f64,
+}
+
+/// What a route may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// What delivery takes, per second.
+    pub drain_per_s: f64,
+    /// How many more may be approved than were when the lag was last known: permits that instances hold, or have spent since, are
+    /// among them ([`crate::routes::RouteState::spent`]).
+    pub room: u64,
+    /// How many of these are for the reserved share only.
+    pub reserved: u64,
+    /// Why it is less than the ceiling.
+    pub why: Throttle,
+}
+
+/// Why a route takes less than its ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Throttle {
+    /// It does not.
+    No,
+    /// Delivery takes no more.
+    Lag,
+    /// Nothing is delivered: weir probes.
+    Stopped,
+    /// A signal of overload holds, or did a moment ago.
+    Signal,
+    /// The lag is not known.
+    LagUnknown,
+}
+
+impl Throttle {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Lag => "lag",
+            Self::Stopped => "stopped",
+            Self::Signal => "signal",
+            Self::LagUnknown => "lag_unknown",
+        }
+    }
+}
+
+/// The controller of one route.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    ahead_s: f64,
+    reserved: f64,
+    drain: Drain,
+    /// What signals leave of the drain rate.
+    slow: f64,
+    /// The last sample's time, in seconds.
+    at: Option<f64>,
+    /// The lag when it was last known, less what was delivered since, as far as that can be assumed.
+    lag: Option<f64>,
+    /// Since when it is not known.
+    unknown_since: Option<f64>,
+}
+
+impl Controller {
+    /// A controller that has seen nothing yet.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "an hour at most")]
+    pub fn new(ahead_ms: i64, reserved_permille: u32) -> Self {
+        let ahead_s = ahead_ms as f64 / 1000.0;
+        let (at, lag, unknown_since) = (None, None, None);
+        Self {
+            ahead_s,
+            reserved: f64::from(reserved_permille) / 1000.0,
+            drain: Drain::new(ahead_s),
+            slow: 1.0,
+            at,
+            lag,
+            unknown_since,
+        }
+    }
+
+    /// What the route may take after another sample. Samples come every second.
+    pub fn turn(&mut self, sample: &Sample) -> Pace {
+        let now = sample.at.as_secs_f64();
+        let passed = self.at.replace(now).map_or(0.0, |before| (now - before).max(0.0));
+        self.slow = sample.slow.min(self.slow + RECOVERY * passed).max(FLOOR);
+        let ceiling = sample.ceiling.map(|ceiling| to_f64(ceiling.max(1)));
+        match sample.lag {
+            Some(lag) => {
+                self.drain.see(now, passed, lag, ceiling);
+                self.lag = Some(to_f64(lag.undelivered()));
+                self.unknown_since = None;
+            }
+            None => {
+                let since = *self.unknown_since.get_or_insert(now);
+                let halved = ((now - since) / UNKNOWN_S).floor().max(0.0);
+                let rate = (self.drain.per_s(ceiling) * self.slow * (-halved).exp2()).max(self.drain.floor(ceiling));
+                // Before the first answer only the floor is approved.
+                let lag = self.lag.unwrap_or(self.drain.per_s(ceiling) * self.slow * self.ahead_s);
+                self.lag = Some(lag - rate * passed);
+            }
+        }
+        let drain_per_s = (self.drain.per_s(ceiling) * self.slow).max(self.drain.floor(ceiling));
+        let ahead = self.ahead_s * drain_per_s;
+        let room = whole(ahead - self.lag.unwrap_or(0.0));
+        let reserved = room.min(whole(ahead * self.reserved));
+        Pace { drain_per_s, room, reserved, why: self.why(now, room) }
+    }
+
+    fn why(&self, now: f64, room: u64) -> Throttle {
+        if self.unknown_since.is_some_and(|since| now - since >= UNKNOWN_S) {
+            Throttle::LagUnknown
+        } else if self.drain.is_stopped() {
+            Throttle::Stopped
+        } else if self.slow < 1.0 {
+            Throttle::Signal
+        } else if room == 0 || self.drain.is_busy() {
+            Throttle::Lag
+        } else {
+            Throttle::No
+        }
+    }
+}
+
+/// The pace of a route without a consumer group: it is bound by its ceiling alone. `slow` is as in [`Sample`].
+#[must_use]
+pub fn by_ceiling(ceiling: u64, slow: f64) -> (f64, Throttle) {
+    let ceiling = to_f64(ceiling.max(1));
+    let drain_per_s = (ceiling * slow).max(ceiling * FLOOR);
+    (drain_per_s, if slow < 1.0 { Throttle::Signal } else { Throttle::No })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of records are far below 2^53")]
+const fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates at 0 and at the maximum"
+)]
+const fn whole(count: f64) -> u64 {
+    count as u64
+}

@@ -1,0 +1,152 @@
+//! How much delivery takes per second, from the offsets that its consumers commit.
+
+use std::collections::VecDeque;
+
+use super::{FLOOR, Lag, to_f64};
+
+/// How far back the rate is measured, in seconds: `ahead`, within these bounds, and three commits at the least.
+const WINDOW_S: [f64; 2] = [10.0, 30.0];
+/// How often consumers commit where it has not been seen: Kafka's default.
+const STEP_S: f64 = 5.0;
+/// The longest time between commits that is told from a consumer that has stopped.
+const LONGEST_STEP_S: f64 = 15.0;
+/// A consumer has enough to do where its lag is never below what it takes in this time: a sample is a second old.
+const BUSY_S: f64 = 1.5;
+/// How fast the estimate rises while the consumer has not enough to do, per second, as a share of the ceiling, or of what was seen.
+const RISE: f64 = 0.1;
+/// The estimate rises to so many times what was seen.
+const MOST_RISE: f64 = 2.0;
+/// Within `ahead`, the estimate of a consumer that has stopped halves so often.
+const HALVINGS: f64 = 8.0;
+
+/// The estimate of one consumer group.
+#[derive(Debug, Clone)]
+pub(super) struct Drain {
+    ahead_s: f64,
+    /// When the committed offsets were seen to change, and what they were then; the last ones, ascending.
+    changes: VecDeque<(f64, u64)>,
+    /// The lag of the last samples.
+    lags: VecDeque<(f64, f64)>,
+    /// The end offsets when the committed ones changed last.
+    end: u64,
+    /// How long a busy consumer takes from one commit to the next.
+    step_s: f64,
+    /// What it is known to take, per second.
+    seen: Option<f64>,
+    /// The most that was ever seen.
+    highest: f64,
+    estimate: Option<f64>,
+    busy: bool,
+    stopped: bool,
+}
+
+impl Drain {
+    pub(super) const fn new(ahead_s: f64) -> Self {
+        Self {
+            ahead_s,
+            changes: VecDeque::new(),
+            lags: VecDeque::new(),
+            end: 0,
+            step_s: STEP_S,
+            seen: None,
+            highest: 0.0,
+            estimate: None,
+            busy: false,
+            stopped: false,
+        }
+    }
+
+    /// Whether it had enough to do all the time, so that what it took is what it can take.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// Whether intents stand and it commits nothing.
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The least that is approved, per second.
+    pub(super) fn floor(&self, ceiling: Option<f64>) -> f64 {
+        (FLOOR * ceiling.unwrap_or(self.highest)).max(1.0)
+    }
+
+    /// The estimate, per second: between floor and ceiling.
+    pub(super) fn per_s(&self, ceiling: Option<f64>) -> f64 {
+        let estimate = self.estimate.unwrap_or_else(|| self.first(ceiling));
+        estimate.min(ceiling.unwrap_or(f64::MAX)).max(self.floor(ceiling))
+    }
+
+    /// What is tried first: a tenth of the ceiling.
+    fn first(&self, ceiling: Option<f64>) -> f64 {
+        (ceiling.unwrap_or(0.0) * RISE).max(self.floor(ceiling))
+    }
+
+    /// Another sample, so long after the one before.
+    pub(super) fn see(&mut self, now: f64, passed: f64, lag: Lag, ceiling: Option<f64>) {
+        let undelivered = to_f64(lag.undelivered());
+        self.note(now, lag);
+        self.lags.push_back((now, undelivered));
+        let looks_back = (2.0 * self.step_s).max(3.0);
+        while self.lags.front().is_some_and(|(at, _)| now - at > looks_back) {
+            self.lags.pop_front();
+        }
+        let quiet_s = self.changes.back().map_or(0.0, |(at, _)| now - at);
+        let standing = lag.end > self.end || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        self.stopped = standing && quiet_s > 2.0 * self.step_s;
+
+        let measured = self.measured();
+        if let Some(measured) = measured {
+            self.highest = self.highest.max(measured);
+        }
+        let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
+        self.busy = measured.is_some_and(|measured| low > BUSY_S * measured);
+        let before = self.per_s(ceiling);
+        let estimate = if self.stopped {
+            before * (-HALVINGS * passed / self.ahead_s).exp2()
+        } else if self.busy {
+            self.seen = measured;
+            measured.unwrap_or(before)
+        } else {
+            let seen = self.seen.unwrap_or_else(|| self.first(ceiling)).max(measured.unwrap_or(0.0));
+            self.seen = Some(seen);
+            let rise = RISE * ceiling.unwrap_or(self.highest.max(1.0)) * passed;
+            (before + rise).min(MOST_RISE * seen).max(before.min(seen))
+        };
+        self.estimate = Some(estimate.max(self.floor(ceiling)).min(ceiling.unwrap_or(f64::MAX)));
+    }
+
+    /// Notes a change of the committed offsets.
+    fn note(&mut self, now: f64, lag: Lag) {
+        let Some(&(at, committed)) = self.changes.back() else {
+            self.changes.push_back((now, lag.committed));
+            self.end = lag.end;
+            return;
+        };
+        if lag.committed == committed {
+            return;
+        }
+        if lag.committed < committed {
+            // Offsets were reset, or the topic was recreated.
+            self.changes.clear();
+        } else if self.stopped {
+            // It has resumed: this is what it took since its last commit, or since it began.
+            self.changes.clear();
+            self.changes.push_back((now - self.step_s.min(now - at), committed));
+        } else if self.busy {
+            self.step_s = (now - at).max(0.9 * self.step_s).clamp(1.0, LONGEST_STEP_S);
+        }
+        self.changes.push_back((now, lag.committed));
+        self.end = lag.end;
+        let window = self.ahead_s.clamp(WINDOW_S[0], WINDOW_S[1]).max(3.0 * self.step_s);
+        while self.changes.len() > 2 && now - self.changes[0].0 > window {
+            self.changes.pop_front();
+        }
+    }
+
+    /// What was committed per second, from the first change to the last; `None` where there are not two.
+    fn measured(&self) -> Option<f64> {
+        let ((first_at, first), (last_at, last)) = (self.changes.front()?, self.changes.back()?);
+        (last_at > first_at).then(|| to_f64(last - first) / (last_at - first_at))
+    }
+}

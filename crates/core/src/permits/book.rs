@@ -1,0 +1,153 @@
+//! The permits of routes in memory: the reference that `lua/permit.lua` must equal.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{FACTOR_PARTS, MOST};
+use crate::{
+    ports::{PermitGrant, PermitTurn},
+    time::Time,
+};
+
+/// How long a route is kept without a turn, in milliseconds.
+const KEEP_MS: i64 = 60_000;
+/// The bucket counts in parts of a permit, so that each millisecond adds whole ones.
+const PARTS: u64 = 1_000;
+
+/// The permits of all routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PermitBook {
+    routes: BTreeMap<String, SharedRoute>,
+}
+
+/// What is registered of a service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registry {
+    /// Its registered instances, including expired ones.
+    pub instances: Vec<Registered>,
+    /// The mean time of what it has done, in microseconds; `None`: it has done nothing.
+    pub took_us: Option<u64>,
+}
+
+/// An instance of a service, as it is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// What it takes per second.
+    pub capacity_per_s: u64,
+    /// After what its callers give up.
+    pub timeout_ms: u64,
+    /// Until when it is registered.
+    pub ends: Time,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct SharedRoute {
+    members: BTreeMap<String, Member>,
+    bucket: Option<Bucket>,
+    /// When it expires, in milliseconds since 1970.
+    ends: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    held: u64,
+    recent: u64,
+    want: u64,
+    slow: u64,
+    /// When its lease ends, in milliseconds since 1970.
+    ends: i64,
+}
+
+/// At most one second's permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bucket {
+    parts: u64,
+    /// As of then, in milliseconds since 1970.
+    at: i64,
+}
+
+/// What the other members of a route have.
+struct Others {
+    held: u64,
+    least_slow: u64,
+    /// Members that want more than they hold, and the caller; and what the former hold.
+    contenders: u64,
+    contended: u64,
+}
+
+impl PermitBook {
+    /// Takes a turn of an instance at a moment, for a lease of so long. `registry`: that of the route's service.
+    pub fn turn(
+        &mut self,
+        instance: &str,
+        turn: &PermitTurn<'_>,
+        registry: &Registry,
+        (now, lease): (Time, Duration),
+    ) -> PermitGrant {
+        let now_ms = now.millis();
+        let route = self.routes.entry(turn.route.to_owned()).or_default();
+        if now_ms >= route.ends {
+            *route = SharedRoute::default();
+        }
+        route.ends = now_ms + KEEP_MS;
+        route.members.retain(|_, member| member.ends > now_ms);
+        let was_member = route.members.remove(instance).is_some();
+        let others = Others::of(&route.members, turn.slow_parts());
+
+        let live: Vec<&Registered> = registry.instances.iter().filter(|registered| registered.ends > now).collect();
+        let registered_per_s =
+            turn.service.map(|_| live.iter().map(|registered| registered.capacity_per_s).sum::<u64>());
+        let rate = [turn.rate, registered_per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let parts = rate.map(|rate| route.fill(rate, turn.unused, now_ms));
+
+        let free = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others.held);
+        let share = ((free + others.contended) / others.contenders).max(1);
+        let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
+        let granted = turn.want.min(MOST).min(free).min(share).min(tokens);
+        let granted = if was_member { granted } else { 0 };
+
+        route.bucket = parts.map(|parts| Bucket { parts: parts - granted * PARTS, at: now_ms });
+        let ends = now_ms + i64::try_from(lease.as_millis()).unwrap_or(0);
+        let (want, slow) = (turn.want.min(MOST), turn.slow_parts());
+        let member = Member { held: granted, recent: turn.recent, want, slow, ends };
+        route.members.insert(instance.to_owned(), member);
+        PermitGrant {
+            permits: granted,
+            held_by_others: others.held,
+            members: route.members.len() as u64,
+            registered_per_s,
+            timeout_ms: turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min()),
+            processing_ms: turn.service.and(registry.took_us).map(|took_us| took_us.div_ceil(1_000)),
+            slow: others.slow(),
+        }
+    }
+}
+
+impl SharedRoute {
+    /// What is in the bucket now, with what is returned.
+    fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> u64 {
+        let Bucket { parts, at } = self.bucket.unwrap_or(Bucket { parts: 0, at: now_ms });
+        let passed = u64::try_from(now_ms - at).unwrap_or(0);
+        let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
+        filled.min(rate.saturating_mul(PARTS))
+    }
+}
+
+impl Others {
+    fn of(members: &BTreeMap<String, Member>, own_slow: u64) -> Self {
+        let mut others = Self { held: 0, least_slow: own_slow, contenders: 1, contended: 0 };
+        for Member { held, recent, want, slow, .. } in members.values() {
+            others.held += held + recent;
+            others.least_slow = others.least_slow.min(*slow);
+            if want > held {
+                others.contenders += 1;
+                others.contended += held;
+            }
+        }
+        others
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
+    fn slow(&self) -> f64 {
+        self.least_slow as f64 / FACTOR_PARTS
+    }
+}

@@ -1,0 +1,107 @@
+//! Routes: where approved intents are delivered, and how fast a policy lets weir approve them there.
+
+use std::sync::Arc;
+
+use crate::{class::ClassNames, intent::Intent, policy::Selection};
+
+/// How many routes a policy may have.
+pub const MAX_ROUTES: usize = 64;
+/// [`Route::ahead_ms`] where the policy has none.
+pub const DEFAULT_AHEAD_MS: i64 = 30_000;
+/// The bounds of [`Route::ahead_ms`].
+pub const AHEAD_MS: std::ops::RangeInclusive<i64> = 5_000..=3_600_000;
+/// [`Route::network_ms`] where the policy has none.
+pub const DEFAULT_NETWORK_MS: i64 = 50;
+/// [`Route::max_attempts`] where the policy has none.
+pub const DEFAULT_MAX_ATTEMPTS: u32 = 5;
+
+/// One of `[[routes]]`. It has a consumer group, a rate or a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Its name, unlike that of any other route; part of its waiting topic's name.
+    pub name: Arc<str>,
+    /// Its intents. An intent takes the first route that matches.
+    pub filter: Selection,
+    /// The group that consumes its approved topic.
+    pub consumer_group: Option<Arc<str>>,
+    /// Approve no more than delivery takes in this time, in milliseconds.
+    pub ahead_ms: i64,
+    /// The most intents per second.
+    pub rate: Option<u64>,
+    /// The service whose instances register their capacity.
+    pub service: Option<Arc<str>>,
+    /// What a request takes on the network one way, in milliseconds.
+    pub network_ms: i64,
+    /// The share that is kept free for some of its intents.
+    pub reserved: Option<Reserved>,
+    /// What becomes of an intent without a permit.
+    pub when_full: WhenFull,
+    /// What its waiting topic is partitioned by.
+    pub fair_by: FairBy,
+    /// How often a delivery is tried.
+    pub max_attempts: u32,
+}
+
+impl Route {
+    /// Whether an intent of this class takes this route.
+    #[must_use]
+    pub fn matches(&self, class: &ClassNames<'_>) -> bool {
+        self.filter.matches(class)
+    }
+
+    /// Whether an intent of this class has a part in the reserved share.
+    #[must_use]
+    pub fn reserves(&self, class: &ClassNames<'_>) -> bool {
+        self.reserved.as_ref().is_some_and(|reserved| reserved.filter.matches(class))
+    }
+}
+
+/// The share of a route's capacity that only some intents take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    /// The intents.
+    pub filter: Selection,
+    /// The share, in thousandths: 1 to 999.
+    pub share_permille: u32,
+}
+
+/// What becomes of an intent of a route that has no permit for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WhenFull {
+    /// It waits on the route's topic.
+    #[default]
+    Wait,
+    /// It is suppressed.
+    Suppress,
+    /// It is deferred.
+    Defer,
+}
+
+/// What intents of a route take turns by while they wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FairBy {
+    /// Campaigns.
+    #[default]
+    Campaign,
+    /// Categories.
+    Category,
+    /// Channels.
+    Channel,
+    /// Users.
+    User,
+}
+
+impl FairBy {
+    /// The hash of what an intent takes turns by.
+    #[must_use]
+    pub fn hash_of(self, intent: &Intent<'_>) -> u64 {
+        let class = intent.class();
+        let name = match self {
+            Self::Campaign => class.campaign,
+            Self::Category => class.category,
+            Self::Channel => class.channel,
+            Self::User => return (intent.user.0 >> 64) as u64,
+        };
+        xxhash_rust::xxh3::xxh3_64(name.unwrap_or_default().as_bytes())
+    }
+}

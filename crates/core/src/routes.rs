@@ -1,0 +1,350 @@
+//! What the routes of one process take: the permits that lanes spend, and what the keeper of the routes knows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+
+use crate::record::WaitingTopic;
+
+/// All routes that a process has had, each with a number that it keeps.
+#[derive(Debug, Default)]
+pub struct Routes(ArcSwap<Vec<Arc<RouteState>>>);
+
+impl Routes {
+    /// No routes.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The state of the route of this name; a route that is new takes nothing until it is granted permits.
+    #[must_use]
+    pub fn state(&self, name: &str) -> Arc<RouteState> {
+        let find = |states: &[Arc<RouteState>]| states.iter().find(|state| *state.name == *name).map(Arc::clone);
+        if let Some(state) = find(&self.0.load()) {
+            return state;
+        }
+        self.0.rcu(|states| {
+            let mut states = Vec::clone(states);
+            if find(&states).is_none() {
+                let number = u16::try_from(states.len()).unwrap_or(u16::MAX);
+                states.push(Arc::new(RouteState::new(name, WaitingTopic(number))));
+            }
+            states
+        });
+        find(&self.0.load()).expect("states are never removed")
+    }
+
+    /// The route whose waiting intents are on this topic.
+    #[must_use]
+    pub fn waiting_on(&self, topic: WaitingTopic) -> Option<Arc<RouteState>> {
+        self.0.load().get(usize::from(topic.0)).map(Arc::clone)
+    }
+}
+
+/// The permits that an intent may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// Any intent's.
+    General,
+    /// Those of the reserved share.
+    Reserved,
+}
+
+/// A route's permits and what is known of it.
+///
+/// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn. So permits held,
+/// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
+#[derive(Debug)]
+pub struct RouteState {
+    /// The route's name.
+    pub name: Arc<str>,
+    /// The topic of its waiting intents.
+    pub topic: WaitingTopic,
+    general: AtomicU64,
+    reserved: AtomicU64,
+    /// Taken or not.
+    held: AtomicU64,
+    /// Committed, since the process began.
+    spent: AtomicU64,
+    /// Deliveries that failed, since the process began.
+    failed: AtomicU64,
+    /// By the monotonic clock, in milliseconds.
+    leased_until_ms: AtomicU64,
+    /// Intents that were sent to wait, since the process began.
+    queued: AtomicU64,
+    known: ArcSwapOption<RouteKnown>,
+}
+
+/// What the keeper knows of a route.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RouteKnown {
+    /// What delivery takes, per second.
+    pub drain_per_s: f64,
+    /// Approved intents that are not delivered; `None`: not known.
+    pub lag: Option<u64>,
+    /// Intents that wait, by partition of the route's topic; empty where there is no topic.
+    pub waiting: Vec<u64>,
+    /// [`RouteState::queued`] before they were counted.
+    pub queued_before: u64,
+    /// What the service's instances have registered, per second.
+    pub registered_per_s: Option<u64>,
+    /// How long the service may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// The mean time that the service takes, in milliseconds.
+    pub processing_ms: u64,
+    /// Why it takes less than its ceiling; `None`: it does not.
+    pub why: Option<String>,
+}
+
+impl RouteKnown {
+    /// How many intents wait.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.waiting.iter().sum()
+    }
+
+    /// How long an intent waits that comes now, in milliseconds.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate"
+    )]
+    pub fn expected_wait_ms(&self) -> u64 {
+        (self.waiting() as f64 / self.drain_per_s.max(f64::MIN_POSITIVE) * 1000.0) as u64
+    }
+
+    /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on
+    /// the network and in the service. `None` where no timeout is registered.
+    #[must_use]
+    pub fn answers_within_ms(&self, network_ms: i64) -> Option<i64> {
+        let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let left = millis(self.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
+        Some(left.saturating_sub(millis(self.processing_ms)))
+    }
+}
+
+impl RouteState {
+    fn new(name: &str, topic: WaitingTopic) -> Self {
+        Self {
+            name: name.into(),
+            topic,
+            general: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            leased_until_ms: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            known: ArcSwapOption::empty(),
+        }
+    }
+
+    fn pool(&self, pool: Pool) -> &AtomicU64 {
+        match pool {
+            Pool::General => &self.general,
+            Pool::Reserved => &self.reserved,
+        }
+    }
+
+    /// What the keeper knows; `None` until it has looked.
+    #[must_use]
+    pub fn known(&self) -> Option<Arc<RouteKnown>> {
+        self.known.load_full()
+    }
+
+    /// What the keeper knows now.
+    pub fn learn(&self, known: RouteKnown) {
+        self.known.store(Some(Arc::new(known)));
+    }
+
+    /// Takes at most so many permits; gives how many. `passed` is the monotonic clock. They are to be put back or spent.
+    pub fn take(&self, pool: Pool, most: u64, passed: Duration) -> u64 {
+        if millis(passed) >= self.leased_until_ms.load(Ordering::Acquire) {
+            return 0;
+        }
+        let mut taken = 0;
+        let take = |left: u64| {
+            taken = left.min(most);
+            (taken > 0).then(|| left - taken)
+        };
+        match self.pool(pool).fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+            Ok(_) => taken,
+            Err(_) => 0,
+        }
+    }
+
+    /// How many may be taken.
+    #[must_use]
+    pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
+        let leased = millis(passed) < self.leased_until_ms.load(Ordering::Acquire);
+        if leased { self.pool(pool).load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// Permits that were taken and not used.
+    pub fn put_back(&self, pool: Pool, permits: u64) {
+        self.pool(pool).fetch_add(permits, Ordering::AcqRel);
+    }
+
+    /// The intents of permits that were taken are committed.
+    pub fn spend(&self, permits: u64) {
+        self.spent.fetch_add(permits, Ordering::AcqRel);
+        self.held.fetch_sub(permits, Ordering::AcqRel);
+    }
+
+    /// Adds permits of both pools, to be taken until then by the monotonic clock.
+    pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
+        self.held.fetch_add(general.saturating_add(reserved), Ordering::AcqRel);
+        self.general.fetch_add(general, Ordering::AcqRel);
+        self.reserved.fetch_add(reserved, Ordering::AcqRel);
+        self.leased_until_ms.store(millis(until), Ordering::Release);
+    }
+
+    /// Takes back what nobody has taken beyond so many of each pool; gives how many that were.
+    pub fn withdraw_above(&self, general: u64, reserved: u64) -> u64 {
+        let withdraw = |pool: &AtomicU64, keep: u64| {
+            let before = pool.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| Some(left.min(keep)));
+            before.unwrap_or_default().saturating_sub(keep)
+        };
+        let unused = withdraw(&self.general, general) + withdraw(&self.reserved, reserved);
+        self.held.fetch_sub(unused, Ordering::AcqRel);
+        unused
+    }
+
+    /// Permits that are held, taken or not.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// So many deliveries failed.
+    pub fn fail(&self, deliveries: u64) {
+        self.failed.fetch_add(deliveries, Ordering::Relaxed);
+    }
+
+    /// Deliveries that failed, since the process began.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Acquire)
+    }
+
+    /// Intents were sent to wait.
+    pub fn queue(&self, intents: u64) {
+        self.queued.fetch_add(intents, Ordering::AcqRel);
+    }
+
+    /// How many intents were sent to wait since the process began: to be read before they are counted ([`RouteKnown::queued_before`]).
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Acquire)
+    }
+
+    /// Whether intents wait, or may: those that come now queue behind them.
+    #[must_use]
+    pub fn is_queueing(&self) -> bool {
+        let known = self.known.load();
+        known.as_deref().is_some_and(|known| known.waiting() > 0 || known.queued_before != self.queued())
+    }
+}
+
+/// Permits that were taken for some intents. Those that are not spent are put back when it is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    state: Arc<RouteState>,
+    /// Of the general pool, and of the reserved one.
+    permits: [u64; 2],
+}
+
+impl Taken {
+    /// No permit of this route.
+    #[must_use]
+    pub const fn none(state: Arc<RouteState>) -> Self {
+        Self { state, permits: [0; 2] }
+    }
+
+    /// At most so many permits of the general pool.
+    #[must_use]
+    pub fn general(state: Arc<RouteState>, most: u64, passed: Duration) -> Self {
+        let mut taken = Self::none(state);
+        taken.take(Pool::General, most, passed);
+        taken
+    }
+
+    /// The route.
+    #[must_use]
+    pub const fn state(&self) -> &Arc<RouteState> {
+        &self.state
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits[0] + self.permits[1]
+    }
+
+    /// Takes at most so many more of a pool; gives how many.
+    pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
+        let taken = if most > 0 { self.state.take(pool, most, passed) } else { 0 };
+        self.permits[pool as usize] += taken;
+        taken
+    }
+
+    /// Keeps at most so many, and puts the others back: first those of the general pool.
+    pub fn keep(&mut self, most: u64) {
+        let mut surplus = self.permits().saturating_sub(most);
+        for pool in [Pool::General, Pool::Reserved] {
+            let permits = self.permits[pool as usize].min(surplus);
+            self.permits[pool as usize] -= permits;
+            surplus -= permits;
+            self.state.put_back(pool, permits);
+        }
+    }
+
+    /// The intents are committed.
+    pub fn spend(mut self) {
+        self.state.spend(self.permits());
+        self.permits = [0; 2];
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+/// The partition where an intent of this hash is to wait: of two that the hash names the one where fewer wait. `None` where there is no
+/// partition.
+#[must_use]
+pub fn place(waiting: &[u64], hash: u64) -> Option<usize> {
+    let count = u64::try_from(waiting.len()).ok().filter(|count| *count > 0)?;
+    let first = hash % count;
+    // Any of the others.
+    let second = match count {
+        1 => first,
+        _ => (first + 1 + (hash >> 32) % (count - 1)) % count,
+    };
+    let [first, second] = [first, second].map(|place| usize::try_from(place).unwrap_or(0));
+    Some(if waiting[second] < waiting[first] { second } else { first })
+}
+
+#[cfg(test)]
+mod tests;
+
+fn millis(passed: Duration) -> u64 {
+    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+}

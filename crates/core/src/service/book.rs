@@ -1,0 +1,217 @@
+//! The registry of one service and the shares of it: the reference that `lua/register.lua` and `lua/share.lua` must equal.
+//!
+//! Why the sum of shares in force is never more than the total: a member's record counts the largest share that can be in force from a
+//! second before its turn until its next one. A share grows only into what all other records leave. It shrinks in the record one turn
+//! after it did in force, when the member reports that. A member that takes no turn uses its share until the end of its lease, and its
+//! record counts for a second longer, and for its admissions until the last one has timed out.
+
+use std::collections::BTreeMap;
+
+use super::{
+    ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
+    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use,
+    fair::{Wanting, fair_share},
+};
+use crate::time::Time;
+
+/// How long a service without instances is remembered, in milliseconds.
+const KEEP_MS: i64 = 60_000;
+/// The mean of processing times is as if it had been of so many admissions before.
+const MEAN_OF: u64 = 20;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    instances: BTreeMap<String, Instance>,
+    /// When the service became known, in ms since 1970; `None`: it is not.
+    since: Option<i64>,
+    /// When it is forgotten.
+    until: i64,
+    processing_us: u64,
+    members: BTreeMap<Holder, Member>,
+    ends: BTreeMap<Holder, String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Instance {
+    capacity_per_s: u64,
+    concurrency: u64,
+    timeout_ms: u64,
+    network_ms: u64,
+    expires: i64,
+}
+
+/// What is recorded of an instance of weir.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    number: u64,
+    rate: Counted,
+    concurrency: Counted,
+    lease_ends: i64,
+}
+
+/// What counts of a share, and until when; and what is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counted {
+    share: u64,
+    wanted: u64,
+    until: i64,
+}
+
+impl Counted {
+    fn at(self, now: i64) -> u64 {
+        if self.until > now { self.share } else { 0 }
+    }
+}
+
+impl Book {
+    /// Registers or renews an instance.
+    pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
+        let now = now.millis();
+        self.forget(now);
+        self.instances.retain(|_, one| one.expires > now);
+        let others = self.instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
+        let taken = others < MAX_INSTANCES;
+        if taken {
+            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
+            let expires = now + interval_ms as i64 * INTERVALS;
+            let one = Instance { capacity_per_s, concurrency, timeout_ms, network_ms, expires };
+            self.instances.insert(instance.as_str().to_owned(), one);
+            self.since.get_or_insert(now);
+            self.until = self.until.max(expires + KEEP_MS);
+        }
+        Registered { taken, total: self.total(now) }
+    }
+
+    /// Removes an instance; gives whether it was registered.
+    pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
+        let found = self.instances.remove(instance.as_str());
+        found.is_some_and(|one| one.expires > now.millis())
+    }
+
+    /// Takes a turn of a holder; `None` where a later one was taken before.
+    pub fn turn(&mut self, holder: &Holder, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
+        let now = now.millis();
+        self.forget(now);
+        self.members.retain(|_, member| member.rate.until.max(member.concurrency.until) > now);
+        self.ends.retain(|holder, _| self.members.contains_key(holder));
+        let before = self.members.get(holder).copied();
+        if before.is_some_and(|before| before.number >= turn.number) {
+            return None;
+        }
+        let total = self.total(now);
+        let starts_in = self.since.map_or(0, |since| (since + LEASE_MS + SECOND_MS - now).max(0));
+        let share = |total: u64, used: Use, of: fn(&Member) -> Counted| {
+            let others = self.members.iter().filter(|(name, _)| *name != holder);
+            let counted: u64 = others.clone().map(|(_, member)| of(member).at(now)).sum();
+            let live = others.filter(|(_, member)| member.lease_ends > now);
+            let wanting = live.map(|(name, member)| Wanting { name, want: of(member).wanted });
+            let wanting = wanting.chain([Wanting { name: holder, want: used.wanted }]).collect();
+            // While others may hold shares that nobody knows of, nobody gets more than it has.
+            let free = if starts_in > 0 { 0 } else { total.saturating_sub(counted) };
+            let held = match before {
+                Some(before) => used.held.min(of(&before).at(now)),
+                None if starts_in > 0 => used.held,
+                None => 0,
+            };
+            let given = fair_share(total, wanting, holder, now).min(held.max(free));
+            (given, given.max(held))
+        };
+        let (per_s, rate) = share(total.per_s, turn.rate, |member| member.rate);
+        let (concurrency, busy) = share(total.concurrency, turn.concurrency, |member| member.concurrency);
+        let lease_ends = now + LEASE_MS;
+        let busy_until = before.map_or(0, |before| before.concurrency.until).max(lease_ends + total.timeout_ms as i64);
+        let member = Member {
+            number: turn.number,
+            rate: Counted { share: rate, wanted: turn.rate.wanted, until: lease_ends + SECOND_MS },
+            concurrency: Counted { share: busy, wanted: turn.concurrency.wanted, until: busy_until },
+            lease_ends,
+        };
+        self.members.insert(Holder::clone(holder), member);
+        self.note_times(turn.took);
+        Some(ShareReply {
+            per_s,
+            concurrency,
+            total,
+            members: self.live(now),
+            starts_in_ms: starts_in as u64,
+            processing_us: self.processing_us,
+            ends: self.hand_on(holder, turn),
+        })
+    }
+
+    /// How the service stands; `None` where it has no live instance.
+    #[must_use]
+    pub fn look(&self, now: Time) -> Option<ServiceSeen> {
+        let now = now.millis();
+        let live = self.instances.iter().filter(|(_, one)| one.expires > now);
+        let seen = live.map(|(name, one)| InstanceSeen {
+            name: name.clone(),
+            capacity_per_s: one.capacity_per_s,
+            concurrency: one.concurrency,
+            timeout_ms: one.timeout_ms,
+            network_ms: one.network_ms,
+            lives_for_ms: (one.expires - now) as u64,
+        });
+        let instances: Vec<InstanceSeen> = seen.collect();
+        let counted = |of: fn(&Member) -> Counted| self.members.values().map(|member| of(member).at(now)).sum();
+        (!instances.is_empty()).then(|| ServiceSeen {
+            instances,
+            total: self.total(now),
+            given: (counted(|member| member.rate), counted(|member| member.concurrency)),
+            members: self.live(now),
+            processing_us: self.processing_us,
+        })
+    }
+
+    fn total(&self, now: i64) -> Total {
+        let mut total = Total::default();
+        for one in self.instances.values().filter(|one| one.expires > now) {
+            total.instances += 1;
+            total.per_s += one.capacity_per_s;
+            total.concurrency += one.concurrency;
+            total.timeout_ms = total.timeout_ms.max(one.timeout_ms);
+        }
+        total
+    }
+
+    fn live(&self, now: i64) -> u64 {
+        self.members.values().filter(|member| member.lease_ends > now).count() as u64
+    }
+
+    /// Forgets a service that has had no instance for long.
+    fn forget(&mut self, now: i64) {
+        if self.until <= now {
+            (self.since, self.processing_us) = (None, 0);
+            self.instances.clear();
+        }
+    }
+
+    /// Takes processing times into their mean; of a service that is known.
+    fn note_times(&mut self, (count, sum_ms): (u64, u64)) {
+        if count > 0 && self.since.is_some() {
+            let (known, weight) =
+                if self.processing_us == 0 { (0, 0) } else { (self.processing_us * MEAN_OF, MEAN_OF) };
+            self.processing_us = (known + sum_ms * 1_000) / (weight + count);
+        }
+    }
+
+    /// Hands ends on to their holders; gives those of this one, without those that it has taken.
+    fn hand_on(&mut self, holder: &Holder, turn: &ShareTurn) -> String {
+        for (to, ends) in turn.ends_by_holder() {
+            if self.members.contains_key(&to) {
+                let waiting = self.ends.entry(to).or_default();
+                if waiting.len() + ends.len() <= ENDS_BYTES {
+                    waiting.push_str(&ends);
+                }
+            }
+        }
+        let Some(own) = self.ends.get_mut(holder) else { return String::new() };
+        // Where the ends were lost and are others now, they are handed out again: an end that comes twice has no effect.
+        let taken = turn.taken_bytes as usize;
+        if taken > 0 && own.as_bytes().get(taken - 1) == Some(&b' ') {
+            own.drain(..taken);
+        }
+        own.clone()
+    }
+}

@@ -1,0 +1,86 @@
+//! How a total is shared by those who want parts of it: max-min fair.
+
+/// For how long the same members get what cannot be divided, in milliseconds.
+const ROTATE_MS: i64 = 10_000;
+
+/// One of those who share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanting<'w> {
+    pub(super) want: u64,
+    pub(super) name: &'w str,
+}
+
+/// The part of the member `own` of a total, at this time in ms since 1970.
+///
+/// Whoever wants no more than an even part of what is left gets what it wants. The others share the rest evenly, and take turns at the
+/// remainder. Where all get what they want, the surplus is shared evenly, so that each can begin at once.
+pub(super) fn fair_share(total: u64, mut members: Vec<Wanting<'_>>, own: &str, now: i64) -> u64 {
+    members.sort_unstable();
+    let (mut left, mut rest, mut own_part) = (total, members.len() as u64, 0);
+    for Wanting { want, name } in &members {
+        if *want > left / rest {
+            break;
+        }
+        (left, rest) = (left - want, rest - 1);
+        if *name == own {
+            own_part = *want;
+        }
+    }
+    // The last ones want more than there is; where all are satisfied, everybody shares the surplus.
+    let (sharing, first) = match rest {
+        0 => (&mut members[..], 0),
+        _ => {
+            let satisfied = members.len() - rest as usize;
+            (&mut members[satisfied..], now / ROTATE_MS)
+        }
+    };
+    sharing.sort_unstable_by_key(|member| member.name);
+    let count = sharing.len() as u64;
+    let Some(rank) = sharing.iter().position(|member| member.name == own) else { return own_part };
+    let turn = (rank as u64 + first.unsigned_abs()) % count;
+    own_part + left / count + u64::from(turn < left % count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(total: u64, wants: &[u64], now: i64) -> Vec<u64> {
+        let names: Vec<String> = (0..wants.len()).map(|number| format!("m{number}")).collect();
+        let members = || wants.iter().zip(&names).map(|(want, name)| Wanting { want: *want, name }).collect();
+        names.iter().map(|name| fair_share(total, members(), name, now)).collect()
+    }
+
+    #[test]
+    fn busy_members_get_more_and_nobody_starves() {
+        for (total, wants, expected) in [
+            (900, &[5_000, 5_000, 10][..], &[445, 445, 10][..]),
+            (900, &[100, 0, 10], &[364, 263, 273]),
+            (500, &[7], &[500]),
+            (0, &[7, 7], &[0, 0]),
+            (10, &[0, 0, 0], &[4, 3, 3]),
+            (10, &[9, 9, 9], &[4, 3, 3]),
+        ] {
+            assert_eq!(parts(total, wants, 0), expected, "{total} of {wants:?}");
+        }
+        // They take turns at what cannot be divided.
+        assert_eq!(parts(1, &[5, 5], 0), [1, 0]);
+        assert_eq!(parts(1, &[5, 5], ROTATE_MS), [0, 1]);
+        assert_eq!(parts(1, &[0, 5], ROTATE_MS), [0, 1]);
+    }
+
+    #[test]
+    fn parts_are_the_total_at_every_moment() {
+        for total in 0..40 {
+            for wants in [[0, 1, 2, 3], [9, 9, 9, 9], [30, 1, 30, 1], [0, 0, 0, 50]] {
+                for now in [0, ROTATE_MS, 3 * ROTATE_MS] {
+                    let parts = parts(total, &wants, now);
+                    assert_eq!(parts.iter().sum::<u64>(), total, "{wants:?}");
+                    for (part, want) in parts.iter().zip(wants) {
+                        assert!(*part >= want.min(total / 4), "{part} of {total}, {want} wanted");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+use super::*;
+use crate::time::Time;
+
+const TURN_MS: i64 = 1_000;
+
+fn name(text: &str) -> ServiceName {
+    ServiceName::new(text).unwrap()
+}
+
+fn at(millis: i64) -> Time {
+    Time::from_millis(1_795_132_800_000 + millis).unwrap()
+}
+
+fn instance(capacity_per_s: u64, concurrency: u64) -> Registration {
+    Registration { capacity_per_s, concurrency, timeout_ms: 10_000, network_ms: 50, interval_ms: 10_000 }
+}
+
+/// A service of one instance that has been known for long enough.
+fn known(capacity_per_s: u64, concurrency: u64) -> Book {
+    let mut book = Book::default();
+    book.register(&name("i"), &instance(capacity_per_s, concurrency), at(-5_000));
+    book
+}
+
+/// A turn of a holder that wants all and holds what it got, `held` of it within the last second.
+fn turn(book: &mut Book, holder: &str, number: u64, held: (u64, u64), now: i64) -> ShareReply {
+    let turn = ShareTurn {
+        number,
+        rate: Use { held: held.0, wanted: 10_000 },
+        concurrency: Use { held: held.1, wanted: 10_000 },
+        ..ShareTurn::default()
+    };
+    book.turn(&holder.into(), &turn, at(now)).unwrap()
+}
+
+fn shares(reply: &ShareReply) -> (u64, u64) {
+    (reply.per_s, reply.concurrency)
+}
+
+#[test]
+fn a_name_needs_no_quoting() {
+    for text in ["a", "hedwig-email", "A.b_c-9", &"x".repeat(64)] {
+        assert_eq!(name(text).as_str(), text);
+    }
+    for text in ["", "a b", "a/b", "a:b", "é", "a\n", &"x".repeat(65)] {
+        assert_eq!(ServiceName::new(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
+    let mut book = Book::default();
+    let registered = book.register(&name("a"), &instance(500, 20), at(0));
+    assert_eq!((registered.taken, registered.total.per_s), (true, 500));
+    assert_eq!(book.register(&name("b"), &instance(500, 30), at(20_000)).total.per_s, 1_000);
+    let total = book.look(at(29_999)).unwrap().total;
+    assert_eq!((total.instances, total.per_s, total.concurrency, total.timeout_ms), (2, 1_000, 50, 10_000));
+    let seen = book.look(at(30_000)).unwrap();
+    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].lives_for_ms), (1, 500, 20_000));
+    assert!(book.deregister(&name("b"), at(30_000)) && !book.deregister(&name("b"), at(30_000)));
+    assert_eq!(book.look(at(30_000)), None);
+}
+
+#[test]
+fn a_service_has_so_many_instances_at_most() {
+    let mut book = Book::default();
+    for number in 0..MAX_INSTANCES {
+        assert!(book.register(&name(&format!("i{number}")), &instance(1, 1), at(0)).taken);
+    }
+    assert!(!book.register(&name("more"), &instance(1, 1), at(0)).taken);
+    assert!(book.register(&name("i7"), &instance(2, 2), at(1)).taken, "it renews");
+}
+
+#[test]
+fn a_share_that_shrinks_is_given_to_others_once_it_has_left_the_last_second() {
+    let mut book = known(500, 20);
+    assert_eq!(shares(&turn(&mut book, "a", 1, (0, 0), 0)), (500, 20));
+    assert_eq!(shares(&turn(&mut book, "b", 1, (0, 0), 10)), (0, 0), "a holds all of it");
+    assert_eq!(shares(&turn(&mut book, "a", 2, (500, 20), TURN_MS)), (250, 10));
+    // a has not reported yet that it uses no more than its new share.
+    assert_eq!(shares(&turn(&mut book, "b", 2, (0, 0), TURN_MS + 10)), (0, 0));
+    // 15 of its admissions have not ended.
+    assert_eq!(shares(&turn(&mut book, "a", 3, (250, 15), 2 * TURN_MS)), (250, 10));
+    assert_eq!(shares(&turn(&mut book, "b", 3, (0, 0), 2 * TURN_MS + 10)), (250, 5));
+    turn(&mut book, "a", 4, (250, 10), 3 * TURN_MS);
+    let reply = turn(&mut book, "b", 4, (250, 5), 3 * TURN_MS + 10);
+    assert_eq!((shares(&reply), reply.members), ((250, 10), 2));
+}
+
+#[test]
+fn the_share_of_one_that_is_silent_is_free_after_its_lease_and_a_second_and_its_admissions_after_their_timeout() {
+    let mut book = known(500, 20);
+    turn(&mut book, "a", 1, (0, 0), 0);
+    turn(&mut book, "b", 1, (0, 0), 0);
+    let silent = [(3_999, (0, 0)), (4_000, (500, 0)), (12_999, (500, 0)), (13_000, (500, 20))];
+    for (number, (now, expected)) in (2..).zip(silent) {
+        let reply = turn(&mut book, "b", number, (0, 0), now);
+        assert_eq!((shares(&reply), reply.members), (expected, if now < LEASE_MS { 2 } else { 1 }), "{now}");
+    }
+}
+
+#[test]
+fn what_is_registered_shrinks_for_all_at_once() {
+    let mut book = known(500, 20);
+    book.register(&name("j"), &instance(500, 20), at(0));
+    for (number, now) in [(1, 0), (2, 1_000), (3, 2_000)] {
+        for holder in ["a", "b"] {
+            let held = if number == 1 { (0, 0) } else { (500, 20) };
+            turn(&mut book, holder, number, held, now);
+        }
+    }
+    book.deregister(&name("j"), at(2_100));
+    for holder in ["a", "b"] {
+        assert_eq!(shares(&turn(&mut book, holder, 4, (500, 20), 3_000)), (250, 10), "neither falls to nothing");
+    }
+}
+
+#[test]
+fn a_turn_that_comes_behind_a_later_one_has_no_effect() {
+    let mut book = known(500, 20);
+    turn(&mut book, "a", 5, (0, 0), 0);
+    let before = book.clone();
+    for number in [4, 5] {
+        let late = ShareTurn { number, ..ShareTurn::default() };
+        assert_eq!(book.turn(&"a".into(), &late, at(10)), None);
+    }
+    assert_eq!(book, before);
+}
+
+#[test]
+fn while_shares_may_be_in_force_that_nobody_knows_of_nobody_gets_more_than_it_has() {
+    let mut book = Book::default();
+    book.register(&name("i"), &instance(500, 20), at(0));
+    let reply = turn(&mut book, "a", 1, (100, 5), 10);
+    assert_eq!((shares(&reply), reply.starts_in_ms), ((100, 5), 3_990), "it has kept its share of before a loss");
+    assert_eq!(shares(&turn(&mut book, "b", 1, (0, 0), 10)), (0, 0));
+    turn(&mut book, "a", 2, (100, 5), 3_999);
+    assert_eq!(shares(&turn(&mut book, "b", 2, (0, 0), 4_000)), (250, 10));
+}
+
+#[test]
+fn ends_wait_for_their_holder_until_it_has_taken_them() {
+    let mut book = known(500, 20);
+    turn(&mut book, "a", 1, (0, 0), 0);
+    let ends = [("a", 7, Some(12)), ("a", 9, None), ("nobody", 1, None)];
+    let ends = ends.map(|(holder, number, took_ms)| (Holder::from(holder), End { number, took_ms })).to_vec();
+    book.turn(&"b".into(), &ShareTurn { number: 1, ends, ..ShareTurn::default() }, at(10)).unwrap();
+    let mut of_a = |number, taken_bytes| {
+        book.turn(&"a".into(), &ShareTurn { number, taken_bytes, ..ShareTurn::default() }, at(20)).unwrap().ends
+    };
+    assert_eq!(of_a(2, 0), "7:12 9 ");
+    assert_eq!(of_a(3, 0), "7:12 9 ", "the reply was lost");
+    assert_eq!(of_a(4, 3), "7:12 9 ", "no end is cut in two");
+    assert_eq!(of_a(5, 5), "9 ");
+    assert_eq!(of_a(6, 2), "");
+    let parsed: Vec<End> = End::parse_all("7:12 x 9 1:y ").collect();
+    assert_eq!(parsed, [End { number: 7, took_ms: Some(12) }, End { number: 9, took_ms: None }]);
+}
+
+#[test]
+fn the_mean_of_processing_times_follows_the_last_admissions() {
+    let mut book = known(500, 20);
+    let mut mean = |number, took| {
+        book.turn(&"a".into(), &ShareTurn { number, took, ..ShareTurn::default() }, at(0)).unwrap().processing_us
+    };
+    assert_eq!(mean(1, (0, 0)), 0);
+    assert_eq!(mean(2, (2, 25)), 12_500);
+    assert_eq!(mean(3, (20, 750)), 25_000);
+}

@@ -1,0 +1,98 @@
+//! The permits of routes in Redis: one call of `lua/permit.lua` a turn.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+use weir_core::{
+    permits::{FACTOR_PARTS, MOST},
+    ports::{PermitGrant, PermitTurn, Permits, StoreError},
+};
+
+use super::{
+    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
+    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats,
+};
+
+/// The permits as one instance takes its turns at them, over connections of its own.
+pub struct RedisPermits {
+    cluster: Cluster,
+    keyspace: Arc<Keyspace>,
+    instance: String,
+    lease: Duration,
+}
+
+impl RedisPermits {
+    /// Those of a keyspace that [`super::open`] has verified, for an instance: a name that no other has. It holds
+    /// permits for so long without another turn. Connects at the first turn.
+    #[must_use]
+    pub fn new(
+        options: &Arc<RedisOptions>,
+        stats: &Arc<RedisStats>,
+        opened: &super::Opened,
+        instance: impl Into<String>,
+        lease: Duration,
+    ) -> Self {
+        Self {
+            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
+            keyspace: Arc::clone(&opened.keyspace),
+            instance: instance.into(),
+            lease,
+        }
+    }
+
+    /// The slot, and what to ask there.
+    fn request(&self, turn: &PermitTurn<'_>) -> (u16, Request) {
+        let PermitTurn { route, service, want, unused, recent, rate, .. } = turn;
+        let shard = self.keyspace.route_shard(route, *service);
+        let route_key = self.keyspace.route_key(route, *service);
+        let service_key = service.map(|service| self.keyspace.service_key(service));
+        let number = |number: &u64| number.min(&MOST).to_string();
+        let args = [
+            self.instance.clone(),
+            self.lease.as_millis().to_string(),
+            turn.room_or_most().to_string(),
+            number(want),
+            number(unused),
+            number(recent),
+            rate.as_ref().map(number).unwrap_or_default(),
+            turn.slow_parts().to_string(),
+        ];
+        let keys = [route_key].into_iter().chain(service_key).collect();
+        let args = args.map(String::into_bytes).to_vec();
+        (self.keyspace.slot(shard), Request::Call { script: Script::Permit, keys, args, latest: None })
+    }
+}
+
+impl Permits for RedisPermits {
+    async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+        let (slot, request) = self.request(turn);
+        let node = self.cluster.options().nodes[0].clone();
+        let mut grant = None;
+        // A turn that was taken returns its unused permits once.
+        let errors = self.cluster.ask_each(vec![(slot, request)], Repeat::NotRun, |_, value| {
+            grant = Some(parse(value).ok_or_else(|| RequestError::torn(&node, "a turn at the permits"))?);
+            Ok(())
+        });
+        if let Some(error) = errors.await.into_iter().flatten().next() {
+            return Err(startup(error));
+        }
+        grant.ok_or_else(|| StoreError::Temporary("a turn at the permits had no reply".to_owned()))
+    }
+}
+
+/// What is in a reply; `None` where it is none.
+#[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
+fn parse(value: Value) -> Option<PermitGrant> {
+    let numbers: Vec<i64> = redis::from_redis_value(value).ok()?;
+    let [granted, held_by_others, members, registered, timeout, processing, slow, _now] = *numbers else { return None };
+    let some = |number| u64::try_from(number).ok();
+    Some(PermitGrant {
+        permits: some(granted)?,
+        held_by_others: some(held_by_others)?,
+        members: some(members)?,
+        registered_per_s: some(registered),
+        timeout_ms: some(timeout),
+        processing_ms: some(processing),
+        slow: slow as f64 / FACTOR_PARTS,
+    })
+}

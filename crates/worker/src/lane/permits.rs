@@ -1,0 +1,99 @@
+//! The permits of a lane that decides intents which wait for a route: it reads no more than it has taken.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    decider::PermitsFrom,
+    policy::Mode,
+    ports::{Clock, Sink, Source, Store},
+    record::Records,
+    routes::{RouteState, Taken},
+};
+
+use super::{Interruption, Lane, LaneState, Task};
+
+/// How long a lane without permits rests until it looks again: permits are granted about twice a second.
+const REST: Duration = Duration::from_millis(25);
+
+/// How many records a lane may read, and the permits that it has taken for them.
+pub(super) enum Allowance {
+    /// So many: they take their permits when they are decided, if they need any.
+    Records(usize),
+    /// So many as there are permits.
+    Permits(Taken),
+}
+
+impl Allowance {
+    pub(super) fn records(&self) -> usize {
+        match self {
+            Self::Records(records) => *records,
+            Self::Permits(taken) => usize::try_from(taken.permits()).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Where a batch that was read takes its permits; those that it cannot need are put back.
+    pub(super) fn for_batch(self, batch: &impl Records) -> PermitsFrom {
+        match self {
+            Self::Records(_) => PermitsFrom::Pools,
+            Self::Permits(mut taken) => {
+                taken.keep(u64::try_from(batch.len()).unwrap_or(u64::MAX));
+                PermitsFrom::Taken(taken)
+            }
+        }
+    }
+}
+
+impl<S, K, D, C> Lane<S, K, D, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    D: Store,
+    C: Clock,
+{
+    /// How many of at most so many records may be read now.
+    pub(super) fn allowance(&self, most: usize) -> Allowance {
+        match self.waits_for() {
+            // While nothing waits, permits are for intents that come.
+            Some(route) if !route.is_queueing() => Allowance::Records(0),
+            Some(route) => {
+                let most = u64::try_from(most).unwrap_or(u64::MAX);
+                Allowance::Permits(Taken::general(route, most, self.clock.passed()))
+            }
+            None => Allowance::Records(most),
+        }
+    }
+
+    /// Where the records of a batch take their permits when it is judged again.
+    pub(super) fn permits_again(&self, batch: &S::Batch) -> PermitsFrom {
+        match self.waits_for() {
+            Some(route) => {
+                let most = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                PermitsFrom::Taken(Taken::general(route, most, self.clock.passed()))
+            }
+            None => PermitsFrom::Pools,
+        }
+    }
+
+    /// The route whose waiting intents this lane reads, where that bounds it: not in shadow mode, nor once the policy does not have
+    /// the route any more.
+    fn waits_for(&self) -> Option<Arc<RouteState>> {
+        let Task::Waiting(topic) = self.task else { return None };
+        let policy = self.decider.policy.get();
+        let state = self.decider.routes.as_ref()?.waiting_on(topic)?;
+        let is_bound = policy.mode != Mode::Shadow && policy.routes.iter().any(|route| route.name == state.name);
+        is_bound.then_some(state)
+    }
+
+    /// Reads nothing for a moment, and serves the group.
+    pub(super) async fn rest(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        self.poll_commit(state, Duration::ZERO).await?;
+        if self.serve_group().await?.is_some() {
+            return Err(Interruption::Group);
+        }
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Interruption::Stop),
+            () = self.clock.sleep(REST) => Ok(()),
+        }
+    }
+}

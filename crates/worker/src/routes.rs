@@ -1,0 +1,87 @@
+//! Routes between instances: one task a route looks at Kafka, and takes this process's turns at the permits, however many intents
+//! there are.
+
+mod keeper;
+mod lanes;
+mod offsets;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use weir_core::{pace::Throttle, routes::RouteKnown};
+
+pub use keeper::{KeeperLinks, RoutesKeeper};
+pub use lanes::{MakesLane, WaitingLanes};
+pub use offsets::{LooksAtRoutes, RouteOffsets};
+
+/// How the routes of the policy stand in this process, for HTTP, metrics and people; clones show the same.
+#[derive(Debug, Clone, Default)]
+pub struct RoutesStatus(Arc<ArcSwap<BTreeMap<Arc<str>, RouteCell>>>);
+
+type RouteCell = Arc<ArcSwapOption<RouteSeen>>;
+
+/// How one route stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteSeen {
+    /// What is known of delivery.
+    pub known: RouteKnown,
+    /// The most that delivery is given per second; `None`: no rate and no service.
+    pub ceiling_per_s: Option<u64>,
+    /// Permits that this instance was granted by the last turn.
+    pub permits: u64,
+    /// Those of them that only reserved intents may take.
+    pub reserved: u64,
+    /// Permits that other instances hold or have just used.
+    pub held_by_others: u64,
+    /// Instances that share the route, this one included.
+    pub members: u64,
+    /// Why it takes less than its ceiling.
+    pub throttle: Throttle,
+    /// What could not be found out or asked for.
+    pub trouble: Option<String>,
+}
+
+impl RouteSeen {
+    /// Whether nothing but probes are approved.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        match self.throttle {
+            Throttle::Stopped | Throttle::LagUnknown => true,
+            Throttle::No | Throttle::Lag | Throttle::Signal => false,
+        }
+    }
+}
+
+impl RoutesStatus {
+    /// The routes that have been looked at, by name.
+    #[must_use]
+    pub fn seen(&self) -> Vec<(Arc<str>, Arc<RouteSeen>)> {
+        let cells = self.0.load();
+        cells.iter().filter_map(|(name, cell)| Some((Arc::clone(name), cell.load_full()?))).collect()
+    }
+
+    /// Shows this of a route from now on.
+    pub fn set(&self, name: &Arc<str>, seen: RouteSeen) {
+        self.add(name).store(Some(Arc::new(seen)));
+    }
+
+    /// A route is kept from now on.
+    fn add(&self, name: &Arc<str>) -> RouteCell {
+        let cell = RouteCell::default();
+        self.0.rcu(|cells| {
+            let mut cells = BTreeMap::clone(cells);
+            cells.insert(Arc::clone(name), Arc::clone(&cell));
+            cells
+        });
+        cell
+    }
+
+    /// A route is not kept any more.
+    fn remove(&self, name: &str) {
+        self.0.rcu(|cells| {
+            let mut cells = BTreeMap::clone(cells);
+            cells.remove(name);
+            cells
+        });
+    }
+}

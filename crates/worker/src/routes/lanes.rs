@@ -1,0 +1,85 @@
+//! The lanes of intents that wait: one for each route, from when the policy first has it.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+    time::Duration,
+};
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use weir_core::{current::Current, policy::Policy, route::WhenFull};
+
+use crate::{lane::LaneError, supervise::LaneWork};
+
+/// How often the policy is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The lanes of intents that wait. A route that is not in the policy any more keeps its lane, which decides what still waits.
+pub struct WaitingLanes {
+    /// The policy in force.
+    pub policy: Arc<Current<Policy>>,
+    /// Routes that have a topic already.
+    pub known: Vec<Arc<str>>,
+    /// Makes the lane of a route.
+    pub make: MakesLane,
+    /// The word to stop.
+    pub stop: CancellationToken,
+}
+
+/// See [`WaitingLanes`].
+pub type MakesLane = Box<dyn Fn(&Arc<str>) -> LaneWork + Send>;
+
+type Running = BTreeMap<Arc<str>, JoinHandle<Result<(), LaneError>>>;
+
+impl WaitingLanes {
+    /// Works until it is told to stop, and all lanes have ended.
+    ///
+    /// # Errors
+    /// A lane failed; the others were stopped.
+    pub fn run(self, runtime: &Handle) -> Result<(), LaneError> {
+        // What the ends of a lane spawn runs on the runtime's own threads.
+        let _entered = runtime.enter();
+        let mut running = Running::new();
+        loop {
+            for route in self.wanted() {
+                if let Entry::Vacant(place) = running.entry(route) {
+                    let lane = self.start(place.key())?;
+                    place.insert(lane);
+                }
+            }
+            if self.stop.is_cancelled() || running.values().any(JoinHandle::is_finished) {
+                self.stop.cancel();
+                return running.into_iter().map(|(route, lane)| end_of(&route, lane)).fold(Ok(()), Result::and);
+            }
+            runtime.block_on(self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)));
+        }
+    }
+
+    fn wanted(&self) -> Vec<Arc<str>> {
+        let policy = self.policy.get();
+        let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
+        waiting.map(|route| &route.name).chain(&self.known).cloned().collect()
+    }
+
+    fn start(&self, route: &Arc<str>) -> Result<JoinHandle<Result<(), LaneError>>, LaneError> {
+        let work = (self.make)(route);
+        let lane = Builder::new().name(format!("waiting-{route}")).spawn(move || {
+            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                Err(LaneError::Fatal(
+                    "a bug in weir ended it (the panic is in the log above); please report it".to_owned(),
+                ))
+            })
+        });
+        lane.map_err(|error| LaneError::Fatal(format!("no thread for the lane of the route {route}: {error}")))
+    }
+}
+
+fn end_of(route: &str, lane: JoinHandle<Result<(), LaneError>>) -> Result<(), LaneError> {
+    let end = lane.join().unwrap_or_else(|_| Err(LaneError::Fatal("its thread failed".to_owned())));
+    end.map_err(|LaneError::Fatal(message)| {
+        LaneError::Fatal(format!("intents that wait for the route {route}: {message}"))
+    })
+}

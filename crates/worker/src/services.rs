@@ -1,0 +1,167 @@
+//! Services that ask before they work: one task gives the admissions of a process and takes its turns at Redis, once a second per service;
+//! HTTP asks the task.
+
+mod keeper;
+#[cfg(test)]
+mod tests;
+
+use tokio::sync::{mpsc, oneshot};
+use weir_core::{
+    admissions::{AdmissionsView, Denial, Ended},
+    ports::StoreError,
+    service::{Holder, Registered, Registration, ServiceName, ServiceSeen},
+};
+
+pub use keeper::ServiceKeeper;
+
+/// Messages that wait for the task, at most; whoever has another one waits.
+const QUEUE: usize = 1_024;
+
+/// What the task is asked.
+enum Message {
+    Ask(ServiceName, oneshot::Sender<Admission>),
+    End(ServiceName, AdmissionId, Option<u64>, oneshot::Sender<Ended>),
+    Call(ServiceName, Call, oneshot::Sender<Result<Answer, StoreError>>),
+    States(oneshot::Sender<Vec<AdmissionsView>>),
+}
+
+/// What Redis is asked for HTTP.
+enum Call {
+    Register(ServiceName, Registration),
+    Deregister(ServiceName),
+    Look,
+}
+
+/// What Redis answers.
+enum Answer {
+    Registered(Registered),
+    Removed(bool),
+    Seen(Option<ServiceSeen>),
+}
+
+/// What a service is answered that asks for an admission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It may work.
+    Given {
+        /// Names the admission.
+        id: AdmissionId,
+        /// It is over after so many milliseconds.
+        timeout_ms: u64,
+    },
+    /// Not now: why, and when to ask again, in seconds.
+    Denied(Denial, u64),
+    /// No instance of the service is registered.
+    Unknown,
+}
+
+/// Names an admission over all instances: `<holder>.<number>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdmissionId {
+    holder: Holder,
+    number: u64,
+}
+
+impl AdmissionId {
+    /// The longest holder, in bytes.
+    const MAX_HOLDER_BYTES: usize = 64;
+
+    /// The id that this text is.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (holder, number) = text.split_once('.')?;
+        let is_holder = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_name = (1..=Self::MAX_HOLDER_BYTES).contains(&holder.len()) && holder.bytes().all(is_holder);
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Self { holder: is_name.then(|| holder.into())?, number: number.parse().ok().filter(|_| is_number)? })
+    }
+}
+
+impl std::fmt::Display for AdmissionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.holder, self.number)
+    }
+}
+
+/// Where HTTP asks; clones ask the same task.
+#[derive(Clone)]
+pub struct ServiceDesk {
+    inbox: mpsc::Sender<Message>,
+}
+
+impl ServiceDesk {
+    /// An admission for a service.
+    pub async fn ask(&self, service: &ServiceName) -> Admission {
+        let (reply, admission) = oneshot::channel();
+        self.send(Message::Ask(service.clone(), reply)).await;
+        // The process ends.
+        admission.await.unwrap_or(Admission::Denied(Denial::NoLease, 1))
+    }
+
+    /// An admission has ended, after so many milliseconds of work where that is known.
+    pub async fn end(&self, service: &ServiceName, id: AdmissionId, took_ms: Option<u64>) -> Ended {
+        let (reply, ended) = oneshot::channel();
+        self.send(Message::End(service.clone(), id, took_ms, reply)).await;
+        ended.await.unwrap_or(Ended::Full)
+    }
+
+    /// Registers or renews an instance of a service.
+    ///
+    /// # Errors
+    /// Redis did not answer.
+    pub async fn register(
+        &self,
+        service: &ServiceName,
+        instance: ServiceName,
+        registration: Registration,
+    ) -> Result<Registered, StoreError> {
+        match self.call(service, Call::Register(instance, registration)).await? {
+            Answer::Registered(registered) => Ok(registered),
+            Answer::Removed(_) | Answer::Seen(_) => Err(ends()),
+        }
+    }
+
+    /// Removes an instance of a service; gives whether it was registered.
+    ///
+    /// # Errors
+    /// Redis did not answer.
+    pub async fn deregister(&self, service: &ServiceName, instance: ServiceName) -> Result<bool, StoreError> {
+        match self.call(service, Call::Deregister(instance)).await? {
+            Answer::Removed(was_registered) => Ok(was_registered),
+            Answer::Registered(_) | Answer::Seen(_) => Err(ends()),
+        }
+    }
+
+    /// How a service stands over all instances of weir; `None` where none of its instances is registered.
+    ///
+    /// # Errors
+    /// Redis did not answer.
+    pub async fn look(&self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        match self.call(service, Call::Look).await? {
+            Answer::Seen(seen) => Ok(seen),
+            Answer::Registered(_) | Answer::Removed(_) => Err(ends()),
+        }
+    }
+
+    /// The services that this process gives admissions to.
+    pub async fn states(&self) -> Vec<AdmissionsView> {
+        let (reply, states) = oneshot::channel();
+        self.send(Message::States(reply)).await;
+        states.await.unwrap_or_default()
+    }
+
+    async fn call(&self, service: &ServiceName, call: Call) -> Result<Answer, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Call(service.clone(), call, reply)).await;
+        answer.await.unwrap_or_else(|_| Err(ends()))
+    }
+
+    /// Where the task has ended, the reply is dropped with the message.
+    async fn send(&self, message: Message) {
+        let _ = self.inbox.send(message).await;
+    }
+}
+
+fn ends() -> StoreError {
+    StoreError::Temporary("weir is stopping".to_owned())
+}

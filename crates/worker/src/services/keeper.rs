@@ -1,0 +1,264 @@
+//! The task that gives the admissions of a process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::timeout,
+};
+use weir_core::{
+    admissions::{Admissions, Asked, Denial, Ended},
+    ports::{Clock, Services, StoreError},
+    service::{End, ServiceName, ShareReply},
+};
+
+use super::{Admission, AdmissionId, Answer, Call, Message, QUEUE, ServiceDesk};
+use crate::observer::{AdmissionEvent, Observer};
+
+/// A call that has no answer by then has failed: a turn must be over before the lease ends.
+const CALL_WITHIN: Duration = Duration::from_secs(1);
+/// Calls for HTTP under way at the same time, at most; beyond that they fail at once.
+const MOST_CALLS: usize = 64;
+/// Who waits for the first turn at a service, at most.
+const MOST_WAITING: usize = 1_024;
+/// How often it looks what has timed out, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What came of a call.
+enum Called {
+    Turned(ServiceName, Result<ShareReply, StoreError>),
+    Answered {
+        service: ServiceName,
+        answer: Result<Answer, StoreError>,
+        reply: oneshot::Sender<Result<Answer, StoreError>>,
+    },
+}
+
+/// Gives admissions from this process's shares, and takes its turns.
+pub struct ServiceKeeper<S, C> {
+    admissions: Admissions,
+    /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
+    connect: Box<dyn Fn() -> S + Send>,
+    /// Those that are not in use.
+    free: Vec<S>,
+    clock: C,
+    observer: Arc<dyn Observer>,
+    inbox: mpsc::Receiver<Message>,
+    /// Who waits for the first turn at a service.
+    waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
+    /// The connection comes back where the call was answered.
+    calls: JoinSet<(Option<S>, Called)>,
+    calls_for_http: usize,
+    /// The services whose last turn had no answer.
+    failing: BTreeSet<ServiceName>,
+}
+
+impl<S, C> ServiceKeeper<S, C>
+where
+    S: Services + 'static,
+    C: Clock,
+{
+    /// The task, to be run, and where it is asked. `connect` makes what calls Redis, for one call at a time, as this holder: a name of
+    /// lowercase letters and digits that no other process has or had.
+    pub fn new(
+        connect: impl Fn() -> S + Send + 'static,
+        holder: &str,
+        clock: C,
+        observer: Arc<dyn Observer>,
+    ) -> (Self, ServiceDesk) {
+        let (sender, inbox) = mpsc::channel(QUEUE);
+        let keeper = Self {
+            admissions: Admissions::new(holder, millis(clock.passed())),
+            connect: Box::new(connect),
+            free: Vec::new(),
+            clock,
+            observer,
+            inbox,
+            waiting: BTreeMap::new(),
+            calls: JoinSet::new(),
+            calls_for_http: 0,
+            failing: BTreeSet::new(),
+        };
+        (keeper, ServiceDesk { inbox: sender })
+    }
+
+    /// Works until nobody is left to ask. Its shares end with their leases.
+    pub async fn run(mut self) {
+        loop {
+            self.take_turns();
+            self.report();
+            let now_ms = self.now_ms();
+            let next_ms = self.admissions.next_turn_ms().map(|at_ms| at_ms.saturating_sub(now_ms));
+            let wait = next_ms.map_or(LOOK_EVERY, Duration::from_millis).min(LOOK_EVERY);
+            tokio::select! {
+                biased;
+                Some(called) = self.calls.join_next() => {
+                    if let Ok((connection, called)) = called {
+                        self.free.extend(connection);
+                        self.called(called);
+                    }
+                }
+                message = self.inbox.recv() => match message {
+                    Some(message) => self.asked(message),
+                    None => return,
+                },
+                () = self.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.clock.passed())
+    }
+
+    fn asked(&mut self, message: Message) {
+        match message {
+            Message::Ask(service, reply) => self.ask(service, reply),
+            Message::End(service, AdmissionId { holder, number }, took_ms, reply) => {
+                let ended = self.admissions.end(&service, &holder, End { number, took_ms }, self.now_ms());
+                if ended == Ended::Now {
+                    self.observer.admissions(&service, AdmissionEvent::Ended, 1);
+                }
+                let _ = reply.send(ended);
+            }
+            Message::Call(service, call, reply) => self.call(service, call, reply),
+            Message::States(reply) => {
+                let _ = reply.send(self.admissions.look(self.now_ms()));
+            }
+        }
+    }
+
+    fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
+        let now_ms = self.now_ms();
+        let asked = self.admissions.ask(&service, now_ms, fastrand::u32(..));
+        let admission = match asked {
+            Asked::Admitted { number, timeout_ms } => {
+                self.observer.admissions(&service, AdmissionEvent::Admitted, 1);
+                let holder = Arc::clone(self.admissions.holder());
+                Admission::Given { id: AdmissionId { holder, number }, timeout_ms }
+            }
+            Asked::Denied(denial, after_s) => {
+                self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1);
+                Admission::Denied(denial, after_s)
+            }
+            Asked::Unknown => Admission::Unknown,
+            Asked::Turn => {
+                let waiting: usize = self.waiting.values().map(Vec::len).sum();
+                let begun = waiting < MOST_WAITING && self.admissions.begin(&service, now_ms);
+                if begun && self.admissions.is_turning(&service, now_ms) {
+                    self.waiting.entry(service).or_default().push(reply);
+                    return;
+                }
+                Admission::Denied(if begun { Denial::NoLease } else { Denial::Full }, 1)
+            }
+        };
+        // One who has gone meanwhile leaves its admission to the timeout.
+        let _ = reply.send(admission);
+    }
+
+    /// Begins the turns that are due.
+    fn take_turns(&mut self) {
+        for (service, turn) in self.admissions.due_turns(self.now_ms()) {
+            let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
+            self.calls.spawn(async move {
+                let turned = timeout(CALL_WITHIN, services.share(&service, &turn)).await;
+                let connection = turned.is_ok().then_some(services);
+                (connection, Called::Turned(service, turned.unwrap_or_else(|_| Err(no_answer()))))
+            });
+        }
+    }
+
+    fn call(&mut self, service: ServiceName, call: Call, reply: oneshot::Sender<Result<Answer, StoreError>>) {
+        if self.calls_for_http >= MOST_CALLS {
+            let error = StoreError::Temporary(format!("{MOST_CALLS} calls about services are under way"));
+            let _ = reply.send(Err(error));
+            return;
+        }
+        self.calls_for_http += 1;
+        let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
+        self.calls.spawn(async move {
+            let answered = timeout(CALL_WITHIN, async {
+                match &call {
+                    Call::Register(instance, registration) => {
+                        services.register(&service, instance, registration).await.map(Answer::Registered)
+                    }
+                    Call::Deregister(instance) => services.deregister(&service, instance).await.map(Answer::Removed),
+                    Call::Look => services.look(&service).await.map(Answer::Seen),
+                }
+            });
+            let answered = answered.await;
+            let connection = answered.is_ok().then_some(services);
+            (connection, Called::Answered { service, answer: answered.unwrap_or_else(|_| Err(no_answer())), reply })
+        });
+    }
+
+    fn called(&mut self, called: Called) {
+        match called {
+            Called::Turned(service, turned) => self.turned(&service, turned),
+            Called::Answered { service, answer, reply } => {
+                self.calls_for_http -= 1;
+                // What has changed comes into force soon, where admissions are given here.
+                if matches!(answer, Ok(Answer::Registered(_) | Answer::Removed(_))) {
+                    self.admissions.hasten(&service);
+                }
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    fn turned(&mut self, service: &ServiceName, turned: Result<ShareReply, StoreError>) {
+        let now_ms = self.now_ms();
+        let waiting = self.waiting.remove(service).unwrap_or_default();
+        match turned {
+            Ok(reply) => {
+                if self.failing.remove(service) {
+                    tracing::info!(%service, "Redis gives a share of the service again");
+                }
+                match self.admissions.turned(service, &reply, now_ms) {
+                    Some(0) => {}
+                    Some(ended) => self.observer.admissions(service, AdmissionEvent::Ended, ended),
+                    None => {
+                        for reply in waiting {
+                            let _ = reply.send(Admission::Unknown);
+                        }
+                        return;
+                    }
+                }
+            }
+            Err(error) => {
+                if self.failing.insert(service.clone()) {
+                    tracing::warn!(%service, "Redis gives no share of the service: {error}; admissions end with the lease");
+                }
+                self.admissions.not_turned(service, now_ms);
+                for reply in waiting {
+                    self.observer.admissions(service, AdmissionEvent::Denied(Denial::NoLease), 1);
+                    let _ = reply.send(Admission::Denied(Denial::NoLease, 1));
+                }
+                return;
+            }
+        }
+        for reply in waiting {
+            self.ask(service.clone(), reply);
+        }
+    }
+
+    fn report(&mut self) {
+        for service in self.admissions.take_timed_out() {
+            self.observer.admissions(&service, AdmissionEvent::TimedOut, 1);
+        }
+        self.observer.set_outstanding(self.admissions.outstanding());
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Temporary(format!("no answer within {} ms", CALL_WITHIN.as_millis()))
+}
+
+fn millis(passed: Duration) -> u64 {
+    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,112 @@
+//! The task on services in memory.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering},
+};
+
+use weir_core::{
+    ports::{Clock as _, Services},
+    service::{EmbeddedServices, ShareReply, ShareTurn},
+};
+
+use super::*;
+use crate::{clock::SystemClock, observer::tests::TestObserver};
+
+fn name(text: &str) -> ServiceName {
+    ServiceName::new(text).unwrap()
+}
+
+/// Services that may hang.
+#[derive(Clone)]
+struct Connection(EmbeddedServices, Arc<AtomicBool>);
+
+impl Connection {
+    async fn wait(&self) {
+        if self.1.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Services for Connection {
+    async fn register(
+        &mut self,
+        service: &ServiceName,
+        instance: &ServiceName,
+        registration: &Registration,
+    ) -> Result<Registered, StoreError> {
+        self.wait().await;
+        self.0.register(service, instance, registration).await
+    }
+
+    async fn deregister(&mut self, service: &ServiceName, instance: &ServiceName) -> Result<bool, StoreError> {
+        self.wait().await;
+        self.0.deregister(service, instance).await
+    }
+
+    async fn share(&mut self, service: &ServiceName, turn: &ShareTurn) -> Result<ShareReply, StoreError> {
+        self.wait().await;
+        self.0.share(service, turn).await
+    }
+
+    async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        self.wait().await;
+        self.0.look(service).await
+    }
+}
+
+/// A task on these services, as this holder.
+fn task(services: &EmbeddedServices, holder: &str, hangs: &Arc<AtomicBool>) -> ServiceDesk {
+    let connection = Connection(services.for_holder(holder), Arc::clone(hangs));
+    let (keeper, desk) =
+        ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(TestObserver::default()));
+    tokio::spawn(keeper.run());
+    desk
+}
+
+#[test]
+fn an_id_is_a_holder_and_a_number() {
+    let id = AdmissionId::parse("5f0c.18446744073709551615").unwrap();
+    assert_eq!(id.to_string(), "5f0c.18446744073709551615");
+    for text in ["", "5f0c", "5f0c.", ".7", "A.7", "a b.7", "a.+7", "a.7.7", "a.18446744073709551616"] {
+        assert_eq!(AdmissionId::parse(text), None, "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_hangs() {
+    let (ahead, hangs) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicBool::new(false)));
+    let later = Arc::clone(&ahead);
+    let services = EmbeddedServices::new("x", move || SystemClock.now().plus(later.load(Ordering::Relaxed)));
+    let (one, other) = (task(&services, "one", &hangs), task(&services, "other", &hangs));
+    let email = name("email");
+    assert_eq!(one.ask(&email).await, Admission::Unknown);
+    let registration =
+        Registration { capacity_per_s: 100, concurrency: 2, timeout_ms: 60_000, network_ms: 50, interval_ms: 10_000 };
+    one.register(&email, name("i"), registration).await.unwrap();
+    let starting = one.ask(&email).await;
+    assert!(matches!(starting, Admission::Denied(Denial::Starting, 4..)), "{starting:?}");
+    // Shares grow from now on.
+    ahead.store(5_000, Ordering::Relaxed);
+    let mut ids = Vec::new();
+    while ids.len() < 2 {
+        if let Admission::Given { id, timeout_ms: 60_000 } = one.ask(&email).await {
+            ids.push(id);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(matches!(one.ask(&email).await, Admission::Denied(Denial::Concurrency, _)));
+    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Now);
+    assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Before);
+    assert_eq!(other.end(&email, ids[1].clone(), None).await, Ended::HandedOn);
+    while one.states().await[0].outstanding > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(one.look(&email).await.unwrap().unwrap().instances.len(), 1);
+    assert!(one.deregister(&email, name("i")).await.unwrap());
+
+    hangs.store(true, Ordering::Relaxed);
+    assert_eq!(one.ask(&name("new")).await, Admission::Denied(Denial::NoLease, 1));
+    assert!(matches!(one.look(&email).await, Err(StoreError::Temporary(_))));
+}

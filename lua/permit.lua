@@ -1,0 +1,112 @@
+-- permit: one turn of an instance at the permits of a route: what it did not use is returned, and it is granted new ones.
+--
+-- The rule: free is the room less the caller's recent approvals and what other members hold or approved recently. A caller is
+-- granted what it wants, at most free, and at most its share: (free + what the other members hold that want more) / (these and
+-- the caller), or 1. So members never hold more than the room, and none starves. The rate is a bucket of at most one second's
+-- permits. An instance that was no member gets nothing: after a loss of the hash, it is not known what others hold. It equals
+-- `PermitBook::turn` (crates/core/src/permits/book.rs).
+--
+-- Nothing here has an epoch: the room comes from Kafka's offsets, so a lost hash costs one turn.
+--
+-- KEYS  [1]     the route, a hash:
+--                 i<instance>  `<held>:<recent>:<want>:<slow>:<end>`: permits granted, approvals that may not be in the lag yet,
+--                              permits wanted, the factor of its signals in thousandths, the end of its lease in ms since 1970
+--                 b            the bucket of the rate: `<thousandths of permits>:<when, in ms since 1970>`
+--       [2]     the registry of the route's service (lua/services/registry.lua); absent where the route has none
+-- ARGV  [1]     the instance
+--       [2]     how long its lease lasts, in ms, above 0
+--       [3]     the room: ahead x drain rate - lag, at most 10^12
+--       [4]     permits wanted
+--       [5]     permits of the last grant that were not used
+--       [6]     its recent approvals
+--       [7]     the rate per second; '': any
+--       [8]     the factor of its signals, in thousandths
+-- Reply: [1] permits granted, [2] what other members hold, recent approvals included, [3] the members, this one included,
+--        [4] what the service's instances have registered per second, -1: the route has no service, [5] their shortest timeout in
+--        ms, -1: none, [6] their mean processing time in ms, -1: not known, [7] the least factor of all members, in thousandths,
+--        [8] the server's clock in ms since 1970.
+--
+-- Example: EVALSHA <sha> 1 weir:{12}:pemail weir-0 3000 14200 15000 20 480 500 1000  ->  300, 100, 2, -1, -1, -1, 1000, 1795132800123
+
+-- How long the hash is kept without a turn, in ms.
+local KEEP_MS = 60000
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+
+if #KEYS < 1 or #KEYS > 2 or #ARGV ~= 8 then
+  return redis.error_reply('ERR permit takes 1 or 2 keys and 8 arguments, not ' .. #KEYS .. ' and ' .. #ARGV)
+end
+local key, own_field = KEYS[1], 'i' .. ARGV[1]
+local lease_ms, room, want, unused = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local recent, rate, slow = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000)
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- Read: the other members, and the bucket.
+local members, others_held, contenders, contended, was_member = 0, 0, 1, 0, false
+local least_slow, bucket, dropped = slow, nil, {}
+local hash = redis.call('HGETALL', key)
+for at = 1, #hash, 2 do
+  local field, value = hash[at], hash[at + 1]
+  if field == 'b' then
+    bucket = value
+  else
+    local held, lately, wanted, factor, ends = value:match('^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    if not held or tonumber(ends) <= now then
+      dropped[#dropped + 1] = field
+    elseif field == own_field then
+      was_member = true
+    else
+      members, others_held, least_slow = members + 1, others_held + held + lately, min(least_slow, tonumber(factor))
+      if tonumber(wanted) > tonumber(held) then
+        contenders, contended = contenders + 1, contended + held
+      end
+    end
+  end
+end
+
+-- The service's registry. A service without live instances has registered nothing: one permit per second tries it.
+local registered, timeout_ms, processing_ms = -1, -1, -1
+if KEYS[2] then
+  registered = 0
+  local found = redis.call('HGETALL', KEYS[2])
+  for at = 1, #found, 2 do
+    local capacity, _, timeout, _, ends = found[at + 1]:match('^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    if found[at] == ':took' then
+      processing_ms = ceil(found[at + 1] / 1000)
+    elseif capacity and tonumber(ends) > now then
+      registered = registered + capacity
+      timeout_ms = timeout_ms < 0 and tonumber(timeout) or min(timeout_ms, tonumber(timeout))
+    end
+  end
+  rate = min(rate or math.huge, max(1, registered))
+end
+
+-- The bucket holds thousandths of permits, so that each millisecond adds whole ones.
+local tokens, units = math.huge, 0
+if rate then
+  local units_before, at = (bucket or ''):match('^(%d+):(%d+)$')
+  units = (units_before or 0) + rate * max(0, now - (at or now)) + unused * 1000
+  units = min(units, rate * 1000)
+  tokens = floor(units / 1000)
+end
+
+local free = max(0, room - recent - others_held)
+local share = max(1, floor((free + contended) / contenders))
+local granted = was_member and min(want, free, share, tokens) or 0
+
+for _, gone in ipairs(dropped) do
+  redis.call('HDEL', key, gone)
+end
+if rate then
+  redis.call('HSET', key, 'b', whole(units - granted * 1000) .. ':' .. whole(now))
+elseif bucket then
+  redis.call('HDEL', key, 'b')
+end
+local fields = { whole(granted), whole(recent), whole(want), whole(slow), whole(now + lease_ms) }
+redis.call('HSET', key, own_field, table.concat(fields, ':'))
+redis.call('PEXPIRE', key, KEEP_MS)
+return { granted, others_held, members + 1, registered, timeout_ms, processing_ms, least_slow, now }

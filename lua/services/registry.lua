@@ -1,0 +1,42 @@
+-- services/registry: reads what the instances of a service have registered. weir puts it before each script that needs it (script.rs of
+-- the Redis edge).
+
+-- A whole number as it is written: up to 10^15, and never with an exponent.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The server's clock in ms since 1970.
+local function server_clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The registry at this time: the sums over its live instances (instances, per_s, concurrency, and the longest timeout_ms), since when
+-- the service is known (nil: it is not), the mean time of its admissions in microseconds (0: none has ended yet), the fields of its
+-- live instances as they are in the hash (live: name, value, name, ...), and the names of those that have not renewed (gone).
+--
+-- The registry is a hash: an instance -> `<capacity per second>:<concurrency>:<timeout>:<network>:<end>`, all times in ms, the end in ms
+-- since 1970; `:since` and `:took`, which are no names of instances.
+local function read_registry(key, now)
+  local found = { instances = 0, per_s = 0, concurrency = 0, timeout_ms = 0, took_us = 0, live = {}, gone = {} }
+  local hash = redis.call('HGETALL', key)
+  for at = 1, #hash, 2 do
+    local field, value = hash[at], hash[at + 1]
+    local per_s, concurrency, timeout_ms, ends = value:match('^(%d+):(%d+):(%d+):%d+:(%d+)$')
+    if field == ':since' then
+      found.since = tonumber(value)
+    elseif field == ':took' then
+      found.took_us = tonumber(value)
+    elseif not ends or tonumber(ends) <= now then
+      found.gone[#found.gone + 1] = field
+    else
+      found.instances = found.instances + 1
+      found.per_s, found.concurrency = found.per_s + per_s, found.concurrency + concurrency
+      found.timeout_ms = math.max(found.timeout_ms, tonumber(timeout_ms))
+      found.live[#found.live + 1], found.live[#found.live + 2] = field, value
+    end
+  end
+  return found
+end
+

@@ -1,0 +1,86 @@
+//! The routes of the policy: their topics of waiting intents, and whether the lag of their groups can be seen.
+
+use std::sync::Arc;
+
+use weir_core::{
+    policy::Policy,
+    route::{Route, WhenFull},
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    group_progress::GroupProgress,
+    topics::{NewTopics, TopicError},
+    waiting_topics,
+};
+
+use super::{
+    Missing,
+    report::{Finding, Report},
+};
+use crate::routes::approved_topics;
+
+/// Looks at the topics and groups of all routes, and creates the topics that are missing where that is asked for.
+pub(super) async fn look(
+    options: &Arc<KafkaOptions>,
+    policy: &Policy,
+    (missing, new): (Missing, NewTopics),
+    report: &mut Report,
+) {
+    for route in policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait) {
+        let Some(topic) = options.waiting_topic(&route.name) else { continue };
+        let create = (missing == Missing::Create).then_some(new);
+        match waiting_topics::ready(options, std::slice::from_ref(&topic), create).await {
+            Ok(partitions) => {
+                let partitions = partitions.first().copied().unwrap_or_default();
+                report.add(Finding::Ok, "kafka", format!("{topic}: {partitions} partitions"));
+            }
+            Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+        }
+    }
+    for route in &policy.routes {
+        if let Some(group) = &route.consumer_group {
+            lag(options, route, group, report).await;
+        }
+    }
+    for (place, route) in policy.routes.iter().enumerate() {
+        for other in &policy.routes[..place] {
+            shared(options, (other, route), report);
+        }
+    }
+}
+
+/// Whether the lag of a route's group can be seen.
+async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &mut Report) {
+    let (kafka, topics, group_name) = (Arc::clone(options), approved_topics(options, route), group.to_owned());
+    let asked = tokio::task::spawn_blocking(move || {
+        let progress = GroupProgress::new(&kafka, group_name)?;
+        let lags = topics.iter().map(|topic| progress.lag(topic));
+        lags.map(|lag| lag.map(|lag| lag.end_sum - lag.committed_sum)).sum::<Result<u64, TopicError>>()
+    });
+    match asked.await {
+        Ok(Ok(lag)) => {
+            let message = format!("the route {}: the group {group} has {lag} approved records to deliver", route.name);
+            report.add(Finding::Ok, "kafka", message);
+        }
+        Ok(Err(error)) => {
+            report.add(Finding::Error, "kafka", format!("the route {}: {error}", route.name));
+        }
+        Err(error) => report.add(Finding::Error, "kafka", format!("the route {}: {error}", route.name)),
+    }
+}
+
+/// Two routes by the lag of one group on one topic are paced by what both of them approve.
+fn shared(options: &KafkaOptions, (one, other): (&Route, &Route), report: &mut Report) {
+    if one.consumer_group.is_none() || one.consumer_group != other.consumer_group {
+        return;
+    }
+    let topics = approved_topics(options, other);
+    if let Some(topic) = approved_topics(options, one).into_iter().find(|topic| topics.contains(topic)) {
+        let message = format!(
+            "the routes {} and {} share the lag of {topic}: a blast on one slows the other down. Give a channel its own topic in \
+             [kafka.approved_by_channel]",
+            one.name, other.name
+        );
+        report.add(Finding::Warning, "kafka", message);
+    }
+}

@@ -1,0 +1,138 @@
+//! The routes of a worker: the task that shares their permits, and the lanes of what waits for them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    current::Current,
+    permits::LEASE,
+    policy::Policy,
+    ports::{CommitTable, Store},
+    route::WhenFull,
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    topics::{NewTopics, TopicError},
+    waiting_topics,
+};
+use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    lane::Task,
+    refresh::RefreshSource,
+    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
+};
+
+use crate::{
+    cli::worker::{LaneEnds, WaitingEnds},
+    policy_source::{PolicySource, PolicySourceError},
+    routes::KafkaRoutes,
+};
+
+/// A policy whose routes have their topics: one that needs a topic that is not there is rejected until it is.
+pub(super) struct RoutedPolicy {
+    pub(super) source: PolicySource,
+    pub(super) kafka: Arc<KafkaOptions>,
+    /// How a missing topic is made; `None`: it is not.
+    pub(super) create: Option<NewTopics>,
+    /// The policy that was read last, until its topics are there.
+    read: Option<Arc<Policy>>,
+}
+
+/// Why a policy is not taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutedPolicyError {
+    /// It cannot be read, or is wrong.
+    #[error("{0}")]
+    Policy(#[from] PolicySourceError),
+    /// The topics of its routes are not there, or may lose intents.
+    #[error("the topics of the policy's routes: {0}")]
+    Topics(#[from] TopicError),
+}
+
+impl RoutedPolicy {
+    pub(super) const fn new(source: PolicySource, kafka: Arc<KafkaOptions>, create: Option<NewTopics>) -> Self {
+        Self { source, kafka, create, read: None }
+    }
+}
+
+impl RefreshSource for RoutedPolicy {
+    type Value = Policy;
+    type Error = RoutedPolicyError;
+
+    const NAME: &'static str = PolicySource::NAME;
+
+    fn version(value: &Policy) -> &str {
+        PolicySource::version(value)
+    }
+
+    fn is_temporary(error: &RoutedPolicyError) -> bool {
+        match error {
+            RoutedPolicyError::Policy(error) => PolicySource::is_temporary(error),
+            RoutedPolicyError::Topics(error) => matches!(error, TopicError::Unreachable { .. }),
+        }
+    }
+
+    async fn load(&mut self) -> Result<Option<Arc<Policy>>, RoutedPolicyError> {
+        if let Some(policy) = self.source.load().await? {
+            self.read = Some(policy);
+        }
+        let Some(policy) = &self.read else { return Ok(None) };
+        let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
+        let topics: Vec<String> = waiting.filter_map(|route| self.kafka.waiting_topic(&route.name)).collect();
+        if !topics.is_empty() {
+            waiting_topics::ready(&self.kafka, &topics, self.create).await?;
+        }
+        Ok(self.read.take())
+    }
+}
+
+/// What the permits of routes are shared with.
+pub(super) struct Sharing<'s> {
+    pub(super) options: &'s Arc<RedisOptions>,
+    pub(super) stats: &'s Arc<RedisStats>,
+    pub(super) opened: &'s Opened,
+    pub(super) clock: &'s ComparedClock<SystemClock>,
+    pub(super) stop: &'s CancellationToken,
+}
+
+impl Sharing<'_> {
+    /// Begins to keep the routes of the policy; gives how they stand.
+    pub(super) fn keep(&self, kafka: &Arc<KafkaOptions>, policy: Arc<Current<Policy>>) -> RoutesStatus {
+        let status = RoutesStatus::default();
+        let links = KeeperLinks {
+            policy,
+            routes: Arc::clone(&kafka.routes),
+            offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
+            clock: self.clock.clone(),
+            status: status.clone(),
+        };
+        let (options, stats, opened) = (Arc::clone(self.options), Arc::clone(self.stats), self.opened.clone());
+        let instance = kafka.instance.clone();
+        let permits = move || RedisPermits::new(&options, &stats, &opened, instance.clone(), LEASE);
+        tokio::spawn(RoutesKeeper::new(links, permits).run(self.stop.clone()));
+        status
+    }
+}
+
+/// Makes the ends of lanes that read what waits; `None`: nothing can wait.
+pub(super) fn waiting_ends<D: Store + 'static>(
+    kafka: &Arc<KafkaOptions>,
+    noting: impl Fn(&str) -> Arc<dyn CommitTable> + Send + 'static,
+    store: impl Fn() -> D + Send + 'static,
+) -> Option<WaitingEnds<D>> {
+    kafka.waiting.as_ref()?;
+    let kafka = Arc::clone(kafka);
+    Some(Box::new(move |route| {
+        let topic = kafka.routes.state(route).topic;
+        let options = kafka.for_waiting(route).unwrap_or_else(|| KafkaOptions::clone(&kafka));
+        let commits = Some(noting(&options.group));
+        LaneEnds { task: Task::Waiting(topic), kafka: Arc::new(options), number: 0, commits, store: store() }
+    }))
+}
+
+/// The routes that have a topic of waiting intents, whatever the policy says now: something may wait there.
+pub(super) fn known(kafka: &KafkaOptions) -> Result<Vec<Arc<str>>, TopicError> {
+    let found: BTreeSet<String> = waiting_topics::routes(kafka)?;
+    Ok(found.into_iter().map(Into::into).collect())
+}

@@ -1,0 +1,49 @@
+//! SIGTERM and SIGINT: the first one asks to stop, a second one ends the process at once.
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_kafka::native;
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+/// Exit codes, as a shell gives them for these signals: 128 + their number.
+const TERMINATED: u8 = 143;
+const INTERRUPTED: u8 = 130;
+
+impl Signals {
+    /// The exit code of the next signal.
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.terminate.recv() => TERMINATED,
+            _ = self.interrupt.recv() => INTERRUPTED,
+        }
+    }
+}
+
+/// Done at the first SIGTERM or SIGINT. From then on, another one ends the process at once: what is not committed by then is
+/// decided again.
+///
+/// # Errors
+/// The signals cannot be listened for.
+pub fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut signals = Signals {
+        terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,
+        interrupt: signal(SignalKind::interrupt()).context("listening for SIGINT")?,
+    };
+    Ok(async move {
+        signals.next().await;
+        tokio::spawn(end_at_next(signals));
+    })
+}
+
+async fn end_at_next(mut signals: Signals) {
+    let code = signals.next().await;
+    tracing::warn!(
+        "a second signal: weir ends at once; intents that are read but not committed are decided again at the next start, \
+         or by another instance"
+    );
+    native::leave(code);
+}

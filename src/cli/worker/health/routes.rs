@@ -1,0 +1,59 @@
+//! How routes are: what `/v1/status` and `/metrics` ask.
+
+use std::{sync::Arc, time::Instant};
+
+use arc_swap::ArcSwap;
+use weir_core::routes::Routes;
+use weir_worker::routes::{RouteSeen, RoutesStatus};
+
+use super::{bring, degradation};
+use crate::{
+    http::{Degradation, Degraded},
+    metrics::{Metrics, OfRouteLabel},
+};
+
+/// The routes, as health and metrics show them.
+pub(in crate::cli::worker) struct RoutesHealth {
+    pub(in crate::cli::worker) status: RoutesStatus,
+    pub(in crate::cli::worker) routes: Arc<Routes>,
+    /// The routes that were closed or unknown at the last look, and since when.
+    pub(in crate::cli::worker) closed: ArcSwap<Vec<(Arc<str>, Instant)>>,
+}
+
+impl RoutesHealth {
+    /// The routes that are closed but for probes, and those whose offsets are not known.
+    pub(super) fn degraded(&self) -> Vec<Degradation> {
+        let (before, now) = (self.closed.load_full(), Instant::now());
+        let seen = self.status.seen();
+        let closed: Vec<_> = seen.iter().filter(|(_, seen)| seen.is_closed() || seen.trouble.is_some()).collect();
+        let since = |name: &Arc<str>| before.iter().find(|(known, _)| known == name).map_or(now, |(_, since)| *since);
+        self.closed.store(Arc::new(closed.iter().map(|(name, _)| (Arc::clone(name), since(name))).collect()));
+        closed.into_iter().map(|(name, seen)| degradation(Degraded::Route, since(name), message(name, seen))).collect()
+    }
+
+    pub(super) fn note(&self, metrics: &Metrics) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let gauges = [&metrics.route_permits, &metrics.route_lag, &metrics.route_waiting];
+        gauges.into_iter().for_each(|family| family.clear());
+        [&metrics.route_drain_rate, &metrics.route_expected_wait].into_iter().for_each(|family| family.clear());
+        for (name, seen) in self.status.seen() {
+            let label = OfRouteLabel { route: name.to_string() };
+            let RouteSeen { known, permits, .. } = &*seen;
+            metrics.route_permits.get_or_create(&label).set(number(*permits));
+            if let Some(lag) = known.lag {
+                metrics.route_lag.get_or_create(&label).set(number(lag));
+            }
+            metrics.route_waiting.get_or_create(&label).set(number(known.waiting()));
+            metrics.route_drain_rate.get_or_create(&label).set(known.drain_per_s);
+            let wait = std::time::Duration::from_millis(known.expected_wait_ms());
+            metrics.route_expected_wait.get_or_create(&label).set(wait.as_secs_f64());
+            bring(&metrics.waiting.get_or_create(&label), self.routes.state(&name).queued());
+        }
+    }
+}
+
+fn message(name: &str, seen: &RouteSeen) -> String {
+    let RouteSeen { known, trouble, .. } = seen;
+    let why = trouble.as_deref().or(known.why.as_deref()).unwrap_or("not known");
+    format!("the route {name} takes about {:.0} intents per second, {} wait: {why}", known.drain_per_s, known.waiting())
+}

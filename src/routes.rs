@@ -1,0 +1,73 @@
+//! Where the offsets of routes are seen in Kafka; and how routes stand, for people: `GET /v1/routes`, the page and the metrics.
+
+mod view;
+
+use std::sync::Arc;
+
+use weir_core::{
+    pace::Lag,
+    route::{Route, WhenFull},
+};
+use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
+use weir_worker::routes::{LooksAtRoutes, RouteOffsets};
+
+pub use self::view::{RouteView, RoutesDesk};
+
+/// The offsets of routes in Kafka.
+pub struct KafkaRoutes(pub Arc<KafkaOptions>);
+
+/// Those of one route.
+struct KafkaRoute {
+    /// The route's group, and its approved topics.
+    delivery: Option<(Arc<GroupProgress>, Vec<String>)>,
+    /// The group of its lanes, and its topic of waiting intents.
+    waiting: Option<(Arc<GroupProgress>, String)>,
+}
+
+impl LooksAtRoutes for KafkaRoutes {
+    fn of(&self, route: &Route) -> Result<Arc<dyn RouteOffsets>, String> {
+        let Self(kafka) = self;
+        let progress = |group: &str| GroupProgress::new(kafka, group.to_owned()).map_err(|error| error.to_string());
+        let delivery = match &route.consumer_group {
+            Some(group) => Some((progress(group)?, approved_topics(kafka, route))),
+            None => None,
+        };
+        let waiting = match kafka.for_waiting(&route.name).filter(|_| route.when_full == WhenFull::Wait) {
+            Some(options) => Some((progress(&options.group)?, options.intents)),
+            None => None,
+        };
+        Ok(Arc::new(KafkaRoute { delivery, waiting }))
+    }
+}
+
+impl RouteOffsets for KafkaRoute {
+    fn lag(&self) -> Result<Option<Lag>, String> {
+        let Some((group, topics)) = &self.delivery else { return Ok(None) };
+        let mut sum = Lag { end: 0, committed: 0 };
+        for topic in topics {
+            let lag = group.lag(topic).map_err(|error| error.to_string())?;
+            sum = Lag { end: sum.end + lag.end_sum, committed: sum.committed + lag.committed_sum };
+        }
+        Ok(Some(sum))
+    }
+
+    fn waiting(&self) -> Result<Vec<u64>, String> {
+        let Some((group, topic)) = &self.waiting else { return Ok(Vec::new()) };
+        let mut found = group.waiting(topic).map_err(|error| error.to_string())?;
+        found.sort_unstable();
+        Ok(found.into_iter().map(|(_, waiting)| waiting).collect())
+    }
+}
+
+/// The approved topics of a route: those of its channels, or all where it names none.
+#[must_use]
+pub fn approved_topics(kafka: &KafkaOptions, route: &Route) -> Vec<String> {
+    let topic = |channel: &String| kafka.approved_by_channel.get(channel).unwrap_or(&kafka.approved).clone();
+    let mut topics: Vec<String> = match &route.filter.filter.channels {
+        Some(channels) => channels.iter().map(topic).collect(),
+        None => kafka.approved_topics().into_iter().map(str::to_owned).collect(),
+    };
+    topics.sort_unstable();
+    topics.dedup();
+    topics
+}

@@ -1,0 +1,71 @@
+//! A weir whose service has no capacity left answers 503; the programs wait for its Retry-After, deliver, and report.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use testkit::{process::Exit, wait_for, wait_until, worker::Worker};
+
+use crate::{
+    deliveries::deliver,
+    language::Language,
+    services::Services,
+    support::{
+        DEADLINE, POLICY, Scene,
+        http::{address, get, metric, wait_ready},
+    },
+};
+
+const SERVICE: &str = "/v1/services/push-gateway";
+
+/// Status and body of a request with a body of JSON.
+fn send(worker: &Worker, method: &str, path: &str, body: &Value) -> (u16, String) {
+    let request =
+        ureq::http::Request::builder().method(method).uri(format!("http://{}{SERVICE}{path}", address(worker)));
+    let request = request.header("content-type", "application/json").body(body.to_string()).unwrap();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let mut response = agent.run(request).unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
+
+/// The id of an admission, if there is a place.
+fn admit(worker: &Worker) -> Option<String> {
+    let (status, body) = send(worker, "POST", "/admissions", &json!({}));
+    let admission: Value = serde_json::from_str(&body).unwrap();
+    (status == 200).then(|| admission["id"].as_str().unwrap().to_owned())
+}
+
+fn end(worker: &Worker, admission: &str) {
+    let report = json!({"took_ms": 1, "outcome": "ok"});
+    assert_eq!(send(worker, "DELETE", &format!("/admissions/{admission}"), &report).0, 200);
+}
+
+fn denied(worker: &Worker) -> f64 {
+    metric(worker, "weir_http_requests_total", "status=\"503\"").unwrap_or(0.0)
+}
+
+pub fn run(languages: [Language; 4]) {
+    let scene = Scene::new("examples-admitted", 1, POLICY);
+    let worker = scene.worker("only");
+    wait_ready(&worker);
+    let weir = format!("http://{}", address(&worker));
+    let capacity = json!({"capacity_per_s": 10, "concurrency": 1, "timeout_ms": 60_000, "interval_ms": 60_000});
+    assert_eq!(send(&worker, "PUT", "/instances/a", &capacity).0, 200);
+    for language in languages {
+        let held = wait_for(DEADLINE, || admit(&worker)).expect("an admission, which takes the only place");
+        let provider = Services::start(&[(500, None)], &[(200, None)]);
+        let before = denied(&worker);
+        let outcome = thread::scope(|scope| {
+            let delivery = scope.spawn(|| deliver(language, &weir, &provider.url));
+            wait_until(DEADLINE, "it is denied an admission", || denied(&worker) > before);
+            end(&worker, &held);
+            delivery.join().unwrap()
+        });
+        assert_eq!(outcome, ("ok".to_owned(), Exit::Code(0)), "{language:?}");
+        assert_eq!(provider.requests().len(), 1, "{language:?} delivers once");
+        let free = admit(&worker).unwrap_or_else(|| panic!("{language:?} did not end its admission"));
+        end(&worker, &free);
+    }
+    let (_, service) = get(&worker, SERVICE);
+    let service: Value = serde_json::from_str(&service).unwrap();
+    assert!(service["mean_took_ms"].is_f64(), "{service}");
+}

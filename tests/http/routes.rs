@@ -1,0 +1,79 @@
+//! `GET /v1/routes` and the page's table: the pace of each route, what waits for it, and why.
+
+use serde_json::{Value, json};
+use weir_core::{
+    pace::Throttle,
+    routes::RouteKnown,
+    segment::{Members, SegmentSet, UserIdKind},
+};
+use weir_worker::routes::{RouteSeen, RoutesStatus};
+
+use crate::{
+    in_process::{Server, set},
+    page::browser::Browser,
+};
+
+const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"30s\"\nrate = 500\n\
+                      [[routes]]\nname = \"push\"\nahead = \"30s\"\nrate = 900\n";
+
+fn segments() -> SegmentSet {
+    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
+}
+
+/// What a keeper would show of a route that delivery holds back.
+fn held_back() -> RouteSeen {
+    let known = RouteKnown {
+        drain_per_s: 480.0,
+        lag: Some(14_200),
+        waiting: vec![48_000, 0],
+        why: Some("delivery takes no more".to_owned()),
+        ..RouteKnown::default()
+    };
+    RouteSeen {
+        known,
+        ceiling_per_s: Some(500),
+        permits: 210,
+        reserved: 40,
+        held_by_others: 260,
+        members: 2,
+        throttle: Throttle::Lag,
+        trouble: None,
+    }
+}
+
+#[test]
+fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
+    let status = RoutesStatus::default();
+    let server = Server::routed(segments(), ROUTES, status.clone());
+    assert_eq!(server.client.get("/v1/routes").json(), json!([]));
+    status.set(&"email".into(), held_back());
+    let expected = json!([{"name": "email", "drain_per_s": 480.0, "ceiling_per_s": 500, "registered_per_s": null,
+        "lag": 14_200, "permits": 210, "reserved": 40, "held_by_others": 260, "members": 2, "waiting": 48_000,
+        "waiting_by_partition": [48_000, 0], "expected_wait_s": 100.0, "why": "delivery takes no more", "trouble": null}]);
+    assert_eq!(server.client.get("/v1/routes").json(), expected);
+    server.client.get("/v1/routes?x=1").problem(400, "query");
+}
+
+#[test]
+fn the_page_has_a_table_where_the_policy_has_routes() {
+    let status = RoutesStatus::default();
+    let server = Server::routed(segments(), ROUTES, status.clone());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let browser = Browser::open(&server.client.address).await;
+        browser
+            .wait("the page is connected", "return document.getElementById('weir-version').textContent !== ''")
+            .await;
+        let hidden = "return document.getElementById('routes-card').hidden";
+        assert_eq!(browser.script(hidden).await, true, "nothing is known yet");
+        status.set(&"email".into(), held_back());
+        browser.wait("there is a table", &format!("{hidden} === false")).await;
+        let shown = browser.text("#routes-card").await;
+        for part in ["email", "480", "14,200", "210", "48,000", "1 min 40 s", "delivery takes no more"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert_eq!(browser.faint().await, Vec::<Value>::new());
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+        assert_eq!(browser.nameless(), Vec::<String>::new());
+    });
+}

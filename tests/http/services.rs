@@ -1,0 +1,349 @@
+//! Services that ask before they work: registrations, admissions, and that all instances of weir together give no more than is registered.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use testkit::{redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+
+use crate::{
+    client::{Client, Reply},
+    support::{
+        DEADLINE, POLICY, Scene,
+        http::{metric, wait_ready},
+    },
+};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn instance(client: &Client, service: &str, name: &str, body: &Value) -> Reply {
+    let path = format!("/v1/services/{service}/instances/{name}");
+    client.send("PUT", &path, &[JSON], body.to_string().as_bytes())
+}
+
+fn ask(client: &Client, service: &str) -> Reply {
+    client.send("POST", &format!("/v1/services/{service}/admissions"), &[], b"")
+}
+
+fn end(client: &Client, service: &str, id: &str, body: &str) -> Reply {
+    let headers: &[(&str, &str)] = if body.is_empty() { &[] } else { &[JSON] };
+    client.send("DELETE", &format!("/v1/services/{service}/admissions/{id}"), headers, body.as_bytes())
+}
+
+/// The id of an admission, which is given sooner or later.
+fn admitted(client: &Client, service: &str) -> String {
+    let mut id = String::new();
+    wait_until(DEADLINE, "an admission is given", || {
+        let reply = ask(client, service);
+        if reply.status == 503 {
+            let after_s: u64 = reply.headers["retry-after"].parse().unwrap();
+            assert!((1..=90).contains(&after_s), "{reply:?}");
+            return false;
+        }
+        id = reply.json()["id"].as_str().unwrap().to_owned();
+        true
+    });
+    id
+}
+
+/// How an instance of weir shares a service; null where it does not.
+fn share(client: &Client, service: &str) -> Value {
+    let list = client.get("/v1/services").json();
+    let mut services = list["services"].as_array().unwrap().iter();
+    services.find(|one| one["service"] == service).cloned().unwrap_or_default()
+}
+
+/// A scene without a limit of requests, and two instances of weir on it.
+fn two(name: &str) -> (Scene, [Worker; 2]) {
+    let mut scene = Scene::new(name, 2, POLICY);
+    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    let workers = ["a", "b"].map(|instance| scene.worker(instance));
+    workers.iter().for_each(wait_ready);
+    (scene, workers)
+}
+
+#[test]
+fn an_admission_is_given_once_a_service_is_known_and_every_mistake_is_a_problem() {
+    let scene = Scene::new("services", 1, POLICY);
+    let worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    assert_eq!(client.get("/v1/services").json(), json!({"services": []}));
+    client.get("/v1/services/email").problem(404, "no_such_service");
+    ask(&client, "email").problem(404, "no_such_service");
+
+    let good = json!({"capacity_per_s": 50, "concurrency": 2, "timeout_ms": 60_000});
+    let registered = instance(&client, "email", "e-0", &good).json();
+    assert_eq!(registered, json!({"instances": 1, "capacity_per_s": 50, "concurrency": 2}));
+    let reply = ask(&client, "email");
+    reply.problem(503, "service_starting");
+    assert!(reply.headers["retry-after"].parse::<u64>().unwrap() >= 3, "{reply:?}");
+    let first = admitted(&client, "email");
+    let second = admitted(&client, "email");
+    let reply = ask(&client, "email");
+    reply.problem(503, "over_concurrency");
+    assert!(reply.headers["retry-after"].parse::<u64>().unwrap() >= 1);
+    assert_eq!(share(&client, "email")["outstanding"], 2);
+    assert_eq!(metric(&worker, "weir_service_outstanding", ""), Some(2.0));
+    assert_eq!(end(&client, "email", &first, r#"{"took_ms":12,"outcome":"ok"}"#).json(), json!({"ended": "now"}));
+    assert_eq!(end(&client, "email", &first, "").json(), json!({"ended": "before"}));
+    assert_eq!(end(&client, "email", &second, r#"{"outcome":"temporary"}"#).json(), json!({"ended": "now"}));
+    wait_until(DEADLINE, "the mean is known", || !client.get("/v1/services/email").json()["mean_took_ms"].is_null());
+    let mut seen = client.get("/v1/services/email").json();
+    let lives_for_ms = seen["instances"][0]["lives_for_ms"].take().as_u64().unwrap();
+    assert!((1..=30_000).contains(&lives_for_ms), "{lives_for_ms}");
+    let own = json!({"instance": "e-0", "capacity_per_s": 50, "concurrency": 2, "timeout_ms": 60_000, "network_ms": 50,
+        "lives_for_ms": null});
+    let expected = json!({"service": "email", "instances": [own], "capacity_per_s": 50, "concurrency": 2,
+        "given_per_s": 50, "given_concurrency": 2, "members": 1, "mean_took_ms": 12.0});
+    assert_eq!(seen, expected);
+    for (outcome, count) in [("admitted", 2.0), ("ended", 2.0), ("over_concurrency", 1.0)] {
+        let labels = format!("service=\"email\",outcome=\"{outcome}\"");
+        let found = metric(&worker, "weir_service_admissions_total", &labels).unwrap_or(0.0);
+        assert!(found >= count, "{outcome}: {found}");
+    }
+
+    mistakes(&client, &good);
+    let removed = |name: &str| {
+        let path = format!("/v1/services/email/instances/{name}");
+        client.send("DELETE", &path, &[], b"").json()["removed"].clone()
+    };
+    assert_eq!((removed("e-0"), removed("e-0")), (json!(true), json!(false)));
+    wait_until(DEADLINE, "nobody registers it", || ask(&client, "email").status == 404);
+}
+
+fn mistakes(client: &Client, good: &Value) {
+    let with = |field: &str, value: Value| {
+        let mut body = good.clone();
+        body[field] = value;
+        body
+    };
+    let bodies = [
+        (json!([]), "wrong_type"),
+        (json!({}), "missing_field"),
+        (json!({"capacity_per_s": 5, "concurrency": 5}), "missing_field"),
+        (with("capacity_per_s", json!(0)), "wrong_type"),
+        (with("capacity_per_s", json!(1_000_001)), "wrong_type"),
+        (with("capacity_per_s", json!(1.5)), "wrong_type"),
+        (with("concurrency", json!(-1)), "wrong_type"),
+        (with("timeout_ms", json!("10s")), "wrong_type"),
+        (with("timeout_ms", json!(3_600_001)), "wrong_type"),
+        (with("interval_ms", json!(999)), "wrong_type"),
+        (with("network_ms", json!(60_001)), "wrong_type"),
+        (with("capacity", json!(1)), "wrong_type"),
+    ];
+    for (body, reason) in bodies {
+        let problem = instance(client, "email", "e-0", &body).problem(400, reason);
+        assert!(problem["detail"].as_str().unwrap().len() > 20, "{problem}");
+    }
+    let path = "/v1/services/email/instances/e-0";
+    for (body, reason) in [(&b""[..], "empty"), (b"{", "not_json"), (b"\xff", "not_utf8")] {
+        client.send("PUT", path, &[JSON], body).problem(400, reason);
+    }
+    let body = good.to_string();
+    client.send("PUT", path, &[], body.as_bytes()).problem(415, "media_type");
+    client.send("PUT", path, &[JSON, ("content-encoding", "gzip")], body.as_bytes()).problem(415, "content_encoding");
+    client.send("PUT", &format!("{path}?x=1"), &[JSON], body.as_bytes()).problem(400, "query");
+    client.send("POST", path, &[], b"").problem(405, "no_such_method");
+    let long = "x".repeat(65);
+    for name in ["a%20b", "%C3%A9", &long] {
+        instance(client, name, "e-0", good).problem(400, "service_name");
+        instance(client, "email", name, good).problem(400, "service_name");
+        ask(client, name).problem(400, "service_name");
+        client.get(&format!("/v1/services/{name}")).problem(400, "service_name");
+    }
+    for id in ["7", "A.7", "a.x", "a.18446744073709551616"] {
+        end(client, "email", id, "").problem(400, "admission");
+    }
+    for (body, reason) in
+        [("{\"took_ms\":-1}", "wrong_type"), ("{\"outcome\":\"lost\"}", "wrong_type"), ("[", "not_json")]
+    {
+        end(client, "email", "a.7", body).problem(400, reason);
+    }
+}
+
+/// An admission as a service sees it. weir gave it between `sent` and `received`.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    sent: Instant,
+    received: Instant,
+    /// When the service said that it has ended.
+    ended: Option<Instant>,
+}
+
+/// The pace of a load: a service's work takes time.
+#[expect(clippy::disallowed_methods, reason = "no condition is waited for")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Asks at one instance until `stop`, as fast as it answers, and works for a moment on each admission.
+fn load(client: &Client, stop: &AtomicBool, most_ms: &AtomicU64) -> Vec<Given> {
+    let mut all = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let sent = Instant::now();
+        let reply = ask(client, "email");
+        let received = Instant::now();
+        most_ms.fetch_max((received - sent).as_millis() as u64, Ordering::Relaxed);
+        if reply.status != 200 {
+            assert_eq!(reply.status, 503, "{reply:?}");
+            pause(Duration::from_millis(2));
+            continue;
+        }
+        let id = reply.json()["id"].as_str().unwrap().to_owned();
+        pause(Duration::from_millis(fastrand::u64(..30)));
+        // Some are never ended.
+        let ended = (fastrand::u8(..20) > 0).then(Instant::now);
+        if ended.is_some() {
+            end(client, "email", &id, "{\"took_ms\":10}").json();
+        }
+        all.push(Given { sent, received, ended });
+    }
+    all
+}
+
+/// Loads these instances for so long.
+fn load_all(clients: &[&Client], time: Duration, most_ms: &AtomicU64) -> Vec<Given> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            clients.iter().cycle().take(12).map(|client| scope.spawn(|| load(client, &stop, most_ms))).collect();
+        pause(time);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The most admissions that were certainly given within one second: asked for and answered within it.
+fn most_in_a_second(given: &[Given]) -> usize {
+    let within = |begin: Instant| {
+        given.iter().filter(|one| one.sent >= begin && one.received < begin + Duration::from_secs(1)).count()
+    };
+    given.iter().map(|one| within(one.sent)).max().unwrap_or(0)
+}
+
+/// The most admissions that certainly had not ended at the same time.
+fn most_at_once(given: &[Given], timeout: Duration) -> usize {
+    let is_open = |one: &Given, at: Instant| {
+        let over = one.sent + timeout;
+        at >= one.received && at < one.ended.map_or(over, |ended| ended.min(over))
+    };
+    given.iter().map(|one| given.iter().filter(|other| is_open(other, one.received)).count()).max().unwrap_or(0)
+}
+
+#[test]
+fn two_instances_together_give_no_more_than_is_registered_while_shares_move_and_one_is_killed() {
+    const PER_S: usize = 150;
+    const AT_ONCE: usize = 8;
+    const TIMEOUT: Duration = Duration::from_millis(1_500);
+    let (_scene, [mut a, b]) = two("services-two");
+    let (at_a, at_b) = (Client::of(&a), Client::of(&b));
+    let body = json!({"capacity_per_s": PER_S, "concurrency": AT_ONCE, "timeout_ms": TIMEOUT.as_millis() as u64});
+    let body = &body;
+    assert_eq!(instance(&at_a, "email", "e-0", body).status, 200);
+    for client in [&at_a, &at_b] {
+        let id = admitted(client, "email");
+        end(client, "email", &id, "").json();
+    }
+    let most_ms = AtomicU64::new(0);
+    let both = load_all(&[&at_a, &at_b], Duration::from_secs(5), &most_ms);
+    let one = load_all(&[&at_b], Duration::from_secs(5), &most_ms);
+    a.kill();
+    instance(&at_b, "email", "e-0", body).json();
+    let rest = load_all(&[&at_b], Duration::from_secs(7), &most_ms);
+    let parts = [&both, &one, &rest].map(Vec::len);
+    let all: Vec<Given> = [both, one, rest].concat();
+    let (in_a_second, at_once) = (most_in_a_second(&all), most_at_once(&all, TIMEOUT));
+    eprintln!("{parts:?}: {in_a_second} within a second, {at_once} at once; the slowest answer took {most_ms:?} ms");
+    assert!(in_a_second <= PER_S, "{in_a_second} within a second, of {PER_S}");
+    assert!(at_once <= AT_ONCE, "{at_once} at once, of {AT_ONCE}");
+    assert!(parts.into_iter().all(|part| part >= 50), "nothing was tried: {parts:?}");
+    assert!(in_a_second > PER_S / 4 && at_once > AT_ONCE / 2, "nothing was near the limits");
+    // What a dead instance had is given to the other one.
+    wait_until(DEADLINE, "b has all of it", || {
+        let of_b = share(&at_b, "email");
+        ask(&at_b, "email");
+        of_b["share_per_s"] == PER_S && of_b["share_concurrency"] == AT_ONCE
+    });
+}
+
+#[test]
+fn an_instance_that_does_not_renew_is_removed_and_ends_and_timeouts_free_at_any_instance() {
+    let (_scene, workers) = two("services-ends");
+    let [a, b] = &workers.each_ref().map(Client::of);
+    let body = json!({"capacity_per_s": 500, "concurrency": 20, "timeout_ms": 2_500, "interval_ms": 1_000});
+    for name in ["e-0", "e-1"] {
+        instance(a, "email", name, &body).json();
+    }
+    let silent_since = Instant::now();
+    let total = |client: &Client| client.get("/v1/services/email").json()["capacity_per_s"].clone();
+    assert_eq!((total(a), total(b)), (json!(1_000), json!(1_000)));
+    wait_until(DEADLINE, "the silent one is removed", || {
+        instance(b, "email", "e-0", &body).json();
+        total(a) == 500
+    });
+    let after = silent_since.elapsed();
+    assert!((2_900..6_000).contains(&after.as_millis()), "after {after:?}");
+    let keep = || drop(instance(b, "email", "e-0", &body).json());
+    // The sum that is given follows, and goes no further.
+    wait_until(DEADLINE, "both share what is left", || {
+        keep();
+        [a, b].into_iter().for_each(|client| drop(ask(client, "email")));
+        let shares = [a, b].map(|client| share(client, "email")["share_per_s"].as_u64().unwrap_or(0));
+        shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() <= 500
+    });
+
+    let outstanding = |client: &Client| share(client, "email")["outstanding"].as_u64().unwrap();
+    wait_until(DEADLINE, "nothing is open", || {
+        keep();
+        outstanding(a) == 0 && outstanding(b) == 0
+    });
+    let began = Instant::now();
+    let id = admitted(a, "email");
+    assert_eq!((outstanding(a), outstanding(b)), (1, 0));
+    assert_eq!(end(b, "email", &id, "{\"took_ms\":7}").json(), json!({"ended": "handed_on"}));
+    wait_until(DEADLINE, "its holder has freed it", || outstanding(a) == 0);
+    let labels = "service=\"email\",outcome=\"ended\"";
+    let ended = metric(&workers[0], "weir_service_admissions_total", labels);
+    assert!(began.elapsed() < Duration::from_millis(2_500) && ended >= Some(1.0), "before its timeout: {ended:?}");
+
+    keep();
+    let began = Instant::now();
+    admitted(a, "email");
+    assert_eq!(outstanding(a), 1);
+    wait_until(DEADLINE, "it times out", || outstanding(a) == 0);
+    let after = began.elapsed();
+    assert!(after >= Duration::from_millis(2_500) && after < Duration::from_secs(5), "{after:?}");
+}
+
+#[test]
+fn while_redis_hangs_admissions_end_with_the_lease_and_come_back_with_it() {
+    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "services-frozen", 1, POLICY);
+    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    let worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    let body = json!({"capacity_per_s": 1_000, "concurrency": 10_000, "timeout_ms": 60_000, "interval_ms": 60_000});
+    instance(&client, "email", "e-0", &body).json();
+    admitted(&client, "email");
+    redis.freeze();
+    let frozen = Instant::now();
+    wait_until(DEADLINE, "the lease has ended", || {
+        let reply = ask(&client, "email");
+        let retry_after = || reply.headers["retry-after"].parse::<u64>().unwrap();
+        assert!(reply.status == 200 || (1..=2).contains(&retry_after()), "{reply:?}");
+        reply.status == 503
+    });
+    let reply = ask(&client, "email");
+    reply.problem(503, "no_lease");
+    let after = frozen.elapsed();
+    assert!((1_000..6_000).contains(&after.as_millis()), "after {after:?}");
+    let reply = instance(&client, "email", "e-1", &body);
+    reply.problem(503, "store_away");
+    redis.thaw();
+    admitted(&client, "email");
+    wait_until(DEADLINE, "registrations are answered", || instance(&client, "email", "e-1", &body).status == 200);
+}

@@ -1,0 +1,73 @@
+//! Redis is called as often at 50,000 users a second as at 1,000.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use testkit::redis::RedisServer;
+use tokio_util::sync::CancellationToken;
+use weir::metrics::Metrics;
+use weir_core::{
+    activity::Minute, current::Current, document::Format, policy_file::parse_policy, ports::Clock as _,
+    pressure::Pressure, shard::UserHash,
+};
+use weir_worker::{clock::SystemClock, pressure::PressureKeeper};
+
+use super::log;
+use crate::redis_support::{opened, own, server};
+
+const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 1_000_000\n";
+const SECONDS: u32 = 5;
+
+/// Script calls.
+fn calls(server: &RedisServer) -> u64 {
+    let info: String = server.query(&["INFO", "commandstats"]).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Users become active at this rate; gives the calls meanwhile, and how many whole seconds that took.
+async fn measured(server: &RedisServer, pressure: &Pressure, users: std::ops::Range<u64>) -> (u64, u64) {
+    let (before, began) = (calls(server), Instant::now());
+    let a_second = (users.end - users.start) / u64::from(SECONDS);
+    for second in 0..SECONDS {
+        for tenth in 0..10 {
+            let from = users.start + a_second * u64::from(second) + a_second / 10 * tenth;
+            let minute = Minute::from(SystemClock.now());
+            pressure.note(
+                (from..from + a_second / 10).map(|user| UserHash::of(&user.to_string()).into()),
+                minute,
+                minute,
+            );
+            let next = began + Duration::from_millis(1_000 * u64::from(second) + 100 * (tenth + 1));
+            tokio::time::sleep_until(next.into()).await;
+        }
+    }
+    (calls(server) - before, began.elapsed().as_secs())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_thousand_users_a_second_take_as_many_calls_as_a_thousand() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let policy = Current::new(Arc::new(parse_policy("policy.toml", POLICY, Format::Toml, 86_400_000).unwrap()));
+    let (mut keeper, pressure, status) =
+        PressureKeeper::new(log(&options, &opened, "weir-0"), SystemClock, policy, Arc::<Metrics>::default());
+    keeper.load(Duration::from_secs(10)).await.unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(keeper.run(stop.clone()));
+    let few = measured(&server, &pressure, 0..1_000 * u64::from(SECONDS)).await;
+    let many = measured(&server, &pressure, 1_000_000..1_000_000 + 50_000 * u64::from(SECONDS)).await;
+    stop.cancel();
+    running.await.unwrap();
+    for (calls, seconds) in [few, many] {
+        // One per second, and one more where the seconds do not begin together; fewer where the machine is slow.
+        assert!((seconds / 2..=seconds + 1).contains(&calls), "{calls} calls in {seconds} s");
+    }
+    let seen = status.seen();
+    let active = seen.as_ref().as_ref().unwrap().active_users;
+    // 255,000 less those of the last second, who are counted with the next turn.
+    assert!((200_000..=262_000).contains(&active), "{active}");
+}

@@ -1,0 +1,143 @@
+//! Instances share the permits of a route, and never hold more than its room and its rate allow, whatever is lost or repeated.
+
+mod steps;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use testkit::redis::{RedisCluster, RedisServer};
+use weir_core::{
+    permits::LEASE,
+    ports::{PermitGrant, PermitTurn, Permits},
+};
+use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
+
+use crate::redis_support::{opened, options, own, server};
+
+fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Duration) -> RedisPermits {
+    RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance, lease)
+}
+
+/// A turn at a route with so much room, that wants so many permits.
+fn turn(room: u64, want: u64) -> PermitTurn<'static> {
+    let (route, room) = ("email", Some(room));
+    PermitTurn { route, service: None, room, want, unused: 0, recent: 0, rate: None, slow: 1.0 }
+}
+
+async fn instances<const N: usize>(names: [&str; N], lease: Duration) -> (RedisServer, Opened, [RedisPermits; N]) {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let instances = names.map(|name| permits(&options, &opened, name, lease));
+    (server, opened, instances)
+}
+
+async fn take(permits: &mut RedisPermits, turn: PermitTurn<'_>) -> PermitGrant {
+    permits.turn(&turn).await.unwrap()
+}
+
+#[tokio::test]
+async fn members_share_the_room_and_hold_no_more_together() {
+    let (_server, _, [mut a, mut b]) = instances(["a", "b\r\n:1 é:7"], LEASE).await;
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 0, "it was no member");
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 100);
+    assert_eq!(
+        take(&mut b, turn(100, 1_000)).await,
+        PermitGrant { members: 2, held_by_others: 100, slow: 1.0, ..PermitGrant::default() }
+    );
+    // The first one returns what it held, and sees that the other wants as many.
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 50);
+    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 50);
+    let used = PermitTurn { recent: 30, ..turn(100, 1_000) };
+    assert_eq!(take(&mut a, used).await.permits, 20, "30 are on their way, 50 are the other's");
+    // Who wants less leaves the rest to others.
+    assert_eq!(take(&mut b, turn(100, 5)).await.permits, 5);
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 95);
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_leaves_its_permits_to_others() {
+    let (_server, _, [mut a, mut b]) = instances(["a", "b"], Duration::from_millis(300)).await;
+    take(&mut a, turn(10, 10)).await;
+    assert_eq!(take(&mut a, turn(10, 10)).await.permits, 10);
+    take(&mut b, turn(10, 10)).await;
+    assert_eq!(take(&mut b, turn(10, 10)).await.permits, 0);
+    let began = Instant::now();
+    while take(&mut b, turn(10, 10)).await.permits < 10 {
+        assert!(began.elapsed() < Duration::from_secs(5), "the lease of the other does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back() {
+    let (_server, _, [mut a]) = instances(["a"], LEASE).await;
+    let rated = |want, unused| PermitTurn { rate: Some(1_000), unused, ..turn(1_000_000, want) };
+    take(&mut a, rated(1, 0)).await;
+    let began = Instant::now();
+    let mut granted = 0;
+    while began.elapsed() < Duration::from_millis(2_200) {
+        granted += take(&mut a, rated(10_000, 0)).await.permits;
+    }
+    let most = 1_000 * u64::try_from(began.elapsed().as_millis()).unwrap() / 1_000 + 1_000;
+    assert!((2_000..=most).contains(&granted), "{granted} of {most} in {:?}", began.elapsed());
+    assert_eq!(take(&mut a, rated(500, 500)).await.permits, 500, "what is returned can be had again");
+}
+
+#[tokio::test]
+async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_tries_a_service_without_instances() {
+    let (server, opened, [mut a]) = instances(["a"], LEASE).await;
+    let of_service = |want| PermitTurn { service: Some("hedwig"), ..turn(1_000_000, want) };
+    let grant = take(&mut a, of_service(100)).await;
+    assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(0), None));
+    let key = opened.keyspace.service_key("hedwig");
+    let at_ms = |ahead_ms: i64| {
+        let (seconds, _): (i64, i64) = server.query(&["TIME"]).unwrap();
+        seconds * 1_000 + ahead_ms
+    };
+    for (instance, value) in [
+        ("a", format!("300:10:5000:50:{}", at_ms(60_000))),
+        ("b", format!("200:10:4000:50:{}", at_ms(60_000))),
+        ("gone", format!("900:10:1000:50:{}", at_ms(-1_000))),
+    ] {
+        server.query::<()>(&["HSET", &key, instance, &value]).unwrap();
+    }
+    let grant = take(&mut a, of_service(100)).await;
+    assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(500), Some(4_000)));
+}
+
+#[tokio::test]
+async fn after_a_loss_of_the_hash_nobody_gets_permits_before_a_second_turn() {
+    let (server, opened, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
+    for _ in 0..3 {
+        take(&mut a, turn(100, 1_000)).await;
+        take(&mut b, turn(100, 1_000)).await;
+    }
+    server.query::<()>(&["DEL", &opened.keyspace.route_key("email", None)]).unwrap();
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 0);
+    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 0);
+    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 50);
+    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 50);
+}
+
+#[tokio::test]
+async fn all_members_know_the_least_factor() {
+    let (_server, _, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
+    take(&mut a, PermitTurn { slow: 0.49, ..turn(1, 1) }).await;
+    assert!((take(&mut b, turn(1, 1)).await.slow - 0.49).abs() < 1e-9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_cluster_turns_go_on_after_the_slot_has_moved() {
+    let cluster = RedisCluster::start(3, 0).unwrap();
+    let options = options(&cluster.nodes());
+    let opened = opened(&options).await.unwrap();
+    let mut a = permits(&options, &opened, "a", LEASE);
+    take(&mut a, turn(100, 10)).await;
+    let slot = opened.keyspace.slot(opened.keyspace.route_shard("email", None));
+    let from = cluster.owner_of(slot).unwrap();
+    cluster.move_slots([slot], from, (from + 1) % 3).unwrap();
+    assert_eq!(take(&mut a, turn(100, 10)).await.permits, 10);
+}

@@ -1,0 +1,186 @@
+//! The pressure of a run's policy, and the checks of it: no more users become active than may be, and nobody is kept out for no
+//! reason.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use weir_core::{
+    activity::{ActivityHash, Minute},
+    class::Filter,
+    policy::{Action, Mode},
+    pressure::PressureRule,
+    record::Destination,
+    shard::UserHash,
+};
+
+use super::{
+    activity::{Heard, Told},
+    broker::Out,
+    check::{Judge, told},
+    env::{Env, lock},
+    rules::on_channel,
+    time::wall,
+    truth::Decided,
+    workload::{Ask, Kind},
+};
+
+/// Within so long of a turn, all processes have read what was told, unless something failed.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+/// A process that stood still for so long is no member any more, and may use places that others have.
+const MEMBER_FOR: Duration = Duration::from_secs(8);
+
+/// `[pressure]`, as the checker needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// The most users that may be active.
+    pub most: u64,
+    pub window_minutes: u8,
+    /// It applies to pushes only.
+    pushes_only: bool,
+    pub defers: bool,
+}
+
+/// Whether runs without a planted bug have pressure: not unless `WEIR_SIM_PRESSURE` is set. docs/simulation.md says why.
+pub fn is_asked_for() -> bool {
+    std::env::var_os("WEIR_SIM_PRESSURE").is_some()
+}
+
+impl Load {
+    /// None, or one whose maximum is reached.
+    pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
+        if !env.sabotage().is_of_pressure() && !is_asked_for() {
+            return None;
+        }
+        let load = Self {
+            most: [2, 4, 9, 16][env.index(4)],
+            window_minutes: [1, 1, 2, 10][env.index(4)],
+            pushes_only: env.chance(200),
+            defers: may_defer && env.chance(500),
+        };
+        // Few users per window, each with intents that are deferred again and again, would take hours to come in.
+        Some(if load.defers { Self { most: load.most.max(9), window_minutes: 1, ..load } } else { load })
+    }
+
+    pub fn window_ms(self) -> i64 {
+        i64::from(self.window_minutes) * 60_000
+    }
+
+    fn applies_to(self, ask: &Ask) -> bool {
+        !self.pushes_only || ask.kind == Kind::Push
+    }
+
+    pub fn to_weir(self) -> PressureRule {
+        PressureRule {
+            max_active_users: self.most,
+            window_minutes: self.window_minutes,
+            filter: if self.pushes_only { on_channel("push") } else { Filter::default() },
+            action: if self.defers { Action::Defer } else { Action::Suppress },
+        }
+    }
+}
+
+fn minute(at: Duration) -> i64 {
+    Minute::from(wall(at)).0
+}
+
+fn hash(ask: &Ask) -> ActivityHash {
+    UserHash::of(&ask.user).into()
+}
+
+impl Judge<'_> {
+    /// All promises about who became active.
+    pub fn pressure(&mut self, outs: &[&Out]) {
+        let Some(load) = self.world.setting.load else { return };
+        // Clocks that are wrong disagree on the window; of two processes with one name, one does not read the other's users.
+        if self.world.most_off() > 100 || self.world.twins.get() || self.world.setting.mode == Mode::Shadow {
+            return;
+        }
+        let heard = lock(&self.world.keyspace.heard);
+        if !load.pushes_only {
+            self.most_active(load, &heard);
+        }
+        self.all_told(outs, &heard);
+    }
+
+    /// No more users are active at once than may be.
+    fn most_active(&mut self, load: Load, heard: &Heard) {
+        let window = i64::from(load.window_minutes);
+        let mut active: BTreeMap<i64, Vec<ActivityHash>> = BTreeMap::new();
+        let mut before: Option<(ActivityHash, i64, bool)> = None;
+        for ((user, at), told) in &heard.told {
+            let again = before.filter(|(of, last, _)| of == user && at.0 - last < window);
+            let counts = match again {
+                // Who leaves the window meanwhile, and is told late to stay, comes on top.
+                Some((.., counts)) => counts && minute(told.at) == at.0,
+                None => !self.took_no_place(*user, told, heard),
+            };
+            before = Some((*user, at.0, counts));
+            for minute in (at.0..at.0 + window).filter(|_| counts) {
+                let users = active.entry(minute).or_default();
+                if users.last() != Some(user) {
+                    users.push(*user);
+                }
+            }
+        }
+        let most = load.most + heard.places_lost;
+        for (minute, users) in active.iter().filter(|(_, users)| users.len() as u64 > most) {
+            let told: Vec<_> = heard.told.iter().filter(|((user, _), _)| users.contains(user)).collect();
+            self.broken.push(format!("pressure: {} of {most} users were active in {minute}: {told:?}", users.len()));
+        }
+    }
+
+    /// Whether a user may have become active without a place that counts: by a replay, or in a process that stood still.
+    fn took_no_place(&self, user: ActivityHash, told: &Told, heard: &Heard) -> bool {
+        let since = told.at.saturating_sub(Duration::from_secs(60));
+        let replayed = heard.replayed.iter().any(|(of, _, at)| *of == user && *at >= since && *at <= told.at);
+        let processes = self.world.all_processes.borrow();
+        let stood_still = processes.iter().filter(|process| process.number == told.process).any(|process| {
+            let freezes = process.freezes.borrow();
+            let long = freezes.iter().filter(|(began, ended)| *ended - *began > MEMBER_FOR);
+            long.into_iter().any(|(began, ended)| *began <= told.at && told.at <= *ended + READ_WITHIN)
+        });
+        replayed || stood_still
+    }
+
+    /// Other instances are told of whoever was approved, unless the process ended.
+    fn all_told(&mut self, outs: &[&Out], heard: &Heard) {
+        let processes = self.world.processes.borrow();
+        let ends: Vec<u64> =
+            processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
+        for out in
+            outs.iter().filter(|out| matches!(out.to, Destination::Approved(_)) && ends.contains(&out.submit.process))
+        {
+            let Some(ask) = self.asks.get(&out.intent.first) else { continue };
+            let (Some(at), user) = (told(out).decided_at, hash(ask)) else { continue };
+            let at = at.div_euclid(60_000);
+            // A replay keeps the time of its first decision.
+            let now = minute(out.submit.at);
+            let known =
+                [at - 1, at, at + 1, now].iter().any(|minute| heard.told.contains_key(&(user, Minute(*minute))));
+            if !known && heard.lost == 0 && out.submit.at + READ_WITHIN < self.world.env.passed() {
+                self.broken.push(format!("pressure: {ask:?} was approved at {:?}, and nobody is told", out.submit));
+            }
+        }
+    }
+
+    /// Whether a user may have been kept out: not active, as far as the process must have known.
+    pub fn may_be_kept_out(&self, out: &Out, ask: &Ask) -> bool {
+        let Some(load) = self.world.setting.load.filter(|load| load.applies_to(ask)) else { return false };
+        let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
+        if self.world.most_off() > 100 {
+            return true;
+        }
+        let heard = lock(&self.world.keyspace.heard);
+        let since = from.saturating_sub(READ_WITHIN);
+        let calm = {
+            let troubles = self.world.troubles.borrow();
+            // Nothing was read while time jumped.
+            let jumped = self.world.jumps.borrow().iter().any(|at| (since..=upto).contains(at));
+            !jumped && !troubles.iter().any(|(began, ended)| *began <= upto && *ended + READ_WITHIN >= since)
+        };
+        let first = Minute(minute(upto) - i64::from(load.window_minutes) + 1);
+        !heard
+            .told
+            .range((hash(ask), first)..=(hash(ask), Minute(i64::MAX)))
+            .any(|(_, told)| told.at < from && (told.process == out.submit.process || calm && told.at < since))
+    }
+}

@@ -1,0 +1,94 @@
+//! `deploy`: checks the chart and the compose file with the tools of those who read them.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    setup::deploy::{KUBERNETES, fetch, place},
+    shell::{self, command},
+};
+
+const CHART: &str = "deploy/helm/weir";
+/// Values in the chart's ci/, and how many resources they make.
+const VALUES: [(&str, u64); 2] = [("small", 6), ("full", 9)];
+/// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
+const REFUSED: [(&[&str], &str); 6] = [
+    (&["--set", "config="], "config is empty"),
+    (&["--set", "config=kafka"], "config is not TOML"),
+    (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out"),
+    (&["--set", "config=worker.drain=\"90s\""], "set drainSeconds"),
+    (&["--set", "keda.minReplicas=0"], "minimum"),
+    (&["--set", "replicaCount=3"], "replicaCount"),
+];
+/// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
+///
+/// # Errors
+/// When a tool cannot be installed, or finds something.
+pub fn run() -> Result<()> {
+    fetch()?;
+    for (name, resources) in VALUES {
+        let values = format!("{CHART}/ci/{name}.yaml");
+        shell::run(command(place("bin/helm"), &["lint", "--strict", CHART, "-f", &values]))?;
+        let manifests = printed(helm_template(&values, &[]))?;
+        KUBERNETES.iter().try_for_each(|version| conforms(&manifests, version, resources))?;
+    }
+    for (set, reason) in REFUSED {
+        let output = helm_template(&format!("{CHART}/ci/full.yaml"), set).output().context("cannot start helm")?;
+        let err = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "the chart accepts {set:?}");
+        ensure!(err.contains(reason), "the chart refuses {set:?} without saying {reason:?}: {err}");
+    }
+    // It validates the file, with the defaults of its variables.
+    printed(command(place("bin/cmd"), &["docker-compose.yml"])).map(drop)
+}
+
+fn helm_template(values: &str, set: &[&str]) -> Command {
+    let mut template = command(place("bin/helm"), &["template", "weir", CHART, "-f", values]);
+    template.args(set);
+    template
+}
+
+fn printed(mut command: Command) -> Result<String> {
+    let said = shell::say(&command);
+    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
+    let err = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
+    String::from_utf8(output.stdout).with_context(|| format!("`{said}` printed no UTF-8"))
+}
+
+/// All resources have a schema in this version of Kubernetes, and follow it.
+fn conforms(manifests: &str, version: &str, resources: u64) -> Result<()> {
+    let mut kubeconform = command(place("bin/kubeconform"), &["-strict", "-summary", "-output", "json"]);
+    kubeconform.args(["-kubernetes-version", version]);
+    for schemas in [
+        "{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json",
+        "custom/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json",
+    ] {
+        kubeconform.arg("-schema-location").arg(place(schemas));
+    }
+    let said = shell::say(&kubeconform);
+    let mut child = kubeconform
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{said}`"))?;
+    child
+        .stdin
+        .take()
+        .context("it has an input")?
+        .write_all(manifests.as_bytes())
+        .context("cannot write to kubeconform")?;
+    let output = child.wait_with_output().with_context(|| format!("cannot wait for `{said}`"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Value = serde_json::from_str(&text).with_context(|| format!("`{said}` printed no JSON: {text}"))?;
+    ensure!(
+        output.status.success() && report["summary"]["valid"] == resources,
+        "not all {resources} resources are valid in Kubernetes {version}: {report:#}"
+    );
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! The tools that check deploy/, from package registries, in .weir/deploy: programs in Go, and the schemas of Kubernetes' API and of the
+//! two custom resources.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{fetch_python, remove};
+use crate::shell::{self, command, workspace};
+
+/// Programs: helm, kubeconform, and the reader of compose files that docker compose is built on.
+const PROGRAMS: [&str; 3] = [
+    "helm.sh/helm/v4/cmd/helm@v4.3.1",
+    "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0",
+    "github.com/compose-spec/compose-go/v2/cmd@v2.16.2",
+];
+/// Modules and the definitions in them.
+const DEFINITIONS: [(&str, &str); 2] = [
+    ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
+    (
+        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+];
+/// The module that turns definitions into schemas, by a script in it.
+const CONVERTER: (&str, &str) = ("github.com/yannh/kubeconform@v0.8.0", "scripts/openapi2jsonschema.py");
+/// The oldest and the newest Kubernetes that the chart is checked with.
+pub const KUBERNETES: [&str; 2] = ["1.27.0", "1.37.0"];
+
+/// A file or folder of the tools.
+pub fn place(name: &str) -> PathBuf {
+    workspace().join(".weir/deploy").join(name)
+}
+
+/// Installs what is missing.
+///
+/// # Errors
+/// When something cannot be fetched.
+pub fn fetch() -> Result<()> {
+    fetch_python("testkit/toolchains.txt", "toolchains")?;
+    fetch_python("xtask/kubernetes.txt", "kubernetes")?;
+    let wanted = format!("{PROGRAMS:?} {DEFINITIONS:?} {CONVERTER:?} {KUBERNETES:?}");
+    if fs::read_to_string(place("list")).is_ok_and(|had| had == wanted) {
+        return Ok(());
+    }
+    remove(&place(""))?;
+    for program in PROGRAMS {
+        shell::run(go(&["install", program]))?;
+    }
+    KUBERNETES.iter().try_for_each(|version| schemas(version))?;
+    definitions()?;
+    // Last, so that half an installation never counts as complete.
+    fs::write(place("list"), wanted).context("cannot write to .weir/deploy")
+}
+
+fn go(args: &[&str]) -> Command {
+    let mut go = command(workspace().join(".weir/toolchains/bin/go"), args);
+    go.env("GOBIN", place("bin")).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false");
+    go
+}
+
+/// The folder of a module's sources.
+fn module(name: &str) -> Result<PathBuf> {
+    let mut download = go(&["mod", "download", "-json", name]);
+    let said = shell::say(&download);
+    let output = download.output().with_context(|| format!("cannot start `{said}`"))?;
+    let found: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("`{said}` printed no JSON"))?;
+    let folder = found["Dir"].as_str().with_context(|| format!("`{said}` failed: {}", found["Error"]))?;
+    Ok(folder.into())
+}
+
+/// Makes the schemas of one version files that refer to each other by name: kubeconform would look for their addresses.
+fn schemas(version: &str) -> Result<()> {
+    let found = glob(&workspace().join(".weir/kubernetes/lib"), "kubernetes_validate/kubernetes-json-schema")?;
+    let (from, to) = (found.join(format!("v{version}-local-strict")), place(&format!("v{version}")));
+    fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
+        let path = entry.with_context(|| format!("cannot read {}", from.display()))?.path();
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut schema: Value =
+            serde_json::from_str(&text.replace("\"/api/_definitions.json#", "\"_definitions.json#"))
+                .with_context(|| format!("{} is not JSON", path.display()))?;
+        schema.as_object_mut().context("a schema is an object")?.remove("$id");
+        let file = to.join(path.file_name().unwrap_or_default());
+        fs::write(&file, schema.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The folder of a Python package: its parent is named after Python's version.
+fn glob(lib: &Path, package: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(lib).with_context(|| format!("cannot read {}", lib.display()))?;
+    let folders = entries.flatten().map(|entry| entry.path().join("site-packages").join(package));
+    folders.into_iter().find(|path| path.is_dir()).with_context(|| format!("{} lacks {package}", lib.display()))
+}
+
+fn definitions() -> Result<()> {
+    let mut convert =
+        command(workspace().join(".weir/kubernetes/bin/python"), &[module(CONVERTER.0)?.join(CONVERTER.1)]);
+    for (name, file) in DEFINITIONS {
+        convert.arg(module(name)?.join(file));
+    }
+    let to = place("custom");
+    fs::create_dir_all(&to).with_context(|| format!("cannot make {}", to.display()))?;
+    convert.current_dir(&to).env("FILENAME_FORMAT", "{kind}_{version}");
+    shell::run(convert)?;
+    let made = fs::read_dir(&to).with_context(|| format!("cannot read {}", to.display()))?.count();
+    ensure!(made == DEFINITIONS.len(), "{} custom resources have become {made} schemas", DEFINITIONS.len());
+    Ok(())
+}
