@@ -135,13 +135,14 @@ fn sigterm_drains_and_exits_0() {
 #[test]
 fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again() {
     let mut kafka = Kafka::start(1).unwrap();
+    slow_down(&kafka);
     // The shell that guards the worker reports its exit code 128 + n as the signal n.
     for number in [2, 15] {
         let stop = |worker: &mut Worker| if number == 2 { worker.interrupt() } else { worker.terminate() };
         let cluster = Stack::shared().redis_cluster().to_vec();
         let scene = Scene::on(kafka.client().clone(), cluster, "twice", 1, POLICY);
         large_intents(&scene, 12_000);
-        let env = [LARGE_BATCH[0], LARGE_BATCH[1], ("WEIR__WORKER__DRAIN", "10m")];
+        let env = [LARGE_BATCH[0], LARGE_BATCH[1], SLOW_CLIENT, ("WEIR__WORKER__DRAIN", "10m")];
         let mut worker = scene.worker_with("twice", &env);
         wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
         kafka.freeze(0).unwrap();
@@ -268,6 +269,15 @@ fn in_order(scene: &Scene, count: usize) {
 /// A worker whose batches are of so many intents, however long they take to come.
 const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
 
+/// The client that `slow_down` slows down.
+const SLOW_CLIENT: (&str, &str) = ("WEIR__KAFKA__PROPERTIES__CLIENT_ID", "slow");
+
+/// Lets `SLOW_CLIENT` write 2 MB/s: of 36 MB of outputs the broker takes the first 22 MB at once, and transactions with
+/// the others stay open for seconds, so that a test surely sees one.
+fn slow_down(kafka: &Kafka) {
+    kafka.client().throttle_producers(SLOW_CLIENT.1, 2_000_000).unwrap();
+}
+
 #[test]
 fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
     for delivery in ["exactly_once", "at_least_once"] {
@@ -306,10 +316,11 @@ fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(
 #[test]
 fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
     let mut kafka = Kafka::start(1).unwrap();
+    slow_down(&kafka);
     let cluster = Stack::shared().redis_cluster().to_vec();
     let scene = Scene::on(kafka.client().clone(), cluster, "between", 1, POLICY);
     large_intents(&scene, 12_000);
-    let mut worker = scene.worker_with("between", &LARGE_BATCH);
+    let mut worker = scene.worker_with("between", &[LARGE_BATCH[0], LARGE_BATCH[1], SLOW_CLIENT]);
     wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
