@@ -88,7 +88,7 @@ pub struct Worker<D> {
     pub nodes: Nodes,
     /// The deferred intents, where intents can be deferred.
     pub deferred: Option<DeferredCount>,
-    /// The lanes' word to stop, and everybody else's.
+    /// The shutdown signal of the lanes and of all other tasks.
     pub stop: CancellationToken,
 }
 

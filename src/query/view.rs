@@ -53,12 +53,12 @@ pub struct UserView {
     pub sends: Vec<SendView>,
     /// The caps, in the policy's order; none for an unlimited segment.
     pub caps: Vec<CapView>,
-    /// From when on all caps let every send of cost 1 through, whatever its channel, category and campaign, if nothing
-    /// else is sent; not before `asked_at`; null where a cap's limit is 0. Quiet hours are not in it.
+    /// The time from which all caps allow every intent of cost 1, of any channel, category and campaign, if nothing else is
+    /// approved. Not before `asked_at`; null if a cap's limit is 0. It does not include quiet hours.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub eligible_at: Option<Time>,
-    /// From when on the caps let any send of cost 1 through at all: one that only the caps on everything speak of. Not
-    /// before `asked_at`, not after `eligible_at`; null for never.
+    /// The time from which the caps allow some intent of cost 1: one that only caps without a filter match. Not before
+    /// `asked_at`, not after `eligible_at`; null for never.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub soonest_at: Option<Time>,
     /// The end of the quiet hours of `timezone`; absent where it is not quiet now.
@@ -120,13 +120,13 @@ pub struct CapView {
     /// A calendar window: `day`, `week` or `month`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
-    /// From when on it lets a send of cost 1 through, if nothing else is sent: not before `asked_at`; null for never.
+    /// The time from which it allows an intent of cost 1, if nothing else is approved. Not before `asked_at`; null for never.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_at: Option<Time>,
-    /// The channels that it speaks of; absent for all.
+    /// The channels that it matches; absent for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<String>>,
-    /// The categories that it speaks of; absent for all.
+    /// The categories that it matches; absent for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categories: Option<Vec<String>>,
     /// `campaign` where it counts each campaign by itself.
@@ -144,7 +144,7 @@ pub struct CampaignView {
     pub campaign: Option<String>,
     /// What its sends in the window cost.
     pub used: u32,
-    /// From when on the cap lets a send of this campaign through; not before `asked_at`; null for never.
+    /// The time from which the cap allows an intent of this campaign. Not before `asked_at`; null for never.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_at: Option<Time>,
 }
@@ -188,7 +188,7 @@ pub struct Decision {
     /// The intent as it came.
     #[schema(value_type = Object)]
     pub intent: Box<RawValue>,
-    /// Whether a bypass of the policy speaks of it, so that no cap is asked. Not part of the envelope.
+    /// Whether a bypass of the policy matches it, so that no cap is asked. Not part of the envelope.
     #[serde(skip)]
     pub bypassed: bool,
     /// Until when a worker defers it that has topics to defer intents to; `None` where the verdict stands. Not part of the
@@ -234,7 +234,7 @@ pub struct DecisionBudget {
 /// Where an intent came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DecisionOrigin {
-    /// `/v1/decisions`, in place of a topic: no topic can have this name.
+    /// `/v1/decisions` instead of a topic: no topic can have this name.
     #[schema(example = "/v1/decisions")]
     pub topic: String,
     /// 0.

@@ -2,7 +2,7 @@
 //!
 //! A history entry cannot carry the strings of its channel, category and campaign, so each pair of channel
 //! and category (a *kind*) and each campaign has a number, given once by the store and kept for ever. Number 0
-//! means "none given"; the highest number means "one of those that came after the table was full" and matches
+//! means "none given"; the highest number means "named after the table was full" and matches
 //! every filter, so that a flood of invented names can never open a way around a cap.
 
 use std::{
@@ -72,7 +72,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether an intent of this channel and category is one that the filter speaks of.
+    /// Whether the filter matches an intent of this channel and category.
     #[must_use]
     pub fn matches(&self, channel: Option<&str>, category: Option<&str>) -> bool {
         let has = |set: &Option<BTreeSet<String>>, name: Option<&str>| match (set, name) {
@@ -173,7 +173,7 @@ impl KindTable {
         self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_ref()
     }
 
-    /// The kinds that a filter speaks of, ascending; `None` where it speaks of everything.
+    /// The kinds that a filter matches, ascending; `None` if it matches everything.
     /// [`Kind::OVERFLOW`] is always among them.
     #[must_use]
     pub fn matching(&self, filter: &Filter) -> Option<BTreeSet<Kind>> {

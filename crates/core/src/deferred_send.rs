@@ -1,4 +1,4 @@
-//! A send that was approved while its history was away, and is not in it yet.
+//! A send that was approved while its history was unavailable, and is not in it yet.
 
 use super::{
     admit::AdmitRequest,

@@ -14,7 +14,7 @@ use super::{
     zone::Zone,
 };
 
-/// From when on a cap lets a send of cost 1 through, if nothing else is sent. Ordered from soonest to latest.
+/// The time from which a cap allows an intent of cost 1, if nothing else is approved. Ordered from soonest to latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Next {
     /// At once.
@@ -55,7 +55,7 @@ pub struct CapUse<'p> {
     pub cap: &'p Cap,
     /// What the sends in its window cost; of a cap that counts each campaign by itself, that of the campaign with most.
     pub used: u32,
-    /// From when on it lets every send of cost 1 that it speaks of through, of whatever campaign.
+    /// The time from which it allows every matching intent of cost 1, of any campaign.
     pub next: Next,
     /// The same for a send of a campaign that the user was never sent.
     pub next_new: Next,
@@ -72,9 +72,9 @@ pub struct Standing<'p> {
     pub ahead: bool,
     /// Each cap, in the policy's order.
     pub caps: Vec<CapUse<'p>>,
-    /// From when on all caps let every send of cost 1 through, whatever its channel, category and campaign.
+    /// The time from which all caps allow every intent of cost 1, of any channel, category and campaign.
     pub next: Next,
-    /// From when on they let any send of cost 1 through at all: one that only the caps on everything speak of.
+    /// The time from which they allow some intent of cost 1: one that only caps without a filter match.
     pub soonest: Next,
 }
 

@@ -58,7 +58,7 @@ pub trait Clock: Send + Sync {
 /// Why a store did not answer everything.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It may answer later: the connection is away, a slot moves, memory is full. Ask again, with backoff.
+    /// It may answer later: the connection is lost, a slot moves, memory is full. Retry with backoff.
     #[error("{0}")]
     Temporary(String),
     /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
@@ -119,16 +119,16 @@ pub trait Store: Send {
         None
     }
 
-    /// How many shards histories are in, by [`UserHash::shard`]: what is in one is away together, and comes back together.
+    /// The number of shards of histories, by [`UserHash::shard`]. A shard is available or unavailable as a whole.
     fn shards(&self) -> u16;
 
-    /// Looks in the background whether shards that were away, or had lost their history, can be asked again; gives
-    /// those of which that was found since the last call. To be called again and again while there are any; it neither
-    /// blocks nor asks more often than is good for a server in trouble.
-    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16>;
+    /// Checks in the background whether unavailable shards, or shards with lost history, can be asked again. Returns the
+    /// shards that became available since the last call. Call it repeatedly while there are any: it does not block, and it
+    /// limits how often it asks a server.
+    fn watch(&mut self, unavailable: &BTreeSet<u16>) -> Vec<u16>;
 
-    /// Puts sends into their users' histories that are not there yet, at the time at which each was decided: for what was
-    /// approved while its history was away. A send of the same id and time is there already. `now` is the clock.
+    /// Records sends that were approved while their history was unavailable, at the time at which each was decided. Skips a
+    /// send whose id and time are recorded already. `now` is the clock.
     ///
     /// Safe to call again after an error, and to drop half way.
     ///
@@ -196,16 +196,16 @@ pub trait Ledger: Send {
 pub trait ActivityLog: Send {
     /// Takes a turn: tells who became active here, reads what others told, and shares places. One round trip.
     ///
-    /// Safe to call again after an error, and to drop half way: who is told twice is active all the same, and places that were
-    /// added without an answer are held until the next turn.
+    /// Safe to call again after an error, and to drop half way: reporting a user twice has no further effect, and places added
+    /// without an answer are held until the next turn.
     ///
     /// # Errors
     /// It may have been done or not; nothing is lost where the request is made again.
     fn sync(&mut self, request: &SyncRequest<'_>) -> impl Future<Output = Result<SyncReply, StoreError>> + Send;
 }
 
-/// Where the keyspace keeps of which partitions a group has committed an offset: so that a group whose offsets Kafka has
-/// deleted is told from one that has never read.
+/// The keyspace's record of the partitions for which a group has committed an offset. It distinguishes a group whose offsets
+/// Kafka has deleted from a group that has never read.
 pub trait CommitTable: Send + Sync {
     /// Notes these partitions with their committed offsets, in the background, until it is done.
     fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>);
@@ -220,7 +220,7 @@ pub type Noted<'t> = Pin<Box<dyn Future<Output = Result<Vec<Option<String>>, Sto
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupEvent {
-    /// Partitions are to be read from now on.
+    /// Partitions were assigned.
     Assigned,
     /// All partitions are to be given up.
     Revoked,
@@ -229,7 +229,7 @@ pub enum GroupEvent {
 /// Why a source cannot go on as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It may work later: brokers away, coordinator moving.
+    /// It may work later: brokers unavailable, coordinator moving.
     #[error("{0}")]
     Temporary(String),
     /// It never will: not allowed, an offset that is gone, a fatal client error.
@@ -278,7 +278,7 @@ pub trait Source {
     /// The event stays pending; call again later.
     fn settle(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Goes back to the committed offsets; what was read since is forgotten.
+    /// Goes back to the committed offsets and forgets the records read since.
     ///
     /// # Errors
     /// The position is undefined until a call succeeds.

@@ -253,7 +253,7 @@ impl RouteState {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// Whether intents wait, or may: those that come now queue behind them.
+    /// Whether intents wait on this route, or may do so. New intents then queue behind them.
     #[must_use]
     pub fn is_queueing(&self) -> bool {
         let known = self.known.load();
@@ -261,7 +261,7 @@ impl RouteState {
     }
 }
 
-/// Permits that were taken for some intents. Those that are not spent are put back when it is dropped.
+/// Permits taken for a batch of intents. Dropping it returns unspent permits.
 #[derive(Debug)]
 pub struct Taken {
     state: Arc<RouteState>,

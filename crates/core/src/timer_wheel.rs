@@ -138,8 +138,8 @@ impl<T> TimerWheel<T> {
         self.now = self.now.max(to);
     }
 
-    /// The slot to be looked at next, and the tick at which it begins. Slots of lower levels come first: what is in them is within the
-    /// current slot of the level above.
+    /// The next occupied slot, and the tick at which it begins. Slots of lower levels come first: their entries are due within
+    /// the current slot of the level above.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
         self.occupied
             .iter()
@@ -148,7 +148,7 @@ impl<T> TimerWheel<T> {
             .map(|(level, occupied)| {
                 let shift = bits_below(level);
                 let current = (self.now >> shift) as usize % SLOTS;
-                // The current slot comes last: what is in it is of the next round, which only the highest level has.
+                // The current slot comes last: its entries belong to the next round, which only the highest level has.
                 let distance = occupied.rotate_right((current as u32 + 1) % u64::BITS).trailing_zeros() as usize + 1;
                 let begin = ((self.now >> shift) + distance as u64) << shift;
                 (level, (current + distance) % SLOTS, begin)

@@ -196,7 +196,7 @@ impl Suppressed<'_> {
 pub enum Counts {
     /// It is recorded, and counts against later sends.
     Yes,
-    /// It was approved while its history was away: it counts from when it is recorded, once that is back.
+    /// It was approved while its history was unavailable: it counts once it is recorded, after the history is available.
     Later,
     /// It went by a bypass that does not count.
     No,

@@ -105,7 +105,7 @@ pub struct KafkaOptions {
     pub delivery_reports: Option<String>,
     /// The topic of approved records whose delivery failed, where there is one.
     pub retries: Option<String>,
-    /// The topic of those that are not tried again, where there is one.
+    /// The topic for approved records whose delivery is not retried any more, if configured.
     pub undelivered: Option<String>,
     /// The topics that intents are deferred to, where there are some.
     pub deferred: Option<WheelTopics>,

@@ -68,8 +68,8 @@ impl GroupProgress {
         Ok(self.open(topic)?.iter().map(|open| (open.partition, open.count())).collect())
     }
 
-    /// How far the group is in a topic, counted likewise. Of a partition of which it has committed nothing, all records count, as
-    /// for a consumer that starts at the earliest one. Blocks.
+    /// The group's progress in a topic, counted likewise. A partition without a committed offset counts from its first record, as
+    /// for a consumer with `auto.offset.reset=earliest`. Blocks.
     ///
     /// # Errors
     /// A broker cannot be asked, or there is no such topic.

@@ -172,7 +172,7 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
 }
 
-/// The topics that a worker needs: intents, outputs, those that are read beside the intents, and those of deferred intents.
+/// All topics that a worker needs: intents, outputs, refunds, reports, activity, retries and deferred intents.
 fn all(options: &KafkaOptions) -> Vec<&str> {
     let wheels = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
     let beside = read_beside(options).into_iter().chain([&options.undelivered]).filter_map(Option::as_deref);

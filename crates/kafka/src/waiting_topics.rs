@@ -30,8 +30,8 @@ impl KafkaOptions {
         Some(format!("{}-{route}", self.waiting.as_deref()?))
     }
 
-    /// The options of a lane that reads what waits for a route in place of the intents. Each route has a group of its own, so that
-    /// one that comes or goes disturbs no other.
+    /// The options of a lane that reads a route's waiting topic instead of the intents. Each route has its own consumer group, so
+    /// adding or removing a route causes no rebalance of the others.
     #[must_use]
     pub fn for_waiting(&self, route: &str) -> Option<Self> {
         let mut options = self.clone();
@@ -70,8 +70,8 @@ pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
     settings.keeps_too_little(RETENTION_MS, "waiting intents may be deleted before they are decided")
 }
 
-/// Makes sure that these topics are there and keep what waits; makes those that are missing where `create` says how. Gives how many
-/// partitions each has.
+/// Verifies that these topics exist and keep records long enough; creates missing ones if `create` is set. Returns the number of
+/// partitions of each.
 ///
 /// # Errors
 /// A topic is missing, cannot be made, or may lose intents.

@@ -12,7 +12,7 @@
 //! invariant: at most one batch is being committed and one decided.
 //! invariant: a change of partitions is taken up only when nothing is being committed, and forgets all that is not:
 //! its next reader decides it again, and the store answers what it answered before.
-//! invariant: no answer of the store is kept over a wait: what was recorded comes back as a replay, the rest is judged anew.
+//! invariant: no answer of the store survives a wait: recorded intents come back as replays, all others are judged again.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
 mod batch_limit;
@@ -69,7 +69,7 @@ use super::{
 };
 
 /// How long an answer of the store holds until its batch is handed over to be committed; then all are asked for again.
-/// A rebuild of lost histories relies on it: by when what was recorded before is either visible or void.
+/// A rebuild of lost histories relies on it: after this time, earlier records are either visible or void.
 pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 
 /// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
@@ -84,7 +84,7 @@ pub struct LaneSettings {
     pub commit_interval: Duration,
     /// How long it may take to end once it is told to stop.
     pub drain: Duration,
-    /// How long a shard may be away until its intents go by the policy's `on_unavailable`; `None`: they wait.
+    /// How long a shard may be unavailable until `on_unavailable` of the policy applies to its intents; `None`: they wait.
     pub unavailable_after: Option<Duration>,
     /// What approved sends that wait to be recorded may take in memory, in bytes.
     pub deferred_bytes: usize,
@@ -118,7 +118,7 @@ pub struct Lane<S, K, D, C> {
     pub budgets: Claimant,
     /// How large and how often.
     pub settings: LaneSettings,
-    /// The word to stop.
+    /// The shutdown signal.
     pub stop: CancellationToken,
     /// Figures.
     pub metrics: Arc<dyn Observer>,
@@ -130,7 +130,7 @@ pub struct Lane<S, K, D, C> {
 
 /// The state of a lane between iterations. Times are those of [`Clock::passed`].
 struct LaneState {
-    /// When the last batch was closed: the next one is open from then on.
+    /// When the last batch was closed and the next one began.
     closed_at: Duration,
     batch_timer: BatchTimer,
     /// From the end of the batch in flight until it was handed over.
@@ -165,7 +165,7 @@ where
     /// not committed is decided again by its next reader.
     ///
     /// # Errors
-    /// Something that only a person can put right.
+    /// Errors that need a person.
     pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut state = LaneState {
             closed_at: self.clock.passed(),

@@ -55,7 +55,7 @@ pub struct TopicReader<S, K, F, C> {
     pub limits: Arc<OutputLimits>,
     /// How long a stop may take in all; the commit under way is given three quarters of it.
     pub drain: Duration,
-    /// The word to stop.
+    /// The shutdown signal.
     pub stop: CancellationToken,
     /// Figures.
     pub metrics: Arc<dyn Observer>,

@@ -27,7 +27,7 @@ const AGAIN_MS: i64 = 1_000;
 pub enum PermitsFrom {
     /// From those of its routes.
     Pools,
-    /// From those that a lane took before it read intents that wait for this route; further ones from the routes' own.
+    /// The lane took permits before it read intents that wait for this route. Intents of other routes use the shared permits.
     Taken(Taken),
     /// It takes none: it is only asked what would become of an intent.
     Look,

@@ -19,9 +19,9 @@ pub struct IntentFacts<'a> {
     pub created_at: Option<Time>,
     /// Kafka's time of the record, which stands in for a missing `created_at`.
     pub kafka_timestamp: Option<Time>,
-    /// From when on it may no longer be sent.
+    /// The time from which it is expired.
     pub expires_at: Option<Time>,
-    /// From when on it may be sent.
+    /// The time from which it may be approved.
     pub not_before: Option<Time>,
     /// The user's zone, where the intent names it.
     pub zone: Option<&'a Zone>,
@@ -119,7 +119,7 @@ struct ZoneNow {
     quiet_until: Option<Time>,
     /// The clock at which this was found out.
     at: Time,
-    /// From when on it no longer holds; found out once the clock has moved.
+    /// The time from which it no longer holds; computed once the clock has moved.
     until: Option<Time>,
 }
 
@@ -177,8 +177,8 @@ impl PolicyEval {
         eval
     }
 
-    /// Moves the clock: intents from now on are judged by this one. The sets of caps that have been made stay, each
-    /// with the windows of the clock that it was made at.
+    /// Moves the clock for the following intents. Existing sets of caps keep the windows of the clock that they were made
+    /// with.
     pub fn turn_to(&mut self, now: Time) {
         self.now = now;
     }
@@ -289,7 +289,7 @@ impl PolicyEval {
         self.zones[zone].quiet_until
     }
 
-    /// The set of the caps of the user's segment that speak of the intent's channel and category.
+    /// The caps of the user's segment that match the intent's channel and category.
     fn cap_set(&mut self, intent: &IntentFacts<'_>) -> usize {
         let list = intent.segment.map_or(0, |segment| segment + 1);
         let list = if list < self.lists.len() { list } else { 0 };

@@ -70,7 +70,7 @@ impl std::fmt::Display for CapWindow {
 /// What becomes of an intent that may be sent later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Action {
-    /// It is suppressed, with the time from which on it may be sent.
+    /// The intent is suppressed, with `eligible_at`.
     #[default]
     Suppress,
     /// It is deferred until then.
@@ -145,7 +145,7 @@ pub struct Bypass {
     pub counts: Counts,
 }
 
-/// What becomes of an intent whose history is away, or lost.
+/// The disposition of an intent whose history is unavailable or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unavailable {
     /// It waits until the history is back; others go on.
@@ -168,10 +168,10 @@ impl Unavailable {
     }
 }
 
-/// A rule for when Redis is away. What it names must all fit.
+/// A rule for intents of an unavailable shard. All its filters must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnUnavailable {
-    /// The channels and categories it speaks of.
+    /// The channels and categories that it matches.
     pub filter: Filter,
     /// What becomes of their intents.
     pub action: Unavailable,
@@ -199,7 +199,7 @@ pub struct Policy {
     pub default: Arc<Caps>,
     /// What is never capped; the first rule that matches says whether it counts.
     pub bypass: Vec<Bypass>,
-    /// What to do while Redis is away; the first rule that matches counts, and what none matches waits.
+    /// Rules for unavailable shards. The first matching rule applies; an intent that matches none waits.
     pub on_unavailable: Vec<OnUnavailable>,
     /// When nothing is sent.
     pub quiet_hours: Option<QuietHours>,
@@ -233,7 +233,7 @@ impl Policy {
         self.bypass.iter().find(|rule| rule.selection.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
     }
 
-    /// What becomes of an intent of this class while its history is away.
+    /// The disposition of an intent of this class while its history is unavailable.
     #[must_use]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));

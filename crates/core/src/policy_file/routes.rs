@@ -37,7 +37,7 @@ const FAIR_BY: [(&str, FairBy); 4] = [
     ("user", FairBy::User),
 ];
 
-/// The routes, in their order; those that are wrong are noted.
+/// Reads the routes, in their order. Notes each invalid route in the document and leaves it out.
 pub(super) fn routes(document: &Document<'_>, node: &Node, bounds: PolicyBounds) -> Vec<Route> {
     let Value::List(items) = &node.value else {
         document.note(&node.origin, "routes must be a list of routes: in TOML, write [[routes]] with two brackets");

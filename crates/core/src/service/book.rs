@@ -196,7 +196,7 @@ impl Book {
         }
     }
 
-    /// Hands ends on to their holders; gives those of this one, without those that it has taken.
+    /// Passes ended admissions on to their holders. Returns the ends addressed to this holder that it has not acknowledged yet.
     fn hand_on(&mut self, holder: &Holder, turn: &ShareTurn) -> String {
         for (to, ends) in turn.ends_by_holder() {
             if self.members.contains_key(&to) {

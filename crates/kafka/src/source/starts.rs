@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long one read or commit of offsets may take. It blocks the lane, which meanwhile neither serves the group nor
-/// sees the word to stop; where a transaction that a dead member left open makes it wait longer, the lane asks again.
+/// sees the shutdown signal; where a transaction that a dead member left open makes it wait longer, the lane asks again.
 const OFFSETS_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long committed offsets have to be missing before it is an error: while a topic is deleted, one broker may still know
 /// it when another one has deleted its offsets.

@@ -93,7 +93,7 @@ impl Committed {
         }
     }
 
-    /// The partitions' lags are those of another lane from now on.
+    /// Removes the lags of these partitions, which another lane reports now.
     pub(super) fn forget(&self, source: &impl Source, metrics: &dyn Observer) {
         for (partition, _) in source.lag(&self.next) {
             metrics.forget_lag(partition);

@@ -1,4 +1,4 @@
-//! Sends that were approved while their history was away: kept until they are recorded.
+//! Sends that were approved while their history was unavailable: kept until they are recorded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -110,7 +110,7 @@ impl DeferredWrites {
     /// It is committed.
     pub(super) fn committed(&mut self, metrics: &dyn Observer) {
         for promise in std::mem::take(&mut self.in_flight) {
-            self.owe(promise, metrics);
+            self.defer(promise, metrics);
         }
     }
 
@@ -119,14 +119,14 @@ impl DeferredWrites {
         self.unclear.append(&mut self.in_flight);
     }
 
-    /// The committed offsets are known: what lies before them was committed, what does not will be decided again. A
-    /// partition that is not among them is read by somebody else; what is unclear there is recorded with its origin, so
-    /// that if it is decided again after all, the history says what was decided.
+    /// Uses the committed offsets: sends before them were committed, sends behind them will be decided again. Another lane
+    /// reads the partitions that are missing there; their unclear sends are recorded with their origin, so that a second
+    /// decision would be a replay.
     pub(super) fn settle(&mut self, starts: &[Progress], metrics: &dyn Observer) {
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
             if start.is_none_or(|start| promise.offset < start.next_offset) {
-                self.owe(promise, metrics);
+                self.defer(promise, metrics);
             } else {
                 self.bytes -= promise.send.bytes();
             }
@@ -134,7 +134,7 @@ impl DeferredWrites {
         self.look_through();
     }
 
-    fn owe(&mut self, promise: Promise, metrics: &dyn Observer) {
+    fn defer(&mut self, promise: Promise, metrics: &dyn Observer) {
         metrics.deferred();
         self.sends.entry(promise.shard).or_default().push(promise.send);
     }

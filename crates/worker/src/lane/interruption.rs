@@ -4,7 +4,7 @@ use weir_core::ports::{CommitError, SourceError};
 
 /// Why an iteration did not come to its end.
 pub(super) enum Interruption {
-    /// The word to stop was given.
+    /// The shutdown signal was given.
     Stop,
     /// The group changed while the lane waited.
     Group,

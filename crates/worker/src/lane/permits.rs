@@ -31,7 +31,7 @@ impl Allowance {
         }
     }
 
-    /// Where a batch that was read takes its permits; those that it cannot need are put back.
+    /// Where this batch takes its permits. Returns permits that it cannot need.
     pub(super) fn for_batch(self, batch: &impl Records) -> PermitsFrom {
         match self {
             Self::Records(_) => PermitsFrom::Pools,

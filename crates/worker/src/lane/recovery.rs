@@ -136,7 +136,7 @@ where
         Ok(())
     }
 
-    /// One try, which may take long: the group is served meanwhile, and the word to stop is heard.
+    /// One try, which may take long. It serves the group meanwhile and ends on the shutdown signal.
     async fn try_recover_sink(&mut self) -> Result<Result<(), CommitError>, Interruption> {
         let Self { source, sink, clock, stop, status, .. } = self;
         let mut recovering = std::pin::pin!(sink.recover());

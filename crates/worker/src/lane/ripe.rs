@@ -24,7 +24,7 @@ const EMPTY_AFTER: Duration = Duration::from_millis(250);
 /// The first record of a bucket that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
-    /// From when on it may be taken.
+    /// The time from which it may be decided.
     opens: Time,
     /// When its bucket begins.
     slot: Time,
@@ -51,7 +51,7 @@ impl Ripe {
         self.read_at = None;
     }
 
-    /// The buckets to be read from now on: the oldest of those whose time has come, once those that are read are empty.
+    /// The buckets to read next: the oldest ones that are open, once the current ones are empty.
     fn wake(&mut self, now: Time, passed: Duration) -> Vec<i32> {
         let open = self.asleep.values().filter(|head| head.opens <= now).map(|head| head.slot).min();
         let Some(oldest) = open else { return Vec::new() };
@@ -66,8 +66,8 @@ impl Ripe {
         woken
     }
 
-    /// Puts buckets to sleep, by what was read of them: those that are not open, and those that are younger than the oldest one
-    /// that is, be it read or asleep. Gives from where on each is to be put back.
+    /// Puts buckets to sleep by the records that were read: buckets that are not open, and buckets younger than the oldest open
+    /// one. Returns the offset to which each goes back.
     ///
     /// # Errors
     /// The partition of a record that is not of its bucket.
@@ -78,7 +78,7 @@ impl Ripe {
         let (ring, wheel) = (self.ring, self.wheel);
         let head = |index: usize| {
             let record = batch.get(index);
-            // What weir has not written becomes a dead letter, right away.
+            // A record that weir has not written becomes a dead letter at once.
             let due = record.deferral.map_or(Time::MIN, |deferral| deferral.due);
             let bucket = Bucket { ring, partition: record.partition };
             if wheel.is_misplaced(bucket, due, now) {

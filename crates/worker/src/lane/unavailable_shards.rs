@@ -19,23 +19,23 @@ pub(super) enum Why {
 /// What is done about an unavailable shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It is not asked; the store looks in the background whether it is back.
+    /// It is not asked; the store checks in the background whether it is available again.
     Watched(Why),
-    /// It was found back, and is asked again; whether it answers is not known yet.
+    /// It was found available, and is asked again; whether it answers is not known yet.
     Tried,
 }
 
 #[derive(Debug)]
 struct Absence {
-    /// When the asking began that it did not answer; a time of [`weir_core::ports::Clock::passed`].
+    /// When its first unanswered request began; a time of [`weir_core::ports::Clock::passed`].
     since: Duration,
     stage: Stage,
 }
 
-/// The shards that have not answered. Empty for ever where everything waits.
+/// The shards that have not answered. Always empty if all intents wait.
 ///
-/// invariant: a shard's time runs from the first asking that it did not answer until it answers one; so what is held up
-/// by it is held up once, however many batches come meanwhile.
+/// invariant: a shard's time runs from its first unanswered request until it answers one. So its intents wait once,
+/// however many batches come meanwhile.
 #[derive(Debug)]
 pub(super) struct UnavailableShards {
     /// `redis.unavailable_after`
@@ -52,33 +52,33 @@ impl UnavailableShards {
         self.shards.is_empty()
     }
 
-    /// The shards that are not to be asked.
+    /// The shards that must not be asked.
     pub(super) fn watched(&self) -> BTreeSet<u16> {
-        self.shards.iter().filter(|(_, away)| away.stage != Stage::Tried).map(|(shard, _)| *shard).collect()
+        self.shards.iter().filter(|(_, absence)| absence.stage != Stage::Tried).map(|(shard, _)| *shard).collect()
     }
 
-    /// Whether it has not answered, and not answered since.
+    /// Whether the shard has an unanswered request and has answered none since.
     pub(super) fn is_known(&self, shard: u16) -> bool {
         self.shards.contains_key(&shard)
     }
 
     pub(super) fn is_watched(&self, shard: u16) -> bool {
-        self.shards.get(&shard).is_some_and(|away| away.stage != Stage::Tried)
+        self.shards.get(&shard).is_some_and(|absence| absence.stage != Stage::Tried)
     }
 
-    /// It was found back: it may be asked.
+    /// The shard was found available: it may be asked.
     pub(super) fn found_back(&mut self, shard: u16) {
-        if let Some(away) = self.shards.get_mut(&shard) {
-            away.stage = Stage::Tried;
+        if let Some(absence) = self.shards.get_mut(&shard) {
+            absence.stage = Stage::Tried;
         }
     }
 
-    /// It has answered; `true` if it was away.
+    /// The shard has answered; `true` if it was unavailable.
     pub(super) fn answered(&mut self, shard: u16) -> bool {
         self.shards.remove(&shard).is_some()
     }
 
-    /// It has not answered an asking that began then; `true` if that is news.
+    /// The shard has not answered a request that began then; `true` if it was available before.
     pub(super) fn not_answered(&mut self, shard: u16, since: Duration, why: Why) -> bool {
         if self.after.is_none() {
             return false;
@@ -89,12 +89,12 @@ impl UnavailableShards {
         news
     }
 
-    /// Whether it has been away for long enough to go by the policy.
+    /// Whether the shard has been unavailable for so long that the policy's rule applies.
     pub(super) fn is_overdue(&self, shard: u16, now: Duration) -> bool {
         self.due(shard).is_some_and(|due| now >= due)
     }
 
-    /// The next moment from which on another shard is overdue.
+    /// When the next shard becomes overdue.
     pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
         self.shards.keys().filter_map(|shard| self.due(*shard)).filter(|due| *due > now).min()
     }
@@ -105,13 +105,13 @@ impl UnavailableShards {
 
     /// How many shards have lost their history.
     pub(super) fn lost(&self) -> usize {
-        self.shards.values().filter(|away| away.stage == Stage::Watched(Why::Lost)).count()
+        self.shards.values().filter(|absence| absence.stage == Stage::Watched(Why::Lost)).count()
     }
 
-    /// What to tell whoever asks how the lane is.
+    /// A description for the lane's status.
     pub(super) fn trouble(&self) -> Option<String> {
         let of = |why| -> Vec<u16> {
-            let of = self.shards.iter().filter(|(_, away)| away.stage == Stage::Watched(why));
+            let of = self.shards.iter().filter(|(_, absence)| absence.stage == Stage::Watched(why));
             of.map(|(shard, _)| *shard).collect()
         };
         let part = |why, what: &str| {
@@ -137,34 +137,34 @@ mod tests {
 
     #[test]
     fn the_time_runs_from_the_first_asking_until_an_answer() {
-        let mut away = UnavailableShards::new(Some(s(10)));
-        assert!(away.not_answered(3, s(1), Why::Silent));
-        assert!(!away.not_answered(3, s(8), Why::Silent), "no news");
-        assert_eq!((away.is_overdue(3, s(10)), away.is_overdue(3, s(11))), (false, true));
-        away.found_back(3);
-        assert!(away.watched().is_empty() && away.is_overdue(3, s(11)), "found back is not yet an answer");
-        away.not_answered(3, s(20), Why::Lost);
-        assert!(away.is_overdue(3, s(20)) && away.is_watched(3) && away.lost() == 1);
-        assert!(away.answered(3) && away.is_empty());
-        away.not_answered(3, s(30), Why::Silent);
-        assert!(!away.is_overdue(3, s(39)), "a new absence");
-        assert_eq!((away.next_due(s(39)), away.next_due(s(40))), (Some(s(40)), None));
+        let mut shards = UnavailableShards::new(Some(s(10)));
+        assert!(shards.not_answered(3, s(1), Why::Silent));
+        assert!(!shards.not_answered(3, s(8), Why::Silent), "no news");
+        assert_eq!((shards.is_overdue(3, s(10)), shards.is_overdue(3, s(11))), (false, true));
+        shards.found_back(3);
+        assert!(shards.watched().is_empty() && shards.is_overdue(3, s(11)), "found back is not yet an answer");
+        shards.not_answered(3, s(20), Why::Lost);
+        assert!(shards.is_overdue(3, s(20)) && shards.is_watched(3) && shards.lost() == 1);
+        assert!(shards.answered(3) && shards.is_empty());
+        shards.not_answered(3, s(30), Why::Silent);
+        assert!(!shards.is_overdue(3, s(39)), "a new absence");
+        assert_eq!((shards.next_due(s(39)), shards.next_due(s(40))), (Some(s(40)), None));
     }
 
     #[test]
     fn where_everything_waits_no_shard_is_ever_overdue() {
-        let mut away = UnavailableShards::new(None);
-        away.not_answered(3, s(1), Why::Silent);
-        assert!(away.is_empty() && !away.is_overdue(3, s(1_000_000)));
+        let mut shards = UnavailableShards::new(None);
+        shards.not_answered(3, s(1), Why::Silent);
+        assert!(shards.is_empty() && !shards.is_overdue(3, s(1_000_000)));
     }
 
     #[test]
     fn trouble_names_the_shards_but_never_hundreds_of_them() {
-        let mut away = UnavailableShards::new(Some(s(1)));
-        (0..300).for_each(|shard| _ = away.not_answered(shard, s(0), Why::Silent));
-        away.not_answered(1000, s(0), Why::Lost);
+        let mut shards = UnavailableShards::new(Some(s(1)));
+        (0..300).for_each(|shard| _ = shards.not_answered(shard, s(0), Why::Silent));
+        shards.not_answered(1000, s(0), Why::Lost);
         assert_eq!(
-            away.trouble().unwrap(),
+            shards.trouble().unwrap(),
             "shards [0, 1, 2, 3, 4, 5, 6, 7] and 292 more of Redis do not answer, shards [1000] have lost their history: \
              restore it with weir rebuild; their intents go by on_unavailable"
         );

@@ -1,4 +1,4 @@
-//! Waiting for what is away, without losing the place in the group, and for no longer than the policy says.
+//! Waiting for unavailable shards, without losing the place in the group, and for no longer than the policy says.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -53,8 +53,9 @@ where
     D: Store,
     C: Clock,
 {
-    /// Asks the store once: is all answered but what the policy says not to wait for, and what is deferred until its shard is
-    /// available again? `unclear` gets the places of those that were asked for and have no answer. Serves the group meanwhile. An unavailable shard is not asked: the store watches it in the background.
+    /// Asks the store once. `Settled` if all requests are answered, follow the policy, or are deferred until their shard is
+    /// available. `unclear` gets the indexes of requests without an answer. Serves the group meanwhile. Unavailable shards are
+    /// not asked: the store watches them in the background.
     pub(super) async fn admit(
         &mut self,
         state: &mut LaneState,
@@ -134,8 +135,7 @@ where
         self.serving(&state.committed).serve().await
     }
 
-    /// Asks for what has no answer yet, but of shards that are away or lack something. Gives why not all that was asked
-    /// for was answered.
+    /// Asks for the answers that are missing, except those of unavailable shards. Returns why some are still missing.
     async fn ask(
         &mut self,
         state: &mut LaneState,
@@ -252,7 +252,7 @@ where
         }
         let (recorded, left) = (deferred - state.deferred.len(), state.deferred.len());
         if recorded > 0 {
-            tracing::info!(recorded, left, "recorded what was approved while its shards were away");
+            tracing::info!(recorded, left, "recorded sends that were approved while their shards were unavailable");
         }
         self.show_unavailable(state);
         Ok(())

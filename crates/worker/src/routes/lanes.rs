@@ -25,7 +25,7 @@ pub struct WaitingLanes {
     pub known: Vec<Arc<str>>,
     /// Makes the lane of a route.
     pub make: MakesLane,
-    /// The word to stop.
+    /// The shutdown signal.
     pub stop: CancellationToken,
 }
 
