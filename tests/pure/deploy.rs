@@ -210,3 +210,16 @@ fn the_sample_of_compose_is_a_configuration() {
     let settings = weir::config::parse("weir.toml", &file("deploy/weir.toml"), folder, []).unwrap();
     assert_eq!(settings.policy.source.to_string(), "deploy/policy.toml");
 }
+
+#[test]
+fn a_release_is_built_as_the_image_is_and_checked_before_it_is_published() {
+    let (workflow, image) = (file(".github/workflows/release.yml"), file("Dockerfile"));
+    let base = behind(&image, "FROM ")[0];
+    let toolchain = file("rust-toolchain.toml");
+    assert!(toolchain.contains(base.trim_start_matches("rust:").split('-').next().unwrap()), "{base}");
+    assert_eq!(behind(&workflow, "container: "), [base, base], "the jobs that check and build");
+    assert!(workflow.contains("bash .ci/run") && workflow.contains("needs: [check, build]"));
+    let command = workflow.lines().find(|line| line.contains("cargo xtask release")).unwrap();
+    let (folder, uploaded) = (behind(command, "--into ")[0], behind(&workflow, "path: ")[0]);
+    assert_eq!(uploaded, format!("{folder}/*"), "what the command makes is uploaded");
+}

@@ -11,6 +11,7 @@ mod faults;
 mod fuzz;
 mod image;
 mod notices;
+mod release;
 mod sanitize;
 mod servers;
 mod setup;
@@ -87,6 +88,15 @@ enum Chore {
         /// The file
         out: PathBuf,
     },
+    /// Make the files of a release for this processor: archive, parts list (SBOM), checksums
+    Release {
+        /// The tag of the release: it must agree with Cargo.toml and CHANGELOG.md
+        #[arg(long)]
+        tag: Option<String>,
+        /// The folder for the files
+        #[arg(long, default_value = "target/releases")]
+        into: PathBuf,
+    },
     /// Check format, lints, dependencies and docs, then test, count and inject some faults: what CI runs
     Ci(ci::CiArgs),
 }
@@ -106,6 +116,7 @@ fn main() -> Result<()> {
         Chore::Deploy => deploy::run(),
         Chore::Image => image::run(),
         Chore::Notices { out } => notices::run(&out),
+        Chore::Release { tag, into } => release::run(tag.as_deref(), &into),
         Chore::Ci(args) => ci::run(&args),
     }
 }

@@ -27,6 +27,7 @@ pub enum Scope {
 }
 
 /// A program, the Debian packages that have it and what it looks for, and its use.
+#[derive(Debug, Clone, Copy)]
 pub struct Tool {
     /// What is looked for on the path.
     pub program: &'static str,
@@ -36,7 +37,8 @@ pub struct Tool {
     pub needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 14] = [
+/// What weir is built with, besides Rust.
+pub const BUILD_TOOLS: [Tool; 4] = [
     Tool { program: "cc", package: "build-essential", needed_for: "building librdkafka" },
     Tool { program: "make", package: "build-essential", needed_for: "building librdkafka" },
     Tool { program: "cmake", package: "cmake", needed_for: "building librdkafka" },
@@ -45,6 +47,8 @@ const TOOLS: [Tool; 14] = [
         package: "pkg-config libssl-dev",
         needed_for: "finding OpenSSL, which librdkafka uses",
     },
+];
+const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
     Tool { program: "javac", package: "default-jdk-headless", needed_for: "compiling the examples in Java" },
     Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
@@ -79,9 +83,9 @@ pub fn run(scope: Scope) -> Result<()> {
 /// Installs the programs of builds and tests that are missing.
 ///
 /// # Errors
-/// As [`programs`].
+/// As [`programs()`].
 pub fn tools() -> Result<()> {
-    programs(&TOOLS)
+    programs(&[&BUILD_TOOLS[..], &TEST_TOOLS].concat())
 }
 
 /// Installs those of these programs that are missing.
@@ -212,7 +216,11 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
+/// Installs a subcommand of cargo, unless this version is there.
+///
+/// # Errors
+/// When it cannot be installed.
+pub fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
     if output("cargo", &[tool, "--version"]).is_some_and(|said| said.contains(version)) {
         return Ok(());
     }

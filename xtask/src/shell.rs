@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Instant,
 };
 
@@ -64,4 +64,15 @@ pub fn say(command: &Command) -> String {
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = command(program, args).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// Prints a command, runs it, and gives what it printed on stdout.
+///
+/// # Errors
+/// When it cannot be started, or fails.
+pub fn stdout(mut command: Command) -> Result<Vec<u8>> {
+    let said = say(&command);
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{said}`"))?;
+    ensure!(output.status.success(), "`{said}` failed: {}", output.status);
+    Ok(output.stdout)
 }

@@ -1,0 +1,139 @@
+//! `release`: what people download of a version: an archive for this processor, its parts list (SBOM) and their checksums.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    notices, setup,
+    shell::{self, command, workspace},
+};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Files of the repository that are in the archive.
+const FILES: [&str; 4] = ["LICENSE", "README.md", "CHANGELOG.md", "deploy/prometheus/alerts.yml"];
+/// Shells with a completion script, and the name under which each looks for it.
+const SHELLS: [(&str, &str); 3] = [("bash", "weir.bash"), ("zsh", "_weir"), ("fish", "weir.fish")];
+/// Writes the parts list. Also in docs/dependencies.md.
+const CYCLONEDX: (&str, &str) = ("cyclonedx", "0.5.9");
+
+/// Makes the files of a release in `out`: `weir-VERSION-PROCESSOR-linux.tar.gz`, `.cdx.json` and `.sha256`.
+///
+/// # Errors
+/// When the tag is of another version, the changelog has no section for it, or a step fails.
+pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
+    if let Some(tag) = tag {
+        matches(tag)?;
+    }
+    let out = workspace().join(out);
+    let name = format!("weir-{VERSION}-{}-linux", std::env::consts::ARCH);
+    let folder = out.join(&name);
+    setup::programs(&setup::BUILD_TOOLS)?;
+    setup::install_cargo_tool(CYCLONEDX.0, CYCLONEDX.1)?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder.join("completions")).with_context(|| format!("cannot make {}", folder.display()))?;
+    shell::run(command("cargo", &["build", "--profile", "dist", "--locked", "--bin", "weir"]))?;
+    fill(&folder)?;
+    let archive = archive(&out, &name)?;
+    let parts = parts(&out, &name)?;
+    works(&out, &archive)?;
+    let mut sums = command("sha256sum", &[archive, parts]);
+    sums.current_dir(&out);
+    let file = out.join(format!("{name}.sha256"));
+    fs::write(&file, shell::stdout(sums)?).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+/// A tag is `v` and the version in Cargo.toml, which the changelog describes.
+fn matches(tag: &str) -> Result<()> {
+    ensure!(tag == format!("v{VERSION}"), "the tag is {tag}, the version in Cargo.toml {VERSION}: change one of them");
+    let changelog = fs::read_to_string(workspace().join("CHANGELOG.md")).context("cannot read CHANGELOG.md")?;
+    let heading = format!("## {VERSION}");
+    ensure!(
+        changelog.lines().any(|line| line == heading || line.starts_with(&format!("{heading} "))),
+        "CHANGELOG.md has no section `{heading}`: rename `## Unreleased`"
+    );
+    Ok(())
+}
+
+/// Everything in the archive.
+fn fill(folder: &Path) -> Result<()> {
+    let binary = workspace().join(target()).join("dist/weir");
+    copy(&binary, &folder.join("weir"))?;
+    for file in FILES {
+        let name = Path::new(file).file_name().unwrap_or_default();
+        copy(&workspace().join(file), &folder.join(name))?;
+    }
+    notices::run(&folder.join("THIRD-PARTY.txt"))?;
+    for (shell, name) in SHELLS {
+        let script = shell::stdout(command(&binary, &["completions", shell]))?;
+        let file = folder.join("completions").join(name);
+        fs::write(&file, script).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    shell::run(command(&binary, &["man".as_ref(), folder.join("man").as_os_str()]))
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).map(drop).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+/// The archive's name. Its bytes depend on the files alone: the time is that of the commit, and the owner is nobody.
+fn archive(out: &Path, name: &str) -> Result<String> {
+    let archive = format!("{name}.tar.gz");
+    let time = shell::stdout(command("git", &["log", "-1", "--format=@%ct"]))?;
+    let mut tar =
+        command("tar", &["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--use-compress-program=gzip -n"]);
+    tar.arg(format!("--mtime={}", String::from_utf8_lossy(&time).trim())).args(["-cf", &archive, name]);
+    tar.current_dir(out);
+    shell::run(tar)?;
+    Ok(archive)
+}
+
+/// The name of the parts list: CycloneDX, of what is in the binary on this platform.
+fn parts(out: &Path, name: &str) -> Result<String> {
+    let list = format!("{name}.cdx");
+    let arguments = ["cyclonedx", "--format", "json", "--no-build-deps", "--override-filename", &list];
+    shell::run(command("cargo", &arguments))?;
+    // It writes one beside each Cargo.toml of the workspace.
+    let file = format!("{list}.json");
+    let written = shell::stdout(command("git", &["ls-files", "--others", "--", &format!(":(glob)**/{file}")]))?;
+    let made = workspace().join(&file);
+    copy(&made, &out.join(&file))?;
+    for path in String::from_utf8_lossy(&written).lines() {
+        fs::remove_file(workspace().join(path)).with_context(|| format!("cannot remove {path}"))?;
+    }
+    let bytes = fs::read(out.join(&file)).with_context(|| format!("cannot read {file}"))?;
+    let bom: Value = serde_json::from_slice(&bytes).with_context(|| format!("{file} is not JSON"))?;
+    let components = bom["components"].as_array().map_or(0, Vec::len);
+    let main = &bom["metadata"]["component"];
+    ensure!(
+        main["name"] == "weir" && main["version"] == VERSION && components > 100,
+        "{file} is not of weir {VERSION}"
+    );
+    Ok(file)
+}
+
+/// Unpacks the archive as a user does, and runs what is in it.
+fn works(out: &Path, archive: &str) -> Result<()> {
+    let folder = out.join("unpacked");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut unpack = command("tar", &["--strip-components=1", "-xf"]);
+    unpack.arg(out.join(archive)).arg("-C").arg(&folder);
+    shell::run(unpack)?;
+    let said = shell::stdout(command(folder.join("weir"), &["--version"]))?;
+    ensure!(String::from_utf8_lossy(&said).contains(VERSION), "the binary in {archive} is not of {VERSION}");
+    for file in ["THIRD-PARTY.txt", "completions/_weir", "man/weir.1", "LICENSE"] {
+        ensure!(folder.join(file).is_file(), "{archive} lacks {file}");
+    }
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
