@@ -38,12 +38,7 @@ end
 local key, own_field = KEYS[1], 'i' .. ARGV[1]
 local lease_ms, room, want, unused = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local recent, rate, slow = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + floor(time[2] / 1000)
-
-local function whole(number)
-  return string.format('%.0f', number)
-end
+local now = server_clock()
 
 -- Read: the other members, and the bucket.
 local members, others_held, contenders, contended, was_member = 0, 0, 1, 0, false
@@ -68,19 +63,14 @@ for at = 1, #hash, 2 do
   end
 end
 
--- The service's registry. A service without live instances has registered nothing: one permit per second tries it.
+-- A service without live instances has registered nothing: one permit per second tries it.
 local registered, timeout_ms, processing_ms = -1, -1, -1
 if KEYS[2] then
-  registered = 0
-  local found = redis.call('HGETALL', KEYS[2])
-  for at = 1, #found, 2 do
-    local capacity, _, timeout, _, ends = found[at + 1]:match('^(%d+):(%d+):(%d+):(%d+):(%d+)$')
-    if found[at] == ':took' then
-      processing_ms = ceil(found[at + 1] / 1000)
-    elseif capacity and tonumber(ends) > now then
-      registered = registered + capacity
-      timeout_ms = timeout_ms < 0 and tonumber(timeout) or min(timeout_ms, tonumber(timeout))
-    end
+  local service = read_registry(KEYS[2], now)
+  registered = service.per_s
+  timeout_ms = service.shortest_timeout_ms or -1
+  if service.took_us > 0 then
+    processing_ms = ceil(service.took_us / 1000)
   end
   rate = min(rate or math.huge, max(1, registered))
 end

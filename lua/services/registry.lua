@@ -12,9 +12,10 @@ local function server_clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The registry at this time: the sums over its live instances (instances, per_s, concurrency, and the longest timeout_ms), since when
--- the service is known (nil: it is not), the mean time of its admissions in microseconds (0: none has ended yet), the fields of its
--- live instances as they are in the hash (live: name, value, name, ...), and the names of those that have not renewed (gone).
+-- The registry at this time. Sums over its live instances: instances, per_s, concurrency. Their longest timeout_ms: no admission lasts
+-- longer. Their shortest_timeout_ms: a caller may give up by then (nil: no instance). since: when the service became known (nil: it is
+-- not). took_us: the mean time of its admissions in microseconds (0: none has ended yet). live: the fields of its live instances as they
+-- are in the hash (name, value, name, ...). gone: the names of those that have not renewed.
 --
 -- The registry is a hash: an instance -> `<capacity per second>:<concurrency>:<timeout>:<network>:<end>`, all times in ms, the end in ms
 -- since 1970; `:since` and `:took`, which are no names of instances.
@@ -34,6 +35,7 @@ local function read_registry(key, now)
       found.instances = found.instances + 1
       found.per_s, found.concurrency = found.per_s + per_s, found.concurrency + concurrency
       found.timeout_ms = math.max(found.timeout_ms, tonumber(timeout_ms))
+      found.shortest_timeout_ms = math.min(found.shortest_timeout_ms or math.huge, tonumber(timeout_ms))
       found.live[#found.live + 1], found.live[#found.live + 2] = field, value
     end
   end

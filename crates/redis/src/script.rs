@@ -68,7 +68,7 @@ impl Script {
             Self::Sync => script!("", "sync"),
             Self::Register => script!("", "services/registry", "register"),
             Self::Share => script!("", "services/registry", "share"),
-            Self::Permit => script!("", "permit"),
+            Self::Permit => script!("", "services/registry", "permit"),
         }
     }
 

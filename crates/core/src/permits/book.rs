@@ -24,8 +24,8 @@ pub struct PermitBook {
 pub struct Registry {
     /// Its registered instances, including expired ones.
     pub instances: Vec<Registered>,
-    /// The mean time of what it has done, in microseconds; `None`: it has done nothing.
-    pub took_us: Option<u64>,
+    /// The mean time of its admissions, in microseconds; 0: none has ended yet.
+    pub took_us: u64,
 }
 
 /// An instance of a service, as it is registered.
@@ -116,7 +116,7 @@ impl PermitBook {
             members: route.members.len() as u64,
             registered_per_s,
             timeout_ms: turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min()),
-            processing_ms: turn.service.and(registry.took_us).map(|took_us| took_us.div_ceil(1_000)),
+            processing_ms: turn.service.map(|_| registry.took_us.div_ceil(1_000)).filter(|ms| *ms > 0),
             slow: others.slow(),
         }
     }
