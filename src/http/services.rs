@@ -139,7 +139,7 @@ pub(super) async fn admit(
     match api.services.ask(&service).await {
         Admission::Given { id, timeout_ms } => Ok(Json(AdmissionGiven { id: id.to_string(), timeout_ms })),
         Admission::Denied(denial, after_s) => Err(denied(denial, after_s)),
-        Admission::Unknown => Err(no_such_service()),
+        Admission::NoInstances(after_s) => Err(no_instances(after_s)),
     }
 }
 
@@ -203,6 +203,12 @@ fn no_such_service() -> Problem {
     let detail =
         "no instance of the service is registered; PUT /v1/services/{service}/instances/{instance} registers one";
     Problem::new(StatusCode::NOT_FOUND, "no_such_service", detail)
+}
+
+/// Not 404, which clients take as permanent: the instances may be restarting, or not have started yet.
+fn no_instances(after_s: u64) -> Problem {
+    let detail = "no live instance of the service is registered; ask again after Retry-After";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_instances", detail).retry_after(after_s)
 }
 
 fn denied(denial: Denial, after_s: u64) -> Problem {

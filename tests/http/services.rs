@@ -72,7 +72,9 @@ fn an_admission_is_given_once_a_service_is_known_and_every_mistake_is_a_problem(
     let client = Client::of(&worker);
     assert_eq!(client.get("/v1/services").json(), json!({"services": []}));
     client.get("/v1/services/email").problem(404, "no_such_service");
-    ask(&client, "email").problem(404, "no_such_service");
+    let unknown = ask(&client, "email");
+    unknown.problem(503, "no_instances");
+    assert!((10..=15).contains(&unknown.headers["retry-after"].parse::<u64>().unwrap()), "{unknown:?}");
 
     let good = json!({"capacity_per_s": 50, "concurrency": 2, "timeout_ms": 60_000});
     let registered = instance(&client, "email", "e-0", &good).json();

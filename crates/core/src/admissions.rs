@@ -25,6 +25,8 @@ pub const MAX_SERVICES: usize = 64;
 pub const TURN_EVERY_MS: u64 = 1_000;
 /// A service that nobody has asked for within this time, in milliseconds, is forgotten here, so that others get its share.
 const IDLE_MS: u64 = 60_000;
+/// When to ask again for a service without live instances, in seconds: within this time, one that lives renews its registration.
+const RENEWED_WITHIN_S: u64 = 10;
 /// The most ends that wait to be handed on to other holders.
 const MAX_ENDS: usize = 100_000;
 
@@ -56,8 +58,8 @@ pub enum Asked {
     },
     /// Not now: why, and when to ask again, in seconds.
     Denied(Denial, u64),
-    /// No instance of the service is registered.
-    Unknown,
+    /// No live instance of the service is registered; when to ask again, in seconds.
+    NoInstances(u64),
     /// This instance has no share of the service yet: a turn has to be taken first.
     Turn,
 }
@@ -73,6 +75,12 @@ pub enum Ended {
     Before,
     /// Too many ends wait to be handed on: it ends by its timeout.
     Full,
+}
+
+/// When to ask again for a service without live instances, in seconds. `random` spreads that.
+#[must_use]
+pub fn no_instances_retry_s(random: u32) -> u64 {
+    RENEWED_WITHIN_S + u64::from(random) % (RENEWED_WITHIN_S / 2 + 1)
 }
 
 impl Admissions {
@@ -102,7 +110,7 @@ impl Admissions {
             return Asked::Turn;
         };
         if sharing.total().instances == 0 {
-            return Asked::Unknown;
+            return Asked::NoInstances(no_instances_retry_s(random));
         }
         let full = self.outstanding.is_full();
         let timeout_ms = match sharing.ask(now_ms, full) {

@@ -51,8 +51,8 @@ pub enum Admission {
     },
     /// Not now: why, and when to ask again, in seconds.
     Denied(Denial, u64),
-    /// No instance of the service is registered.
-    Unknown,
+    /// No live instance of the service is registered; when to ask again, in seconds.
+    NoInstances(u64),
 }
 
 /// Names an admission over all instances: `<holder>.<number>`.

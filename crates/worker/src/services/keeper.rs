@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 use weir_core::{
-    admissions::{Admissions, Asked, Denial, Ended},
+    admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
     ports::{Clock, Services, StoreError},
     service::{End, ServiceName, ShareReply},
 };
@@ -146,7 +146,7 @@ where
                 self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1);
                 Admission::Denied(denial, after_s)
             }
-            Asked::Unknown => Admission::Unknown,
+            Asked::NoInstances(after_s) => Admission::NoInstances(after_s),
             Asked::Turn => {
                 let waiting: usize = self.waiting.values().map(Vec::len).sum();
                 let begun = waiting < MOST_WAITING && self.admissions.begin(&service, now_ms);
@@ -224,7 +224,7 @@ where
                     Some(ended) => self.observer.admissions(service, AdmissionEvent::Ended, ended),
                     None => {
                         for reply in waiting {
-                            let _ = reply.send(Admission::Unknown);
+                            let _ = reply.send(Admission::NoInstances(no_instances_retry_s(fastrand::u32(..))));
                         }
                         return;
                     }
