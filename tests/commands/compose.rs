@@ -59,7 +59,7 @@ fn the_check_finds_nothing_to_complain_about_in_what_compose_creates() {
     let kafka = config["kafka"].as_table_mut().unwrap();
     let mut named = 0;
     for (key, value) in kafka.iter_mut().filter(|(key, _)| !["brokers", "group"].contains(&key.as_str())) {
-        // The prefix of the deferred topics names two.
+        // The prefix of the deferred topics names two; that of waiting intents one, for the policy's only route.
         named += if key == "deferred" { 2 } else { 1 };
         *value = format!("{prefix}{}", value.as_str().unwrap()).into();
     }

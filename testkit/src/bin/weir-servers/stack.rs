@@ -15,13 +15,22 @@ use testkit::{
 
 /// The topic of intents in the sample configuration, with its partitions.
 const INTENTS: (&str, i32) = ("send-intents", 8);
-/// The topics of outputs and refunds, with their partitions.
-const OUTPUTS: [(&str, i32); 4] =
-    [("send-approved", 8), ("send-suppressed", 8), ("send-dead-letters", 1), ("send-refunds", 8)];
-/// The topics of deferred intents, with their partitions: a bucket is one.
-const DEFERRED: [(&str, i32); 2] = [("send-deferred-hours", 96), ("send-deferred-minutes", 120)];
+/// The topics of outputs, refunds and deliveries, with their partitions.
+const OUTPUTS: [(&str, i32); 8] = [
+    ("send-approved", 8),
+    ("send-suppressed", 8),
+    ("send-dead-letters", 1),
+    ("send-refunds", 8),
+    ("send-reports", 1),
+    ("send-retries", 8),
+    ("send-undelivered", 1),
+    ("user-activity", 1),
+];
+/// The topics of deferred intents, with their partitions: a bucket is one. And that of intents that wait for the sample policy's route.
+const LATER: [(&str, i32); 3] =
+    [("send-deferred-hours", 96), ("send-deferred-minutes", 120), ("send-waiting-email", 32)];
 /// How long these are kept: as long as the longest deferral (94 h), and a day.
-const DEFERRED_MS: &str = "424800000";
+const LATER_MS: &str = "424800000";
 /// Their largest record: an intent of the broker's 10 MiB, and what weir puts around it.
 const OUTPUT_BYTES: &str = "11534336";
 /// How long these are kept: as long as the default of redis.history, because weir rebuild reads approved records and refunds.
@@ -75,7 +84,7 @@ pub fn run(args: &StackArgs) -> Result<ExitCode> {
     let kafka = Kafka::start_on(vec![Port::fixed(args.kafka_port)?])?;
     kafka.create_topic(INTENTS.0, INTENTS.1)?;
     let outputs = OUTPUTS.map(|topic| (topic, HISTORY_MS));
-    for ((topic, partitions), kept_ms) in outputs.into_iter().chain(DEFERRED.map(|topic| (topic, DEFERRED_MS))) {
+    for ((topic, partitions), kept_ms) in outputs.into_iter().chain(LATER.map(|topic| (topic, LATER_MS))) {
         let settings = [("max.message.bytes", OUTPUT_BYTES), ("retention.ms", kept_ms)];
         kafka.client().create_topic_with(topic, partitions, &settings)?;
     }

@@ -50,7 +50,12 @@ approved = "send-approved"
 suppressed = "send-suppressed"
 dead_letters = "send-dead-letters"
 deferred = "send-deferred"
+waiting = "send-waiting"
 refunds = "send-refunds"
+delivery_reports = "send-reports"
+retries = "send-retries"
+undelivered = "send-undelivered"
+activity = "user-activity"
 instance = "weir-0"
 
 [redis]
