@@ -108,12 +108,14 @@ fn parts(out: &Path, name: &str) -> Result<String> {
     let file = format!("{list}.json");
     let written = shell::stdout(command("git", &["ls-files", "--others", "--", &format!(":(glob)**/{file}")]))?;
     let made = workspace().join(&file);
-    copy(&made, &out.join(&file))?;
+    let text = fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
+    // It names weir's own crates by the folder of this machine.
+    let text = text.replace(&workspace().canonicalize()?.display().to_string(), "/weir");
+    fs::write(out.join(&file), &text).with_context(|| format!("cannot write {file}"))?;
     for path in String::from_utf8_lossy(&written).lines() {
         fs::remove_file(workspace().join(path)).with_context(|| format!("cannot remove {path}"))?;
     }
-    let bytes = fs::read(out.join(&file)).with_context(|| format!("cannot read {file}"))?;
-    let bom: Value = serde_json::from_slice(&bytes).with_context(|| format!("{file} is not JSON"))?;
+    let bom: Value = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?;
     let components = bom["components"].as_array().map_or(0, Vec::len);
     let main = &bom["metadata"]["component"];
     ensure!(
