@@ -61,6 +61,10 @@ instance = "weir-0"
 [redis]
 nodes = [{nodes}]
 
+[worker]
+# More than the default: each of the topics above takes its part.
+memory = "512MiB"
+
 [segments]
 source = "{segments}"
 
