@@ -1,16 +1,13 @@
 //! `release`: what people download of a version: an archive for this processor, its parts list (SBOM) and their checksums.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::{
     notices, setup,
-    shell::{self, command, workspace},
+    shell::{self, Profile, built, command, workspace},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -64,7 +61,7 @@ fn matches(tag: &str) -> Result<()> {
 
 /// Everything in the archive.
 fn fill(folder: &Path) -> Result<()> {
-    let binary = workspace().join(target()).join("dist/weir");
+    let binary = built(Profile::Dist, "weir");
     copy(&binary, &folder.join("weir"))?;
     for file in FILES {
         let name = Path::new(file).file_name().unwrap_or_default();
@@ -77,10 +74,6 @@ fn fill(folder: &Path) -> Result<()> {
         fs::write(&file, script).with_context(|| format!("cannot write {}", file.display()))?;
     }
     shell::run(command(&binary, &["man".as_ref(), folder.join("man").as_os_str()]))
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

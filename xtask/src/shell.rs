@@ -18,8 +18,10 @@ pub fn workspace() -> &'static Path {
 pub enum Profile {
     /// Quickly.
     Dev,
-    /// As it is released.
+    /// Optimised, for measurements.
     Release,
+    /// As it is published.
+    Dist,
 }
 
 /// Where cargo puts a binary.
@@ -27,6 +29,7 @@ pub fn built(profile: Profile, binary: &str) -> PathBuf {
     let folder = match profile {
         Profile::Dev => "debug",
         Profile::Release => "release",
+        Profile::Dist => "dist",
     };
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     workspace().join(target).join(folder).join(binary)

@@ -60,12 +60,12 @@ impl RoutesStatus {
         cells.iter().filter_map(|(name, cell)| Some((Arc::clone(name), cell.load_full()?))).collect()
     }
 
-    /// Shows this of a route from now on.
+    /// Publishes how a route stands.
     pub fn set(&self, name: &Arc<str>, seen: RouteSeen) {
         self.add(name).store(Some(Arc::new(seen)));
     }
 
-    /// A route is kept from now on.
+    /// Begins to keep a route.
     fn add(&self, name: &Arc<str>) -> RouteCell {
         let cell = RouteCell::default();
         self.0.rcu(|cells| {

@@ -37,7 +37,7 @@ pub(super) enum RebuildTopic {
     Approved,
     /// Refunds, to be taken.
     Refunds,
-    /// Reports of deliveries: those that failed for good are refunds.
+    /// Reports of deliveries. A delivery that failed permanently is a refund.
     DeliveryReports,
 }
 

@@ -88,7 +88,7 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     one.register(&email, name("i"), registration).await.unwrap();
     let starting = one.ask(&email).await;
     assert!(matches!(starting, Admission::Denied(Denial::Starting, 4..)), "{starting:?}");
-    // Shares grow from now on.
+    // The service is known long enough: its shares grow.
     ahead.store(5_000, Ordering::Relaxed);
     let mut ids = Vec::new();
     while ids.len() < 2 {
