@@ -20,7 +20,7 @@ use weir_kafka::native;
 fn main() {
     native::allocator::prepare();
     let CommandLine { verb, log_level } = CommandLine::parse();
-    cli::time_zones::in_use();
+    cli::time_zones::prefer();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

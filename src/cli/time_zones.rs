@@ -1,22 +1,25 @@
-//! Takes the system's time zones into use, once at the start.
+//! Takes the system's time zones into use.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
+use jiff::tz::TimeZone;
 use weir_core::zone;
 
 use crate::time_zones::{self, TimeZones};
 
-static IN_USE: OnceLock<TimeZones> = OnceLock::new();
+static SYSTEM: LazyLock<(TimeZones, Vec<TimeZone>)> =
+    LazyLock::new(|| time_zones::read(std::env::var_os("TZDIR").as_deref()));
+static IS_PREFERRED: LazyLock<bool> = LazyLock::new(|| zone::prefer(|| SYSTEM.1.clone()).is_ok());
 
-/// Takes the system's time zones into use where it has a database, and gives which one is in use. What another call has taken
-/// into use before stays.
-pub fn in_use() -> &'static TimeZones {
-    IN_USE.get_or_init(|| {
-        let (found, zones) = time_zones::read(std::env::var_os("TZDIR").as_deref());
-        match zone::prefer(zones) {
-            Ok(()) => found,
-            // A test in this process was first, with what is built in.
-            Err(zone::TooLate) => TimeZones { system: None, ..found },
-        }
-    })
+/// Has the system's time zones used where it has a database. They are read when the first zone is asked for.
+pub fn prefer() {
+    LazyLock::force(&IS_PREFERRED);
+}
+
+/// Which database is in use.
+pub fn in_use() -> TimeZones {
+    let (found, _) = &*SYSTEM;
+    // A test in this process may have asked for a zone before, and has what is built in.
+    let system = found.system.clone().filter(|_| *IS_PREFERRED);
+    TimeZones { system, ..found.clone() }
 }

@@ -118,7 +118,7 @@ fn java(class: &str) -> Command {
 fn go(args: &[&str]) -> Command {
     let mut go = Command::new(fetched("toolchains/bin/go"));
     go.args(args).current_dir(example("go")).env("GOPROXY", "off").env("GOTOOLCHAIN", "local");
-    go.env("GOMODCACHE", fetched("examples/go/modules")).env("GOCACHE", fetched("examples/go/cache"));
+    go.env("GOMODCACHE", fetched("examples/go/modules"));
     go.env("GOFLAGS", "-buildvcs=false");
     go
 }

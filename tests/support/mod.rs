@@ -79,6 +79,13 @@ pub struct Scene {
     pub env: Vec<(&'static str, String)>,
 }
 
+/// Asks each of these rules, and fails with the names of those that are broken: what a broken one says stands before.
+pub fn keep(rules: &[(&str, fn())]) {
+    let is_broken = |rule: fn()| std::panic::catch_unwind(rule).is_err();
+    let broken: Vec<&str> = rules.iter().filter(|(_, rule)| is_broken(*rule)).map(|(name, _)| *name).collect();
+    assert!(broken.is_empty(), "{} of {} rules are broken: {broken:#?}", broken.len(), rules.len());
+}
+
 /// The topics of a scene.
 pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 

@@ -5,7 +5,7 @@ use std::{fs, thread};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    setup::{self, Scope},
+    setup,
     shell::{self, command, workspace},
 };
 
@@ -24,8 +24,9 @@ const SLOWEST_INPUT_S: u32 = 5;
 pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     let targets: Vec<&str> = TARGETS.into_iter().filter(|target| only.is_none_or(|only| only == *target)).collect();
     ensure!(!targets.is_empty(), "there is no such target; there are: {}", TARGETS.join(", "));
-    setup::run(Scope::Everything)?;
-    shell::run(command("cargo", &["fuzz", "build", "--sanitizer", "none"]))?;
+    setup::tools()?;
+    setup::cargo_tools()?;
+    shell::run(command(setup::tool("cargo-fuzz"), &["build", "--sanitizer", "none"]))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let share = |core: usize| targets.iter().copied().skip(core).step_by(cores);
     let one_core = |core: usize| share(core).try_for_each(|target| one(target, seconds));
@@ -51,7 +52,7 @@ fn one(target: &str, seconds: u32) -> Result<()> {
     fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
     let log = workspace().join(format!("fuzz/target/fuzz-{target}.log"));
     let file = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut fuzz = command("cargo", &["fuzz", "run", "--sanitizer", "none", target]);
+    let mut fuzz = command(setup::tool("cargo-fuzz"), &["run", "--sanitizer", "none", target]);
     fuzz.arg(&found).arg(format!("fuzz/corpus/{target}")).arg("--").args([
         format!("-max_total_time={seconds}"),
         format!("-rss_limit_mb={MEMORY_LIMIT_MB}"),

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod bench;
+mod bounds;
 mod ci;
 mod counts;
 mod deploy;
@@ -17,6 +18,7 @@ mod servers;
 mod setup;
 mod shell;
 mod simulate;
+mod test_report;
 
 use std::path::PathBuf;
 
@@ -37,7 +39,7 @@ enum Chore {
     Setup,
     /// Set up, start Kafka, Redis and S3 once, run all tests against them, end them
     Test {
-        /// For `cargo test --workspace`: `-- --test redis`
+        /// For `cargo nextest run`: `-- --test redis`, `-- -E 'test(rebuild)'`
         #[arg(last = true)]
         args: Vec<String>,
     },

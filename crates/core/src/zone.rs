@@ -1,4 +1,4 @@
-//! Time zones, by their IANA names: from the database that is built in, and from the system's where the start has read one.
+//! Time zones, by their IANA names: from the database that is built in, and from the system's where the start has named a reader of it.
 
 use std::{
     cmp::Ordering,
@@ -19,22 +19,29 @@ struct Known {
 /// costs a binary search and neither a lock nor an allocation.
 static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
 
-/// Puts the zones of the system's database in the place of those that are built in; names that it lacks stay. To be called
-/// before the first [`Zone`]: a zone never changes under a policy.
+/// Reads the system's database.
+static SYSTEM: OnceLock<fn() -> Vec<TimeZone>> = OnceLock::new();
+
+/// Has the zones of the system's database take the place of those that are built in; names that it lacks stay. They are read for the
+/// first [`Zone`], so a command that needs none does not wait for them. To be called before that, once: a zone never changes under a
+/// policy.
 ///
 /// # Errors
 /// [`TooLate`]
-pub fn prefer(system: Vec<TimeZone>) -> Result<(), TooLate> {
-    KNOWN.set(all(system)).map_err(|_| TooLate)
+pub fn prefer(system: fn() -> Vec<TimeZone>) -> Result<(), TooLate> {
+    if KNOWN.get().is_some() {
+        return Err(TooLate);
+    }
+    SYSTEM.set(system).map_err(|_| TooLate)
 }
 
-/// Zones were asked for before; they stay as they are.
+/// Zones were asked for, or another reader was named before; they stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("time zones were in use before the system's database was read")]
+#[error("time zones were in use before the system's database was named")]
 pub struct TooLate;
 
 fn known() -> &'static [Known] {
-    KNOWN.get_or_init(|| all(Vec::new()))
+    KNOWN.get_or_init(|| all(SYSTEM.get().map(|read| read()).unwrap_or_default()))
 }
 
 /// These zones, and those that are built in under all other names.

@@ -93,16 +93,14 @@ fn eligible_ms(name: &str) -> Option<i64> {
     time_ms(&RUN.outcomes.of(name).envelope()["eligible_at"])
 }
 
-#[test]
-fn a_sliding_window_counts_what_was_approved_in_it_and_no_more() {
+pub fn a_sliding_window_counts_what_was_approved_in_it_and_no_more() {
     series_is("slide-", &["approved", "approved", "cap daily 2/2", "cap daily 2/2"]);
     series_is("slide-in-", &["cap daily 2/2"]);
     series_is("slide-out-", &["approved", "cap daily 2/2"]);
     series_is("slide-weekly-", &["cap weekly 5/5"]);
 }
 
-#[test]
-fn eligible_at_is_when_the_send_that_blocks_has_left_the_window() {
+pub fn eligible_at_is_when_the_send_that_blocks_has_left_the_window() {
     let first_ms = RUN.outcomes.of("slide-0").decided_ms();
     assert_eq!(eligible_ms("slide-2"), Some(first_ms + DAY_MS));
     assert_eq!(eligible_ms("slide-in-0"), Some(RUN.seeded_ms + 10 * MINUTE_MS));
@@ -110,74 +108,63 @@ fn eligible_at_is_when_the_send_that_blocks_has_left_the_window() {
     assert_eq!(eligible_ms("slide-weekly-0"), Some(RUN.seeded_ms + DAY_MS));
 }
 
-#[test]
-fn a_send_takes_its_cost() {
+pub fn a_send_takes_its_cost() {
     series_is("cost-", &["approved", "approved", "cap costs 10/10"]);
     series_is("cost-over-", &["cap costs 0/10"]);
     assert_eq!(eligible_ms("cost-over-0"), None, "what costs more than the limit never fits");
 }
 
-#[test]
-fn a_cap_asks_and_counts_only_its_channels_and_categories() {
+pub fn a_cap_asks_and_counts_only_its_channels_and_categories() {
     let push = "cap push 1/1";
     let promo = "cap promo 2/2";
     let yes = "approved";
     series_is("filter-", &[yes, push, yes, yes, yes, yes, promo, yes]);
 }
 
-#[test]
-fn each_campaign_counts_its_own_sends() {
+pub fn each_campaign_counts_its_own_sends() {
     let (yes, no) = ("approved", "cap once 1/1");
     series_is("campaign-", &[yes, no, yes, yes, no, no]);
 }
 
-#[test]
-fn a_limit_of_0_means_never() {
+pub fn a_limit_of_0_means_never() {
     series_is("never-", &["cap never 0/0"]);
     assert_eq!(eligible_ms("never-0"), None);
 }
 
-#[test]
-fn of_several_caps_that_deny_the_one_that_frees_last_is_named() {
+pub fn of_several_caps_that_deny_the_one_that_frees_last_is_named() {
     series_is("several-", &["approved", "cap long 1/1"]);
     assert_eq!(eligible_ms("several-1"), Some(RUN.outcomes.of("several-0").decided_ms() + 7 * DAY_MS));
 }
 
-#[test]
-fn an_unlimited_segment_is_not_capped_and_recorded_all_the_same() {
+pub fn an_unlimited_segment_is_not_capped_and_recorded_all_the_same() {
     series_is("unlimited-", &["approved"; 40]);
     series_is("unlimited-same-", &["approved", "duplicate"]);
     assert_eq!(RUN.outcomes.of("unlimited-0").approval().get("counts"), None);
 }
 
-#[test]
-fn the_same_id_is_not_sent_twice_to_the_same_user() {
+pub fn the_same_id_is_not_sent_twice_to_the_same_user() {
     series_is("same-id-", &["approved", "duplicate", "cap long 1/1"]);
     series_is("same-id-other-user-", &["approved"]);
     let envelope = RUN.outcomes.of("same-id-1").envelope();
     assert_eq!((&envelope["eligible_at"], envelope.get("cap")), (&Value::Null, None), "{envelope}");
 }
 
-#[test]
-fn a_denied_intent_is_not_recorded() {
+pub fn a_denied_intent_is_not_recorded() {
     let (yes, cap) = ("approved", "cap daily 2/2");
     series_is("same-id-denied-", &[yes, yes, cap, cap, "duplicate"]);
 }
 
-#[test]
-fn a_bypass_that_does_not_count_is_neither_capped_nor_recorded_nor_a_duplicate() {
+pub fn a_bypass_that_does_not_count_is_neither_capped_nor_recorded_nor_a_duplicate() {
     series_is("bypass-", &["approved"; 4]);
     let counts = |name: &str| RUN.outcomes.of(name).approval().get("counts") != Some(&json!(false));
     assert_eq!(["bypass-0", "bypass-1", "bypass-2", "bypass-3"].map(counts), [false, false, true, false]);
 }
 
-#[test]
-fn a_bypass_that_counts_is_recorded_and_counts_against_later_sends() {
+pub fn a_bypass_that_counts_is_recorded_and_counts_against_later_sends() {
     series_is("service-", &["approved", "approved", "duplicate", "cap daily 2/1"]);
 }
 
-#[test]
-fn a_replay_gets_the_verdict_and_the_time_it_had() {
+pub fn a_replay_gets_the_verdict_and_the_time_it_had() {
     // Another group reads the same intents from their beginning: the same ids from the same origins.
     let scene = &RUN.scene;
     let again = |topic: &str| format!("{}-again-{topic}", scene.name);

@@ -49,8 +49,7 @@ fn header_is(name: &str, expected: &str) {
     assert!(time_ms(&decided_at.into()).unwrap() > 0 && text.contains(".") && text.contains("Z\""), "{text}");
 }
 
-#[test]
-fn an_approved_record_has_one_header_with_the_decision() {
+pub fn an_approved_record_has_one_header_with_the_decision() {
     header_is(
         "headers, all",
         r#"{"verdict":"approved","segment":"staff",{versions},"class":["push","a \"b\"","spring"],{numbers},"cost":7}"#,
@@ -59,8 +58,7 @@ fn an_approved_record_has_one_header_with_the_decision() {
     assert!(numbers[0].as_u64() > Some(0) && numbers[1].as_u64() > Some(0), "{numbers}");
 }
 
-#[test]
-fn a_field_is_absent_where_there_is_nothing_to_say() {
+pub fn a_field_is_absent_where_there_is_nothing_to_say() {
     header_is("headers, no segment", r#"{"verdict":"approved",{versions}}"#);
     header_is(
         "headers, not counted",
@@ -69,8 +67,7 @@ fn a_field_is_absent_where_there_is_nothing_to_say() {
     assert_eq!(of("envelope no segment 1").envelope()["segment"], Value::Null);
 }
 
-#[test]
-fn the_envelope_says_exactly_this() {
+pub fn the_envelope_says_exactly_this() {
     let outcome = of("envelope cap");
     let first_ms = of("envelope first").decided_ms();
     let text = |ms: i64| format!("{:.3}", jiff::Timestamp::from_millisecond(ms).unwrap());
@@ -96,14 +93,12 @@ fn the_envelope_says_exactly_this() {
     assert_eq!(outcome.envelope(), expected);
 }
 
-#[test]
-fn the_intent_in_the_envelope_is_as_it_came() {
+pub fn the_intent_in_the_envelope_is_as_it_came() {
     let value = of("as it came").record.value_text();
     assert!(value.contains(AS_IT_CAME), "{value}");
 }
 
-#[test]
-fn every_envelope_is_valid_by_the_schema() {
+pub fn every_envelope_is_valid_by_the_schema() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/decision.schema.json");
     let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
@@ -118,16 +113,14 @@ fn every_envelope_is_valid_by_the_schema() {
     assert_eq!(reasons.into_iter().collect::<Vec<_>>(), ["cap", "duplicate", "expired", "too_early"]);
 }
 
-#[test]
-fn decided_at_is_the_clock_of_the_decision() {
+pub fn decided_at_is_the_clock_of_the_decision() {
     for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind != OutcomeKind::Dead) {
         let after_ms = outcome.decided_ms() - RUN.seeded_ms;
         assert!((0..HOUR_MS).contains(&after_ms), "{name} was decided {after_ms} ms after the history was filled");
     }
 }
 
-#[test]
-fn eligible_at_is_never_before_the_decision() {
+pub fn eligible_at_is_never_before_the_decision() {
     for (name, outcome) in RUN.outcomes.all().filter(|(_, outcome)| outcome.kind == OutcomeKind::Suppressed) {
         if let Some(eligible_ms) = time_ms(&outcome.envelope()["eligible_at"]) {
             assert!(eligible_ms > outcome.decided_ms(), "{name}");
@@ -135,8 +128,7 @@ fn eligible_at_is_never_before_the_decision() {
     }
 }
 
-#[test]
-fn a_dead_letter_says_why_in_the_headers_of_kafka_connect() {
+pub fn a_dead_letter_says_why_in_the_headers_of_kafka_connect() {
     let outcome = of("Dead text key");
     let mut ours = outcome.ours();
     let message = ours.pop().unwrap();

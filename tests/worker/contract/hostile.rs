@@ -77,8 +77,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     Run { scene, outcomes, log, dead_letters }
 });
 
-#[test]
-fn every_hostile_record_ends_where_the_docs_say() {
+pub fn every_hostile_record_ends_where_the_docs_say() {
     let wrong: Vec<String> = hostile()
         .iter()
         .filter_map(|hostile| {
@@ -94,8 +93,7 @@ fn every_hostile_record_ends_where_the_docs_say() {
     assert!(hostile().len() >= 60);
 }
 
-#[test]
-fn nothing_stops_the_intent_behind_a_hostile_record_is_decided() {
+pub fn nothing_stops_the_intent_behind_a_hostile_record_is_decided() {
     for hostile in hostile() {
         let verdict = |what: &str| HOSTILE.outcomes.of(&format!("{what} after {}", hostile.name)).verdict();
         assert_eq!(
@@ -107,8 +105,7 @@ fn nothing_stops_the_intent_behind_a_hostile_record_is_decided() {
     }
 }
 
-#[test]
-fn a_dead_letter_keeps_its_value_and_says_where_it_came_from() {
+pub fn a_dead_letter_keeps_its_value_and_says_where_it_came_from() {
     for hostile in hostile().iter().filter(|hostile| hostile.expected != Expected::Intent) {
         let outcome = HOSTILE.outcomes.of(hostile.name);
         assert_eq!((&outcome.record.value, &outcome.record.key), (&hostile.value, &None), "{}", hostile.name);
@@ -122,14 +119,12 @@ fn a_dead_letter_keeps_its_value_and_says_where_it_came_from() {
     }
 }
 
-#[test]
-fn dead_letters_are_counted() {
+pub fn dead_letters_are_counted() {
     let dead = HOSTILE.outcomes.all().filter(|(_, outcome)| outcome.verdict().starts_with("dead")).count();
     assert!((HOSTILE.dead_letters - dead as f64).abs() < f64::EPSILON, "{} of {dead}", HOSTILE.dead_letters);
 }
 
-#[test]
-fn logs_hold_no_user_no_payload_and_no_secret() {
+pub fn logs_hold_no_user_no_payload_and_no_secret() {
     assert!(HOSTILE.log.contains("HTTP is up"), "there is a log");
     for secret in [USER, PAYLOAD].iter().chain(&SECRETS) {
         assert!(!HOSTILE.log.contains(secret), "{secret} is in the log");

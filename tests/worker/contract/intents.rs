@@ -43,19 +43,16 @@ pub fn records() -> Records {
     ]
 }
 
-#[test]
-fn a_user_id_as_number_and_as_text_is_one_user() {
+pub fn a_user_id_as_number_and_as_text_is_one_user() {
     assert_eq!(RUN.outcomes.series("one user "), words(&["approved", "cap daily 1/1"]));
     assert_eq!(RUN.outcomes.of("one user 1").envelope()["user_id"], "700042");
 }
 
-#[test]
-fn null_is_the_same_as_absent() {
+pub fn null_is_the_same_as_absent() {
     assert_eq!(RUN.outcomes.of("nulls").verdict(), "approved");
 }
 
-#[test]
-fn a_structured_cloud_event_is_an_intent() {
+pub fn a_structured_cloud_event_is_an_intent() {
     let envelope = RUN.outcomes.of("structured").envelope();
     let seen = (&envelope["intent_id"], &envelope["user_id"], &envelope["segment"], &envelope["reason"]);
     assert_eq!(seen, (&json!("structured"), &json!("503"), &json!("never"), &json!("cap")));
@@ -67,8 +64,7 @@ fn a_structured_cloud_event_is_an_intent() {
     assert_eq!(seen, (&json!("in data"), &json!("504"), &json!("expired")));
 }
 
-#[test]
-fn a_binary_cloud_event_is_an_intent() {
+pub fn a_binary_cloud_event_is_an_intent() {
     let envelope = RUN.outcomes.of("binary, old").envelope();
     let seen = (&envelope["intent_id"], &envelope["user_id"], &envelope["reason"]);
     assert_eq!(seen, (&json!("binary, old"), &json!("502"), &json!("expired")));

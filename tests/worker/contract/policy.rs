@@ -90,8 +90,7 @@ fn series_is(prefix: &str, expected: &[&str]) {
     assert_eq!(RELOADS.outcomes.series(prefix), words(expected), "{prefix}");
 }
 
-#[test]
-fn a_new_policy_is_taken_up_without_a_restart_and_applies_to_what_was_sent_before() {
+pub fn a_new_policy_is_taken_up_without_a_restart_and_applies_to_what_was_sent_before() {
     series_is("two a day ", &["approved", "approved", "cap daily 2/2"]);
     series_is("three a day ", &["approved", "cap daily 3/3"]);
     let outcome = RELOADS.outcomes.of("three a day 1");
@@ -100,8 +99,7 @@ fn a_new_policy_is_taken_up_without_a_restart_and_applies_to_what_was_sent_befor
     assert_eq!(time_ms(&outcome.envelope()["eligible_at"]), Some(first_ms + DAY_MS));
 }
 
-#[test]
-fn an_invalid_policy_is_refused_and_the_last_good_one_stays() {
+pub fn an_invalid_policy_is_refused_and_the_last_good_one_stays() {
     for (name, failures) in &RELOADS.refused {
         assert!(*failures >= 1.0, "{name}");
         let outcome = RELOADS.outcomes.of(&format!("while refused, {name} 0"));
@@ -110,8 +108,7 @@ fn an_invalid_policy_is_refused_and_the_last_good_one_stays() {
     }
 }
 
-#[test]
-fn a_refusal_is_logged_with_file_place_and_reason() {
+pub fn a_refusal_is_logged_with_file_place_and_reason() {
     let refusals: Vec<Value> = RELOADS
         .log
         .lines()
@@ -126,8 +123,7 @@ fn a_refusal_is_logged_with_file_place_and_reason() {
     }
 }
 
-#[test]
-fn in_shadow_mode_everything_is_sent_and_says_what_it_would_have_been() {
+pub fn in_shadow_mode_everything_is_sent_and_says_what_it_would_have_been() {
     series_is("shadow ", &["shadow-suppressed"; 2]);
     let early = RELOADS.outcomes.of("shadow early 0").approval();
     assert_eq!((&early["reason"], early.get("cap")), (&json!("too_early"), None), "{early}");
@@ -138,14 +134,12 @@ fn in_shadow_mode_everything_is_sent_and_says_what_it_would_have_been() {
     assert!(time_ms(&capped["eligible_at"]).is_some(), "{capped}");
 }
 
-#[test]
-fn what_is_sent_in_shadow_mode_is_recorded_and_counts() {
+pub fn what_is_sent_in_shadow_mode_is_recorded_and_counts() {
     // Three were sent before, and three in shadow mode.
     series_is("after shadow ", &["cap daily 6/6"]);
 }
 
-#[test]
-fn in_quiet_hours_intents_are_suppressed_until_their_end_in_the_users_zone() {
+pub fn in_quiet_hours_intents_are_suppressed_until_their_end_in_the_users_zone() {
     let outcome = RELOADS.outcomes.of("quiet 0");
     assert_eq!(outcome.verdict(), "quiet_hours");
     assert_eq!(time_ms(&outcome.envelope()["eligible_at"]), Some(RELOADS.quiet_until_ms));

@@ -158,52 +158,44 @@ fn verdict_is(name: &str, expected: &str) {
     assert_eq!(FROM_S3.outcomes.of(name).verdict(), expected, "{name}");
 }
 
-#[test]
-fn a_set_built_into_s3_tells_who_is_where() {
+pub fn a_set_built_into_s3_tells_who_is_where() {
     verdict_is("first new", "cap of-new 0/0");
     verdict_is("first nobody", "cap of-none 0/0");
 }
 
-#[test]
-fn the_prefix_is_taken_off_and_ids_without_it_are_taken_as_they_are() {
+pub fn the_prefix_is_taken_off_and_ids_without_it_are_taken_as_they_are() {
     verdict_is("first old, as number", "cap of-old 0/0");
     let envelope = FROM_S3.outcomes.of("first new").envelope();
     assert_eq!(envelope["user_id"], format!("u{}", BASE + 1), "the user id in every output is as it was");
 }
 
-#[test]
-fn an_id_that_is_not_a_number_is_in_no_segment() {
+pub fn an_id_that_is_not_a_number_is_in_no_segment() {
     verdict_is("no number", "cap of-none 0/0");
     verdict_is("not that number", "cap of-none 0/0");
 }
 
-#[test]
-fn the_policy_is_read_from_s3() {
+pub fn the_policy_is_read_from_s3() {
     assert_eq!(FROM_S3.outcomes.of("first new").envelope()["policy_version"], "s3-policy");
 }
 
-#[test]
-fn the_fields_of_an_intent_are_where_the_configuration_says() {
+pub fn the_fields_of_an_intent_are_where_the_configuration_says() {
     let envelope = FROM_S3.outcomes.of("first new").envelope();
     assert_eq!((&envelope["intent_id"], &envelope["user_id"]), (&json!("first new"), &json!(format!("u{}", BASE + 1))));
 }
 
-#[test]
-fn nothing_is_downloaded_when_nothing_has_changed() {
+pub fn nothing_is_downloaded_when_nothing_has_changed() {
     let Counts { gets, not_modified, .. } = FROM_S3.idle;
     assert!(gets >= 6 && gets - not_modified <= 1, "{:?}; one may have been under way", FROM_S3.idle);
 }
 
-#[test]
-fn a_new_set_is_taken_up_without_a_restart() {
+pub fn a_new_set_is_taken_up_without_a_restart() {
     verdict_is("second, moved to old", "cap of-old 0/0");
     verdict_is("second, moved to new", "cap of-new 0/0");
     assert_eq!(FROM_S3.outcomes.of("second, moved to new").envelope()["segments_version"], "s2");
     assert_eq!(FROM_S3.members, (Some(50.0), Some(100.0)));
 }
 
-#[test]
-fn a_bad_set_is_refused_whole_and_the_last_good_one_stays() {
+pub fn a_bad_set_is_refused_whole_and_the_last_good_one_stays() {
     for (name, failures) in &FROM_S3.refused {
         assert!(*failures >= 1.0, "{name}");
         let name = format!("while refused, {name}");
@@ -215,8 +207,7 @@ fn a_bad_set_is_refused_whole_and_the_last_good_one_stays() {
     assert!(refusals.count() > FROM_S3.refused.len(), "{}", FROM_S3.log);
 }
 
-#[test]
-fn a_user_in_two_segments_is_in_the_first_one_and_counted() {
+pub fn a_user_in_two_segments_is_in_the_first_one_and_counted() {
     assert!((FROM_S3.overlaps - 1.0).abs() < f64::EPSILON, "{}", FROM_S3.overlaps);
     let envelope = FROM_S3.outcomes.of("in two").envelope();
     assert_eq!((&envelope["segments_version"], &envelope["reason"]), (&json!("s3"), &json!("cap")));
@@ -247,8 +238,7 @@ fn without_a_set_or_a_policy_the_worker_does_not_start() {
     }
 }
 
-#[test]
-fn hashes_know_users_by_ids_that_are_no_numbers() {
+pub fn hashes_know_users_by_ids_that_are_no_numbers() {
     let outcome = super::hostile::HOSTILE.outcomes.of("good after user-with-nul");
     assert_eq!(outcome.approval()["segment"], "good");
 }

@@ -68,8 +68,7 @@ fn day_of(ms: i64, offset_ms: i64) -> i64 {
     (ms + offset_ms).div_euclid(DAY_MS)
 }
 
-#[test]
-fn a_calendar_day_begins_at_midnight_in_the_intents_zone() {
+pub fn a_calendar_day_begins_at_midnight_in_the_intents_zone() {
     let earlier_ms = RUN.seeded_ms - EARLIER_TODAY_MS;
     let mut fresh = 0;
     for (offset_ms, zone) in zones() {
@@ -87,8 +86,7 @@ fn a_calendar_day_begins_at_midnight_in_the_intents_zone() {
     assert!((2..=6).contains(&fresh), "{fresh} zones have had a midnight in three hours");
 }
 
-#[test]
-fn a_user_without_a_zone_has_the_policys() {
+pub fn a_user_without_a_zone_has_the_policys() {
     let (outcome, singapore_ms) = (of("day by the policy's zone"), 8 * HOUR_MS);
     let today = day_of(outcome.decided_ms(), singapore_ms);
     let counted = today == day_of(RUN.seeded_ms - EARLIER_TODAY_MS, singapore_ms);
@@ -99,8 +97,7 @@ fn a_user_without_a_zone_has_the_policys() {
     }
 }
 
-#[test]
-fn a_calendar_week_begins_on_monday() {
+pub fn a_calendar_week_begins_on_monday() {
     // 1970-01-01 was a Thursday.
     let week_of = |ms: i64| (day_of(ms, 0) + 3).div_euclid(7);
     let first = of("week");
@@ -113,8 +110,7 @@ fn a_calendar_week_begins_on_monday() {
     assert_eq!(time_ms(&envelope["eligible_at"]), Some(monday_ms));
 }
 
-#[test]
-fn a_calendar_month_begins_on_its_first_day() {
+pub fn a_calendar_month_begins_on_its_first_day() {
     let date = |ms: i64| jiff::Timestamp::from_millisecond(ms).unwrap().to_zoned(jiff::tz::TimeZone::UTC).date();
     let first = of("month");
     let decided_ms = first.decided_ms();
@@ -126,8 +122,7 @@ fn a_calendar_month_begins_on_its_first_day() {
     assert_eq!(envelope["eligible_at"], Value::from(format!("{first_of_next}T00:00:00.000Z")));
 }
 
-#[test]
-fn an_intent_past_its_expiry_or_older_than_max_age_has_expired() {
+pub fn an_intent_past_its_expiry_or_older_than_max_age_has_expired() {
     let cases = [
         ("expires now past", "expired"),
         ("expires in ms, past", "expired"),
@@ -146,8 +141,7 @@ fn an_intent_past_its_expiry_or_older_than_max_age_has_expired() {
     assert_eq!(of("expires now past").envelope()["eligible_at"], Value::Null);
 }
 
-#[test]
-fn an_intent_that_is_not_due_is_too_early_until_then() {
+pub fn an_intent_that_is_not_due_is_too_early_until_then() {
     let outcome = of("due later");
     assert_eq!(outcome.verdict(), "too_early");
     let intent: Value = serde_json::from_slice(outcome.input.value.as_deref().unwrap()).unwrap();

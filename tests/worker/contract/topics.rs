@@ -136,8 +136,7 @@ fn each() -> impl Iterator<Item = (String, &'static Outcome)> {
     RUN.outcomes.all().map(|(name, outcome)| (name.clone(), outcome))
 }
 
-#[test]
-fn every_key_comes_out_byte_for_byte() {
+pub fn every_key_comes_out_byte_for_byte() {
     for (kind, _) in KINDS {
         for (name, key) in KEYS {
             let outcome = RUN.outcomes.of(&format!("{kind:?} {name}"));
@@ -149,8 +148,7 @@ fn every_key_comes_out_byte_for_byte() {
     }
 }
 
-#[test]
-fn approved_and_dead_values_come_out_byte_for_byte() {
+pub fn approved_and_dead_values_come_out_byte_for_byte() {
     for (name, _) in VALUES {
         assert_eq!(RUN.outcomes.of(name).verdict(), "approved", "{name}");
     }
@@ -159,8 +157,7 @@ fn approved_and_dead_values_come_out_byte_for_byte() {
     }
 }
 
-#[test]
-fn the_intents_headers_come_first_and_unchanged_and_ours_behind_them() {
+pub fn the_intents_headers_come_first_and_unchanged_and_ours_behind_them() {
     for (kind, _) in KINDS {
         let outcome = RUN.outcomes.of(&format!("{kind:?} headers"));
         assert_eq!(outcome.input.headers[1..], headers(), "the record was published as it was meant");
@@ -172,8 +169,7 @@ fn the_intents_headers_come_first_and_unchanged_and_ours_behind_them() {
     }
 }
 
-#[test]
-fn a_record_goes_to_the_partition_of_its_key() {
+pub fn a_record_goes_to_the_partition_of_its_key() {
     let mut moved = 0;
     for (name, outcome) in each() {
         let Some(key) = outcome.record.key.as_deref() else { continue };
@@ -188,8 +184,7 @@ fn a_record_goes_to_the_partition_of_its_key() {
     assert!(moved > 5, "{moved} keys came from a partition that is not theirs");
 }
 
-#[test]
-fn a_null_key_keeps_its_partition_modulo_the_outputs_count() {
+pub fn a_null_key_keeps_its_partition_modulo_the_outputs_count() {
     for (kind, _) in KINDS {
         let count = match kind {
             OutcomeKind::Approved => PARTITIONS[1],
@@ -204,8 +199,7 @@ fn a_null_key_keeps_its_partition_modulo_the_outputs_count() {
     }
 }
 
-#[test]
-fn a_users_approved_messages_stay_in_order() {
+pub fn a_users_approved_messages_stay_in_order() {
     for user in 620..620 + ORDERED {
         let offset = |number| RUN.outcomes.of(&format!("order {user} {number}")).record.offset;
         let offsets: Vec<i64> = (0..IN_ORDER).map(offset).collect();

@@ -4,17 +4,16 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{fetch_jars, fetch_python, remove};
+use super::{fetch_python, remove};
 use crate::shell::{self, command, workspace};
 
-/// Installs what is missing, and builds the Go packages once, so that the tests compile the examples alone.
+/// Installs what is missing but the jars, and builds the Go packages once, so that the tests compile the examples alone.
 ///
 /// # Errors
 /// When a package cannot be fetched.
 pub(super) fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("examples/python/requirements.txt", "examples/python")?;
-    fetch_jars("examples/java/pom.xml", "examples/java")?;
     fill("examples/node/package-lock.json", "examples/node", npm)?;
     fill("examples/go/go.sum", "examples/go", go)
 }
@@ -52,9 +51,7 @@ fn go(folder: PathBuf) -> Result<()> {
     for args in [["build", "./..."].as_slice(), &["test", "-run", "none", "./..."]] {
         let mut go = command(toolchain("go"), args);
         go.current_dir(workspace().join("examples/go")).env("GOMODCACHE", folder.join("modules"));
-        go.env("GOCACHE", folder.join("cache"))
-            .env("GOFLAGS", "-modcacherw -buildvcs=false")
-            .env("GOTOOLCHAIN", "local");
+        go.env("GOFLAGS", "-modcacherw -buildvcs=false").env("GOTOOLCHAIN", "local");
         shell::run(go)?;
     }
     Ok(())

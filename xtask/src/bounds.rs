@@ -1,0 +1,197 @@
+//! A deadline for each step, and an end for every process that a step has started.
+//!
+//! A step starts cargo, which starts tests, which start servers, most of them in process groups of their own. So this process takes in
+//! orphans (PR_SET_CHILD_SUBREAPER): whatever a step has started stays a descendant of this process, and is found by its parent.
+
+use std::{
+    process,
+    sync::{
+        Once,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail, ensure};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+
+/// How long processes have to end by themselves, after a step or after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(50);
+/// The exit code after Ctrl-C or SIGTERM.
+const ENDED: i32 = 130;
+
+/// Runs a step. At the deadline, ends all processes that it has started.
+///
+/// # Errors
+/// The step's own; or that it did not end by the deadline, with the processes that ran then; or that processes were left when it ended,
+/// with the tests that have started them: these are ended, too.
+pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    begin()?;
+    let (end, ended) = mpsc::channel::<()>();
+    let (outcome, expired) = thread::scope(|scope| {
+        let watch = scope.spawn(move || match ended.recv_timeout(limit) {
+            Err(RecvTimeoutError::Timeout) => Some(expire(step, limit, &ended)),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+        });
+        let outcome = run();
+        drop(end);
+        (outcome, watch.join().expect("the watch does not panic"))
+    });
+    if let Some(running) = expired {
+        bail!("it did not end within {} s; these processes ran:\n{running}", limit.as_secs());
+    }
+    let left = leftovers();
+    end_all();
+    outcome?;
+    ensure!(left.is_empty(), "these processes were left when it ended:\n{left}");
+    Ok(())
+}
+
+/// Takes in orphans; and ends, when it is ended itself (Ctrl-C, SIGTERM), all processes that it has started.
+fn begin() -> Result<()> {
+    static BEGUN: Once = Once::new();
+    let mut begun = Ok(());
+    BEGUN.call_once(|| {
+        begun = tree::take_in_orphans().and_then(|()| {
+            Ok(ctrlc::set_handler(|| {
+                // After Ctrl-C they have heard it, too, and say how far they were.
+                leftovers();
+                end_all();
+                process::exit(ENDED);
+            })?)
+        });
+    });
+    begun
+}
+
+/// Ends what a step has started, and with it the step. Returns the processes that ran.
+fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
+    let running = listed(&tree::descendants());
+    eprintln!(
+        "step {step}: did not end within {} s; these processes ran, and are ended now:\n{running}",
+        limit.as_secs()
+    );
+    tree::descendants().iter().for_each(|&pid| signal(pid, Signal::TERM));
+    if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+        end_all();
+        if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("step {step}: xtask itself does not go on: it ends now");
+            process::exit(1);
+        }
+    }
+    running
+}
+
+/// The processes that do not end by themselves.
+fn leftovers() -> String {
+    let start = Instant::now();
+    loop {
+        let left = tree::descendants();
+        if left.is_empty() || start.elapsed() >= GRACE {
+            return listed(&left);
+        }
+        pause();
+    }
+}
+
+/// Kills all descendants, those too that are started meanwhile.
+fn end_all() {
+    let start = Instant::now();
+    loop {
+        let left = tree::descendants();
+        if left.is_empty() || start.elapsed() >= GRACE {
+            return;
+        }
+        left.iter().for_each(|&pid| signal(pid, Signal::KILL));
+        pause();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this waits for the end of processes, with a deadline")]
+fn pause() {
+    // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    thread::sleep(LOOK);
+}
+
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // One that has ended meanwhile is no error.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A line per process: its id, command line, and the test that has started it.
+fn listed(pids: &[i32]) -> String {
+    pids.iter().map(|pid| format!("  {pid} {}\n", tree::line(*pid))).collect()
+}
+
+/// The processes below this one.
+#[cfg(target_os = "linux")]
+mod tree {
+    use std::{collections::BTreeMap, ffi::OsStr, process};
+
+    use anyhow::{Context, Result};
+    use procfs::process::Process;
+    use rustix::process::{Pid, set_child_subreaper};
+
+    /// How much of a command line is shown, in characters.
+    const SHOWN: usize = 200;
+
+    pub(super) fn take_in_orphans() -> Result<()> {
+        // Any process means "yes".
+        set_child_subreaper(Some(Pid::INIT)).context("cannot take in orphans")
+    }
+
+    /// The ids of all processes below this one that have not ended.
+    pub(super) fn descendants() -> Vec<i32> {
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for process in procfs::process::all_processes().into_iter().flatten().flatten() {
+            if let Ok(stat) = process.stat()
+                && stat.state != 'Z'
+            {
+                children.entry(stat.ppid).or_default().push(stat.pid);
+            }
+        }
+        let mut found = Vec::new();
+        let mut parents = vec![i32::try_from(process::id()).unwrap_or_default()];
+        while let Some(parent) = parents.pop() {
+            let of_parent = children.remove(&parent).unwrap_or_default();
+            parents.extend(&of_parent);
+            found.extend(of_parent);
+        }
+        found
+    }
+
+    /// The command line of a process, and the test that has started it.
+    pub(super) fn line(pid: i32) -> String {
+        let Ok(process) = Process::new(pid) else { return "(has ended)".to_owned() };
+        let whole = process.cmdline().unwrap_or_default().join(" ").replace('\n', " ");
+        let line: String = whole.chars().take(SHOWN).collect();
+        let env = process.environ().unwrap_or_default();
+        let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());
+        match of("NEXTEST_BINARY_ID").zip(of("NEXTEST_TEST_NAME")) {
+            Some((binary, test)) => format!("{line}  (of test {binary} {test})"),
+            None => line,
+        }
+    }
+}
+
+/// Elsewhere than on Linux they are not known: a step that does not end is named, and ends with xtask.
+#[cfg(not(target_os = "linux"))]
+mod tree {
+    pub(super) fn take_in_orphans() -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn descendants() -> Vec<i32> {
+        Vec::new()
+    }
+
+    pub(super) fn line(_pid: i32) -> String {
+        String::new()
+    }
+}
