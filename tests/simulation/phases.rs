@@ -1,7 +1,7 @@
 //! The phases of a run: faults while intents arrive; recovery; and where intents were deferred, time jumps to when the next ones
 //! are due, with faults again in some runs.
 
-use std::{rc::Rc, time::Duration};
+use std::{fmt, rc::Rc, time::Duration};
 
 use super::{broker::Intent, chaos, rings::Log, run::World, time::wall, workload::BUSY};
 
@@ -76,7 +76,7 @@ async fn recover(world: &Rc<World>) -> Option<Duration> {
             return Some(env.passed() - calm_at);
         }
         if env.passed() > calm_at + RECOVERED_WITHIN {
-            not_done(world);
+            not_done(world, format_args!("P: not done {RECOVERED_WITHIN:?} after the last fault"));
             return None;
         }
         env.sleep(TICK).await;
@@ -98,11 +98,12 @@ fn wait_for(world: &World, intent: &Intent) -> Duration {
     Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0))
 }
 
-fn not_done(world: &World) {
+/// Notes what is left to be done.
+pub fn not_done(world: &World, why: fmt::Arguments<'_>) {
     let mut broken = world.broken.borrow_mut();
     let committed = world.broker.borrow().committed.clone();
     broken.push(format!(
-        "P: not done {RECOVERED_WITHIN:?} after the last fault: {committed:?}, owed {}, {:?}, whole {}, deferred {:?}",
+        "{why}: {committed:?}, owed {}, {:?}, whole {}, deferred {:?}",
         world.owed(),
         world.rebuilds.borrow(),
         world.keyspace.is_whole(),

@@ -2,15 +2,17 @@
 
 use std::{
     cell::{Cell, RefCell},
+    io::Write,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
+        mpsc,
     },
     time::Duration,
 };
 
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::decider::Decider;
@@ -27,9 +29,10 @@ use super::{
     refunds::{self, Refunded},
     rules::{self, Setting},
     sabotage::Sabotage,
+    seeds,
     store::{self, Keyspace, Made},
     tale::Tale,
-    time::Virtual,
+    time::{self, Virtual},
     workload,
 };
 
@@ -38,6 +41,12 @@ const OPERATORS: u64 = 1 << 32;
 pub const DRAIN: Duration = Duration::from_secs(20);
 /// The constant `START_PATIENCE` in src/cli/assemble.rs.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How the report of a run begins that does not come to its end.
+pub const STUCK: &str = "stuck";
+/// Steps of a seed, at most. Measured: 380,000.
+const STEPS: u64 = 5_000_000;
+/// Real time of a seed, at most, unless `WEIR_SIM_LIMIT` has another number of seconds. Measured: 20 s, unoptimized.
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// The result of a run.
 pub struct Outcome {
@@ -87,18 +96,32 @@ pub struct World {
 /// Runs one seed to its end.
 pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
     let time = Arc::new(Virtual::default());
-    let ticking = Arc::clone(&time);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .on_thread_park(move || ticking.advance())
-        .build()
-        .expect("a runtime");
-    let local = LocalSet::new();
-    local.block_on(&runtime, async {
+    let _running = watch(seed, Arc::clone(&time));
+    time::block_on(&time, async {
         let made = store::made().await;
         // Not before: all randomness below comes from the seed.
-        let env = Env::new(seed, time, sabotage, tracing);
+        let env = Env::new(seed, Arc::clone(&time), sabotage, tracing);
         play(env, made).await
     })
+}
+
+/// Ends the process when a run takes too long: nothing else ends a future that never yields. The run drops the sender at its
+/// end.
+fn watch(seed: u64, time: Arc<Virtual>) -> mpsc::Sender<()> {
+    let (running, end) = mpsc::channel();
+    let limit = seeds::number("WEIR_SIM_LIMIT").map_or(LIMIT, Duration::from_secs);
+    std::thread::spawn(move || {
+        if end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let at = time.passed();
+            // Not by a macro: tests capture what these print, and the capture ends with the process.
+            let _ = writeln!(
+                std::io::stderr(),
+                "seed {seed} has not ended after {limit:?}; its clock is at {at:?}. Run it alone: cargo xtask simulate --seed {seed}"
+            );
+            std::process::exit(1);
+        }
+    });
+    running
 }
 
 async fn play(env: Env, made: Made) -> Outcome {
@@ -136,9 +159,14 @@ async fn play(env: Env, made: Made) -> Outcome {
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
     spawn_local(stop(Rc::clone(&world)));
-    let recovered_in = phases::play_out(&world).await;
+    let played = env.time().bounded(STEPS, phases::play_out(&world)).await;
+    if let Err(stuck) = &played {
+        phases::not_done(&world, format_args!("{STUCK}: {stuck}"));
+    }
     let mut broken = world.broken.take();
-    let tale = check::check(&world, &asks, &mut broken);
+    // A stuck run is judged by that alone.
+    let tale = if played.is_ok() { check::check(&world, &asks, &mut broken) } else { Tale::default() };
+    let recovered_in = played.unwrap_or_default();
     Outcome { broken, trace: env.take_trace(), recovered_in, tale }
 }
 

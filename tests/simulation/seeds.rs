@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     env::{Tracing, lock},
-    run::{Outcome, run},
+    run::{Outcome, STUCK, run},
     sabotage::Sabotage,
     tale::Tale,
 };
@@ -22,7 +22,8 @@ const FOUND_WITHIN: u64 = 1_000;
 /// Lines of a trace that are shown.
 const SHOWN: usize = 200;
 
-fn number(name: &str) -> Option<u64> {
+/// A number from the environment.
+pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
@@ -112,6 +113,8 @@ fn every_planted_bug_is_found() {
     for sabotage in Sabotage::ALL.into_iter().filter(wanted) {
         let found = first_broken(0..FOUND_WITHIN, sabotage, |_, _| {});
         let seed = found.unwrap_or_else(|| panic!("{sabotage:?} was not found within {FOUND_WITHIN} seeds"));
-        println!("{sabotage:?}: seed {seed}: {}", run(seed, sabotage, Tracing::Off).broken[0]);
+        let broken = run(seed, sabotage, Tracing::Off).broken.swap_remove(0);
+        assert!(!broken.starts_with(STUCK), "{sabotage:?} is not found, but seed {seed} is {broken}");
+        println!("{sabotage:?}: seed {seed}: {broken}");
     }
 }

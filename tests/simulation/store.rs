@@ -60,6 +60,9 @@ fn options(env: &Env, cluster: &SharedCluster) -> RedisOptions {
     options
 }
 
+/// Ticks of the clock in which the keyspace must be made.
+const MOST_TICKS: u32 = 100_000;
+
 /// Makes the keyspace, in a cluster of its own where nothing breaks.
 async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
@@ -75,14 +78,14 @@ async fn make() -> Made {
     let stats = Arc::default();
     let opening = open(&options, &stats, WhenMissing::Create, keyspace_seed);
     let ticking = async {
-        loop {
+        for _ in 0..MOST_TICKS {
             time.advance();
             tokio::task::yield_now().await;
         }
     };
     let opened = tokio::select! {
         opened = opening => opened.expect("the keyspace is made"),
-        () = ticking => unreachable!("it ticks for ever"),
+        () = ticking => panic!("no keyspace is made within {MOST_TICKS} ticks"),
     };
     let keys = lock(&cluster).all_keys();
     Made { opened, slots, keys }

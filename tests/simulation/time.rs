@@ -2,21 +2,25 @@
 
 use std::{
     collections::BTreeMap,
-    pin::Pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use tokio::task::LocalSet;
 use weir_core::{
     clocks::{Append, MAX_SKEW_MS, WrongClock},
     ports::Clock,
     time::Time,
 };
 use weir_worker::clock::ComparedClock;
+
+use super::env::lock;
 
 /// When the simulation begins, in milliseconds since 1970: 20 s before a day ends in UTC.
 const BEGIN_MS: i64 = 1_795_046_380_000;
@@ -31,12 +35,37 @@ pub fn wall(passed: Duration) -> Time {
     Time::default().plus(wall_ms(passed))
 }
 
+/// Why a run does not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Stuck {
+    #[error("no task can run and no timer is set after {0:?}")]
+    NoTimer(Duration),
+    #[error("{0} steps are not enough: {1:?} have passed")]
+    Steps(u64, Duration),
+}
+
+/// Runs a future and the local tasks that it spawns, in one thread and in virtual time.
+pub fn block_on<T>(time: &Arc<Virtual>, main: impl Future<Output = T>) -> T {
+    let ticking = Arc::clone(time);
+    let park = move || {
+        if !ticking.advance() {
+            ticking.stop();
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(park).build().expect("a runtime");
+    LocalSet::new().block_on(&runtime, main)
+}
+
 /// The one clock of a run.
 #[derive(Debug, Default)]
 pub struct Virtual {
     now_us: AtomicU64,
     numbers: AtomicU64,
     timers: Mutex<BTreeMap<(u64, u64), Waker>>,
+    /// Wakes the bounded future.
+    main: Mutex<Option<Waker>>,
+    /// Nothing can run and there is no timer.
+    is_still: AtomicBool,
     /// How often a worker whose clock was wrong did not decide.
     pub refused: AtomicU64,
     /// How often one did.
@@ -63,13 +92,37 @@ impl Virtual {
         self.now_us.fetch_add(u64::try_from(over.as_micros()).unwrap(), Relaxed);
     }
 
-    /// Jumps to the next timer. For when nothing can run.
-    pub fn advance(&self) {
-        let next = self.timers.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-        if let Some(((at, _), waker)) = next {
-            self.now_us.fetch_max(at, Relaxed);
-            waker.wake();
-        }
+    /// Jumps to the next timer; `false` where there is none. For when nothing can run.
+    pub fn advance(&self) -> bool {
+        let next = lock(&self.timers).pop_first();
+        let Some(((at, _), waker)) = next else { return false };
+        self.now_us.fetch_max(at, Relaxed);
+        waker.wake();
+        true
+    }
+
+    /// Ends [`Virtual::bounded`]: nothing can run any more.
+    fn stop(&self) {
+        self.is_still.store(true, Relaxed);
+        lock(&self.main).as_ref().expect("no task can run and no timer is set").wake_by_ref();
+    }
+
+    /// Ends a future where it is stuck. [`block_on`] polls it after every few polls of other tasks: these are the steps.
+    pub async fn bounded<T>(&self, most_steps: u64, main: impl Future<Output = T>) -> Result<T, Stuck> {
+        let mut main = pin!(main);
+        let mut steps = 0;
+        poll_fn(|context| {
+            *lock(&self.main) = Some(context.waker().clone());
+            steps += 1;
+            if self.is_still.load(Relaxed) {
+                return Poll::Ready(Err(Stuck::NoTimer(self.passed())));
+            }
+            if steps > most_steps {
+                return Poll::Ready(Err(Stuck::Steps(most_steps, self.passed())));
+            }
+            main.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 }
 
@@ -90,15 +143,14 @@ impl Future for Sleep {
         if self.at == u64::MAX {
             return Poll::Pending;
         }
-        let mut timers = self.time.timers.lock().unwrap_or_else(PoisonError::into_inner);
-        timers.insert((self.at, self.number), context.waker().clone());
+        lock(&self.time.timers).insert((self.at, self.number), context.waker().clone());
         Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.time.timers.lock().unwrap_or_else(PoisonError::into_inner).remove(&(self.at, self.number));
+        lock(&self.time.timers).remove(&(self.at, self.number));
     }
 }
 
@@ -154,7 +206,7 @@ impl Clock for WorkerClock {
     }
 
     fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
-        if let Some(held) = *self.held.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(held) = *lock(&self.held) {
             return Ok(held);
         }
         let decided = self.compared.time_to_decide(appends);
@@ -163,5 +215,46 @@ impl Clock for WorkerClock {
         refused.fetch_add(u64::from(decided.is_err() && is_wrong), Relaxed);
         trusted.fetch_add(u64::from(decided.is_ok() && is_wrong), Relaxed);
         decided
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::task::{spawn_local, yield_now};
+
+    use super::*;
+
+    /// The end of a future that waits for ever, beside a task.
+    fn stuck(beside: impl AsyncFnOnce(Arc<Virtual>) + 'static) -> String {
+        let time = Arc::new(Virtual::default());
+        let main = async {
+            spawn_local(beside(Arc::clone(&time)));
+            time.bounded(1_000, pending::<()>()).await
+        };
+        block_on(&time, main).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_can_happen_any_more_ends() {
+        let ended = stuck(async |time| time.sleep(Duration::from_secs(3)).await);
+        assert_eq!(ended, "no task can run and no timer is set after 3s");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_for_ever_ends() {
+        let ended = stuck(async |_| {
+            loop {
+                yield_now().await
+            }
+        });
+        assert_eq!(ended, "1000 steps are not enough: 0ns have passed");
+        let ended = stuck(async |time| {
+            loop {
+                time.sleep(Duration::from_secs(1)).await
+            }
+        });
+        assert_eq!(ended, "1000 steps are not enough: 1000s have passed");
     }
 }
