@@ -40,14 +40,18 @@ impl Deref for BoundedConsumer {
 
 impl Drop for BoundedConsumer {
     fn drop(&mut self) {
-        let (consumer, (ends, ended)) = (self.0.take(), mpsc::channel::<()>());
-        let end = thread::Builder::new().name("consumer-end".to_owned()).spawn(move || {
-            drop(consumer);
-            drop(ends);
-        });
-        // An error either way: the thread has dropped its side, or the time is over.
-        let _ = end.map(|_| ended.recv_timeout(END_DEADLINE));
+        drop_within(END_DEADLINE, self.0.take());
     }
+}
+
+/// Drops a value on a thread of its own; `false` when that takes longer than the deadline.
+fn drop_within<T: Send + 'static>(deadline: Duration, value: T) -> bool {
+    let (ends, ended) = mpsc::channel::<()>();
+    let end = thread::Builder::new().name("consumer-end".to_owned()).spawn(move || {
+        drop(value);
+        drop(ends);
+    });
+    end.is_err() || ended.recv_timeout(deadline) == Err(mpsc::RecvTimeoutError::Disconnected)
 }
 
 /// The setting in which consumers that ask differ.
@@ -104,5 +108,27 @@ impl Askers {
             return Ok(Arc::clone(known));
         }
         Ok(Arc::clone(kept.admin.insert(Arc::new(config.create()?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its end takes for ever.
+    struct Hangs;
+
+    impl Drop for Hangs {
+        fn drop(&mut self) {
+            loop {
+                thread::park();
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_is_waited_for_but_not_for_ever() {
+        assert!(drop_within(END_DEADLINE, "ends at once"));
+        assert!(!drop_within(Duration::from_millis(10), Hangs));
     }
 }
