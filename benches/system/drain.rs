@@ -3,11 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rdkafka::{
-    Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
-};
-use testkit::{wait_for, worker::Worker};
+use rdkafka::{Offset, TopicPartitionList, consumer::Consumer};
+use testkit::{kafka::BoundedConsumer, wait_for, worker::Worker};
 
 use crate::servers::{Run, Servers};
 
@@ -136,7 +133,7 @@ pub fn cpu_us(pid: i32) -> Result<f64> {
 
 /// A kept connection: a new one per question would take CPU from the measured processes.
 pub struct Progress {
-    consumer: BaseConsumer,
+    consumer: BoundedConsumer,
     partitions: TopicPartitionList,
 }
 

@@ -23,7 +23,11 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use serde::Serialize;
-use testkit::{kafka::Record, unique, wait_for, worker::Worker};
+use testkit::{
+    kafka::{BoundedConsumer, Record},
+    unique, wait_for,
+    worker::Worker,
+};
 use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
 
@@ -320,7 +324,7 @@ fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) 
 
 /// Reads what comes out.
 struct Reader {
-    consumer: BaseConsumer,
+    consumer: BoundedConsumer,
 }
 
 impl Reader {
@@ -331,7 +335,7 @@ impl Reader {
             .set("group.id", unique("reader"))
             .set("enable.auto.commit", "false")
             .set("isolation.level", "read_committed");
-        let consumer: BaseConsumer = config.set("fetch.wait.max.ms", "100").create()?;
+        let consumer: BoundedConsumer = config.set("fetch.wait.max.ms", "100").create()?;
         let mut partitions = TopicPartitionList::new();
         for topic in outputs {
             for partition in 0..client.partitions(topic)? {

@@ -32,4 +32,4 @@ pub mod tls;
 mod wait;
 pub mod worker;
 
-pub use wait::{POLL_INTERVAL, unique, wait_for, wait_until};
+pub use wait::{POLL_INTERVAL, SLOW_INTERVAL, unique, wait_for, wait_until, wait_until_every};

@@ -9,20 +9,35 @@ use std::{
 
 /// How long [`wait_until`] rests between two looks.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The same for looks that take a server's time, when nothing depends on finding out early.
+pub const SLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Waits until `condition` is true.
 ///
 /// # Panics
 /// When it is still false after `deadline`, naming `what` was waited for: this is for tests.
 #[track_caller]
-pub fn wait_until(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
-    let found = wait_for(deadline, || condition().then_some(()));
+pub fn wait_until(deadline: Duration, what: &str, condition: impl FnMut() -> bool) {
+    wait_until_every(POLL_INTERVAL, deadline, what, condition);
+}
+
+/// The same with another interval.
+///
+/// # Panics
+/// As [`wait_until`].
+#[track_caller]
+pub fn wait_until_every(interval: Duration, deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let found = wait_for_every(interval, deadline, || condition().then_some(()));
     assert!(found.is_some(), "waited {deadline:?} in vain until {what}");
 }
 
 /// Waits until `look` finds something; `None` when it has found nothing by the deadline.
 /// It looks at least once.
-pub fn wait_for<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn wait_for<T>(deadline: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
+    wait_for_every(POLL_INTERVAL, deadline, look)
+}
+
+fn wait_for_every<T>(interval: Duration, deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -31,14 +46,14 @@ pub fn wait_for<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> O
         if start.elapsed() >= deadline {
             return None;
         }
-        rest();
+        rest(interval);
     }
 }
 
 /// The one pause between two looks; everything that waits goes through it.
 #[expect(clippy::disallowed_methods, reason = "this is the wait for a condition with a deadline")]
-fn rest() {
-    std::thread::sleep(POLL_INTERVAL);
+fn rest(interval: Duration) {
+    std::thread::sleep(interval);
 }
 
 /// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.

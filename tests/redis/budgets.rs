@@ -21,7 +21,7 @@ use weir_core::{
 };
 use weir_redis::{Keyspace, Opened, RedisLedger, RedisOptions, RedisStats};
 
-use crate::redis_support::{DAY_MS, opened, options, own, server};
+use crate::redis_support::{DAY_MS, opened, options, own, patiently, server};
 
 const HOUR_MS: i64 = 3_600_000;
 const LIMIT: u64 = 1_000;
@@ -72,14 +72,13 @@ async fn take_one(ledger: &mut RedisLedger, request: &TakeRequest) -> TakeAnswer
 /// Asks again until it is answered, for at most a minute.
 async fn take_patiently(ledger: &mut RedisLedger, requests: &[TakeRequest]) -> Vec<TakeAnswer> {
     let (mut answers, mut said) = (vec![None; requests.len()], None);
-    let patience = async {
-        while let Err(error) = ledger.take(requests, &mut answers).await {
-            assert!(matches!(error, StoreError::Temporary(_)), "{error}");
-            said = Some(error);
-        }
-    };
-    let in_time = tokio::time::timeout(Duration::from_secs(60), patience).await.is_ok();
-    assert!(in_time, "no answers within a minute; last: {said:?}");
+    let done = patiently(Duration::from_secs(60), async || {
+        said = ledger.take(requests, &mut answers).await.err();
+        assert!(matches!(said, None | Some(StoreError::Temporary(_))), "{said:?}");
+        said.is_none().then_some(())
+    });
+    let done = done.await;
+    assert!(done.is_some(), "no answers within a minute; last: {said:?}");
     answers.into_iter().map(Option::unwrap).collect()
 }
 

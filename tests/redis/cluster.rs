@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, request, sent};
+use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, patiently, request, sent};
 use testkit::redis::RedisCluster;
 use weir_core::{admit::AdmitRequest, decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{RedisOptions, RedisStore, RetryCause};
@@ -134,16 +134,12 @@ async fn failovers_planned_and_not_are_followed() {
 
 /// A store on a keyspace that is there, once the cluster lets itself be opened.
 async fn fresh_store_of(options: &RedisOptions) -> RedisStore {
-    let patience = async {
-        loop {
-            match crate::redis_support::opened(options).await {
-                Ok(opened) => break crate::redis_support::store(options, &opened),
-                Err(StoreError::Temporary(_)) => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), patience).await.unwrap()
+    let store = patiently(Duration::from_secs(30), async || match crate::redis_support::opened(options).await {
+        Ok(opened) => Some(crate::redis_support::store(options, &opened)),
+        Err(StoreError::Temporary(_)) => None,
+        Err(error) => panic!("{error}"),
+    });
+    store.await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,13 +162,11 @@ async fn a_node_that_comes_back_empty_stops_its_shards_and_no_others() {
     let shards: Vec<u16> = requests.iter().map(|request| layout.place(request.user).shard).collect();
     let mut answers = vec![None; requests.len()];
     let batch = batch(at(2), &[cap(1, DAY_MS)], requests);
-    let found = tokio::time::timeout(Duration::from_secs(30), async {
-        loop {
-            match weir_core::ports::Store::admit(&mut store, &batch, &mut answers).await {
-                Err(StoreError::LostHistory { shards, .. }) => break shards,
-                Err(StoreError::Temporary(_)) => {}
-                other => panic!("{other:?}"),
-            }
+    let found = patiently(Duration::from_secs(30), async || {
+        match weir_core::ports::Store::admit(&mut store, &batch, &mut answers).await {
+            Err(StoreError::LostHistory { shards, .. }) => Some(shards),
+            Err(StoreError::Temporary(_)) => None,
+            other => panic!("{other:?}"),
         }
     });
     assert_eq!(found.await.unwrap(), lost.iter().copied().collect::<Vec<_>>());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, own, request, sent, server,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, own, patiently, request, sent, server,
 };
 use testkit::{
     proxy::{Mode, Proxy},
@@ -133,13 +133,9 @@ async fn a_server_that_still_loads_is_waited_for() {
         let client = redis::Client::open(url).unwrap();
         redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut client.get_connection().unwrap()).unwrap();
     });
-    let loading = tokio::time::timeout(Duration::from_secs(20), async {
-        loop {
-            let (_, result) = admit(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
-            if let Err(error) = result {
-                break error.to_string();
-            }
-        }
+    let loading = patiently(Duration::from_secs(20), async || {
+        let (_, result) = admit(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
+        result.err().map(|error| error.to_string())
     });
     let said = loading.await.unwrap();
     assert!(said.contains("LOADING"), "{said}");

@@ -98,22 +98,35 @@ pub async fn admit<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> (Vec<Opti
     (answers, result)
 }
 
+/// Asks again until there is an answer; `None` without one by the deadline.
+pub async fn patiently<T>(deadline: Duration, mut ask: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    let answer = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            // An answer may be there at once; without a pause the timeout would not be looked at.
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(deadline, answer).await.ok()
+}
+
 /// Asks until every send is answered, as the worker does, for at most a minute. A store that is too slow for all keeps what it
 /// has answered.
 pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<Answer> {
     let mut answers = vec![None; batch.requests.len()];
     let mut said = None;
-    let patience = async {
-        loop {
-            match store.admit(batch, &mut answers).await {
-                Ok(()) => break,
-                Err(StoreError::Temporary(message) | StoreError::TooSlow(message)) => said = Some(message),
-                Err(error) => panic!("{error}"),
-            }
+    let done = patiently(Duration::from_secs(60), async || match store.admit(batch, &mut answers).await {
+        Ok(()) => Some(()),
+        Err(StoreError::Temporary(message) | StoreError::TooSlow(message)) => {
+            said = Some(message);
+            None
         }
-    };
-    let in_time = tokio::time::timeout(Duration::from_secs(60), patience).await.is_ok();
-    assert!(in_time, "no answers within a minute; last: {said:?}");
+        Err(error) => panic!("{error}"),
+    });
+    let done = done.await;
+    assert!(done.is_some(), "no answers within a minute; last: {said:?}");
     answers.into_iter().map(Option::unwrap).collect()
 }
 

@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::Value;
 use testkit::{
+    SLOW_INTERVAL,
     kafka::{Consumed, KafkaClient, Record},
-    stack::Stack,
-    unique, wait_for, wait_until,
+    stack::{ENV_KAFKA, Stack},
+    unique, wait_for, wait_until_every,
     worker::Worker,
 };
 
@@ -62,6 +62,25 @@ pub fn weir() -> &'static Path {
 /// How long anything may take here; the machines are small.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
+/// How long the deletion of a scene's topics may take.
+const DELETE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Deletes all topics of a scene at its end from a Kafka that serves other tests after this process.
+#[derive(Debug)]
+struct Topics {
+    kafka: KafkaClient,
+    prefix: String,
+}
+
+impl Drop for Topics {
+    fn drop(&mut self) {
+        if std::env::var(ENV_KAFKA).is_ok_and(|shared| shared == self.kafka.bootstrap()) {
+            // The test has its result; topics that stay cost time only.
+            let _ = self.kafka.delete_topics_of(&self.prefix, DELETE_WITHIN);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Scene {
     pub kafka: KafkaClient,
@@ -77,6 +96,7 @@ pub struct Scene {
     pub extra: String,
     /// The worker's environment, which overrides the file: `WEIR__WORKER__BATCH`.
     pub env: Vec<(&'static str, String)>,
+    _topics: Topics,
 }
 
 /// Asks each of these rules, and fails with the names of those that are broken: what a broken one says stands before.
@@ -107,9 +127,11 @@ impl Scene {
     pub fn bare(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).display().to_string();
+        let (kafka, name) = (kafka.apart(), unique(name));
         let scene = Self {
+            _topics: Topics { kafka: kafka.clone(), prefix: format!("{name}-") },
             kafka,
-            name: unique(name),
+            name,
             partitions,
             redis,
             delivery: "exactly_once",
@@ -125,30 +147,31 @@ impl Scene {
 
     /// Creates the topics with so many partitions: intents, approved, suppressed, dead letters.
     pub fn create_topics(&self, partitions: [i32; 4]) {
+        let topics = TOPICS.map(|topic| self.topic(topic)).into_iter().zip(partitions);
         // Approved records are kept for as long as the history, as weir check requires.
-        let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
-        for (topic, partitions) in TOPICS.iter().zip(partitions) {
-            self.kafka.create_topic_with(&self.topic(topic), partitions, settings).unwrap();
-        }
+        self.create_large(topics, "691200000");
+    }
+
+    /// Creates topics that take large records.
+    fn create_large(&self, topics: impl IntoIterator<Item = (String, i32)>, retention_ms: &str) {
+        let topics: Vec<(String, i32)> = topics.into_iter().collect();
+        let topics: Vec<(&str, i32)> = topics.iter().map(|(topic, partitions)| (topic.as_str(), *partitions)).collect();
+        let settings = [("max.message.bytes", "9000000"), ("retention.ms", retention_ms)];
+        self.kafka.create_topics(&topics, &settings).unwrap();
     }
 
     /// Creates the topics of a wheel with so many shares, and has intents deferred to them.
     pub fn defer(&mut self, shares: i32) {
         let prefix = self.topic("deferred");
-        for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
-            let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
-            self.kafka.create_topic_with(&format!("{prefix}-{ring}"), buckets * shares, settings).unwrap();
-        }
+        let rings = [("hours", 96), ("minutes", 120)];
+        self.create_large(rings.map(|(ring, buckets)| (format!("{prefix}-{ring}"), buckets * shares)), "424800000");
         self.env.push(("WEIR__KAFKA__DEFERRED", prefix));
     }
 
     /// Creates the topics of intents that wait for these routes, and has intents wait there.
     pub fn wait_for_routes(&mut self, routes: &[&str]) {
         let prefix = self.topic("waiting");
-        for route in routes {
-            let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
-            self.kafka.create_topic_with(&format!("{prefix}-{route}"), 32, settings).unwrap();
-        }
+        self.create_large(routes.iter().map(|route| (format!("{prefix}-{route}"), 32)), "424800000");
         self.env.push(("WEIR__KAFKA__WAITING", prefix));
     }
 
@@ -268,7 +291,7 @@ listen = "127.0.0.1:0"
         let topic = self.topic("intents");
         // While brokers are broken on purpose there may be no answer.
         let ends = wait_for(DEADLINE, || self.kafka.end_offsets(&topic).ok()).expect("the ends of the intents");
-        wait_until(DEADLINE, "all intents are decided", || {
+        wait_until_every(SLOW_INTERVAL, DEADLINE, "all intents are decided", || {
             meanwhile();
             // The group has no coordinator before its first member asks for one.
             let Ok(committed) = self.kafka.committed(&self.name, &topic) else { return false };
@@ -284,22 +307,32 @@ listen = "127.0.0.1:0"
 
     /// Whether a transaction with records of this topic is open.
     pub fn is_open(&self, which: &str) -> bool {
+        self.open(which).unwrap()
+    }
+
+    fn open(&self, which: &str) -> anyhow::Result<bool> {
         let topic = self.topic(which);
-        let reader: BaseConsumer = self.kafka.config().set("isolation.level", "read_committed").create().unwrap();
-        let ends = self.kafka.end_offsets(&topic).unwrap();
-        (0..).zip(ends).any(|(partition, end)| reader.fetch_watermarks(&topic, partition, DEADLINE).unwrap().1 < end)
+        let ends = self.kafka.end_offsets(&topic)?;
+        Ok(self.kafka.stable_offsets(&topic)?.iter().zip(ends).any(|(stable, end)| *stable < end))
+    }
+
+    /// Brokers that are broken on purpose may not answer for a while.
+    fn wait_closed(&self, which: &str) {
+        wait_until_every(SLOW_INTERVAL, DEADLINE, "no transaction is open", || {
+            self.open(which).is_ok_and(|open| !open)
+        });
     }
 
     /// The records that a `read_committed` reader sees once no transaction is open: one that a killed worker left hides
     /// later commits of others until the broker ends it.
     pub fn output(&self, which: &str) -> Vec<Consumed> {
-        wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
+        self.wait_closed(which);
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
     /// The same without the payloads of large records, which together may not fit into memory.
     pub fn slim_output(&self, which: &str) -> Vec<Consumed> {
-        wait_until(DEADLINE, "no transaction is open", || !self.is_open(which));
+        self.wait_closed(which);
         let mut records = Vec::new();
         let slim = |record| records.push(slim(record));
         self.kafka.reader(&self.topic(which)).unwrap().visit_to_end(slim).unwrap();

@@ -10,11 +10,12 @@ use crate::support::{
 use jiff::Timestamp;
 use serde_json::json;
 use testkit::{
+    SLOW_INTERVAL,
     clock::{MovedClock, ProcessClock},
     kafka::{Consumed, Record},
     redis::RedisServer,
     stack::Stack,
-    wait_until,
+    wait_until, wait_until_every,
     worker::Worker,
 };
 use weir_core::ports::Clock as _;
@@ -174,7 +175,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
         ("forged replay", "duplicate"),
     ]);
     assert_eq!(lapse.wait_decided(&mut worker, expected.len()), expected);
-    wait_until(DEADLINE, "eight are deferred", || lapse.waiting() == 8);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "eight are deferred", || lapse.waiting() == 8);
     assert_eq!(lapse.waiting_in("minutes"), 3, "what is due within the hour");
     // The same id again, and not deferred: the later of the two is the duplicate.
     lapse.scene.publish([case("second of two", Record::new("u-two", r#"{"id": "first of two", "user_id": "u-two"}"#))]);
@@ -262,7 +263,7 @@ fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_us
             .iter()
             .map(|(name, user, due)| intent(name, user, json!({"not_before": format!("2026-11-20T{due}:00Z")}))),
     );
-    wait_until(DEADLINE, "all are deferred", || lapse.waiting() == names.len() as i64);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == names.len() as i64);
     worker.kill();
     lapse.move_to("2026-11-23T09:30:00Z");
     let mut worker = lapse.worker("only");
@@ -314,10 +315,12 @@ action = "defer"
     lapse.scene.publish([of("berlin", "Europe/Berlin"), of("utc", "UTC"), of("new york", "America/New_York")]);
     let mut expected = decided(&[("new york", "approved")]);
     assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
-    wait_until(DEADLINE, "two are deferred", || lapse.waiting() == 2);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "two are deferred", || lapse.waiting() == 2);
     // 08:00 in Berlin is 06:00 UTC now, and was 07:00 the day before.
     lapse.move_to("2026-03-29T05:58:30Z");
-    wait_until(DEADLINE, "the one of six o'clock is moved into its minute", || lapse.waiting_in("minutes") == 1);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "the one of six o'clock is moved into its minute", || {
+        lapse.waiting_in("minutes") == 1
+    });
     assert_eq!(lapse.decided(), expected);
     lapse.move_to("2026-03-29T06:00:01Z");
     expected.extend(decided(&[("berlin", "approved")]));
@@ -334,7 +337,7 @@ fn buckets_that_retention_has_emptied_are_read_on() {
     let mut worker = lapse.worker("only");
     let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
     lapse.scene.publish([due("first", "2026-11-20T09:40:00Z")]);
-    wait_until(DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
     lapse.move_to("2026-11-20T09:40:01Z");
     let mut expected = decided(&[("first", "approved")]);
     assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
@@ -351,7 +354,7 @@ fn buckets_that_retention_has_emptied_are_read_on() {
     let mut worker = lapse.worker("only");
     // The same bucket, which is the one of every second hour.
     lapse.scene.publish([due("second", "2026-11-25T09:40:00Z")]);
-    wait_until(DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
     lapse.move_to("2026-11-25T09:40:01Z");
     expected.extend(decided(&[("second", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, 2), expected);

@@ -11,9 +11,9 @@ use std::{
 use crate::support::{DEADLINE, POLICY, Scene};
 use rdkafka::{
     Offset, TopicPartitionList,
-    consumer::{BaseConsumer, CommitMode, Consumer},
+    consumer::{CommitMode, Consumer},
 };
-use testkit::kafka::Record;
+use testkit::kafka::{BoundedConsumer, Record};
 use weir::cli::assemble;
 use weir_core::{
     ports::{GroupEvent, Source, SourceError},
@@ -63,7 +63,7 @@ fn until_events(members: [&mut KafkaSource; 2], wanted: [GroupEvent; 2]) {
 /// The group has committed the beginning of all partitions, so that no start is committed by a generation that is over: that
 /// would be refused, and no answer be given.
 fn commit_beginnings(scene: &Scene) {
-    let somebody: BaseConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+    let somebody: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
     let mut offsets = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
         offsets.add_partition_offset(&scene.topic("intents"), partition, Offset::Offset(0)).unwrap();

@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, process::Command};
 use crate::support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir};
 use rdkafka::{
     TopicPartitionList,
-    consumer::{BaseConsumer, CommitMode, Consumer},
+    consumer::{CommitMode, Consumer},
 };
 use serde_json::json;
-use testkit::{process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{kafka::BoundedConsumer, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
 
 /// Of a segment without caps: each new id is approved.
 const USER: u64 = 3_500;
@@ -134,7 +134,7 @@ fn a_committed_offset_that_survives_its_topic_is_not_taken_for_one_of_the_recrea
     let scene = Scene::new("survives", 2, POLICY);
     publish(&scene, OLD);
     decided(&scene);
-    let member: BaseConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+    let member: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
     let mut partitions = TopicPartitionList::new();
     partitions.add_partition_range(&scene.topic("intents"), 0, scene.partitions - 1);
     let committed = member.committed_offsets(partitions, DEADLINE).unwrap();

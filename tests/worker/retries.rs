@@ -8,8 +8,9 @@ use crate::{
 };
 use serde_json::{Value, json};
 use testkit::{
+    SLOW_INTERVAL,
     kafka::{Consumed, Record},
-    wait_until,
+    wait_until, wait_until_every,
     worker::Worker,
 };
 
@@ -77,7 +78,7 @@ fn a_failed_delivery_comes_back_as_it_was_and_counts_once_until_it_is_given_up()
     let first = of(&approved, "mail", 0);
     for (retry, clock) in (1..=4).zip(["21:40:01", "21:50:01", "22:00:01", "22:10:01"]) {
         fail(&lapse.scene, [of(&approved, "mail", retry - 1)]);
-        wait_until(DEADLINE, "it is deferred", || lapse.waiting() == 1);
+        wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
         assert_eq!(lapse.scene.output("approved").len(), approved.len(), "not before it is due");
         lapse.move_to(&format!("2026-11-20T{clock}Z"));
         approved = wait_output(&mut worker, &lapse.scene, "approved", approved.len() + 1);
@@ -131,7 +132,7 @@ fn a_worker_that_is_killed_delivers_again_once() {
     worker.kill();
     let deferred = lapse.waiting();
     let mut worker = lapse.worker("only");
-    wait_until(DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
     lapse.move_to("2026-11-20T21:40:01Z");
     wait_until(DEADLINE, "some are approved again", || {
         lapse.scene.kafka.read_committed(&lapse.scene.topic("approved")).unwrap().len() > COUNT

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rdkafka::{admin::AdminClient, bindings as rd, client::DefaultClientContext, types::RDKafkaRespErr};
+use rdkafka::{bindings as rd, types::RDKafkaRespErr};
 
 use super::KafkaClient;
 
@@ -86,7 +86,7 @@ impl KafkaClient {
     /// # Errors
     /// When the broker refuses.
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
+        let admin = self.admin()?;
         let mut bindings = Vec::new();
         for grant in grants {
             for &(kind, ref name) in &grant.resources {

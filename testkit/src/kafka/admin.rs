@@ -1,15 +1,20 @@
 //! Making, changing and deleting topics.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, ensure};
 use rdkafka::{
     Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
-    client::DefaultClientContext,
-    consumer::{BaseConsumer, Consumer},
+    admin::{AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
+    consumer::Consumer,
     types::RDKafkaErrorCode,
 };
 
-use super::{KafkaClient, broker::java, client::REQUEST_DEADLINE};
+use super::{
+    KafkaClient,
+    broker::java,
+    client::{REQUEST_DEADLINE, UNCOMMITTED},
+};
 use crate::wait_until;
 
 impl KafkaClient {
@@ -26,16 +31,27 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse, or the topic exists.
     pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
-        topic.config.extend_from_slice(settings);
-        let (admin, options) = self.admin()?;
-        let results = futures_executor::block_on(admin.create_topics([&topic], &options))?;
-        for result in results {
+        self.create_topics(&[(name, partitions)], settings)
+    }
+
+    /// Creates topics with the same settings, in one request.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or a topic exists.
+    pub fn create_topics(&self, topics: &[(&str, i32)], settings: &[(&str, &str)]) -> Result<()> {
+        let new = topics.iter().map(|&(name, partitions)| {
+            let new = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
+            settings.iter().fold(new, |new, (key, value)| new.set(key, value))
+        });
+        let new: Vec<NewTopic<'_>> = new.collect();
+        for result in futures_executor::block_on(self.admin()?.create_topics(&new, &options()))? {
             done(result)?;
         }
-        wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-            self.partitions(name).is_ok_and(|count| count == partitions)
-        });
+        for (name, partitions) in topics {
+            wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
+                self.partitions(name).is_ok_and(|count| count == *partitions)
+            });
+        }
         Ok(())
     }
 
@@ -44,8 +60,26 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse, or there is no such topic.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
-        let (admin, options) = self.admin()?;
+        let (admin, options) = (self.admin()?, options());
         for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
+            done(result)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes all topics whose names begin so, in one request, and waits at most so long for the brokers.
+    ///
+    /// # Errors
+    /// When the brokers refuse, or do not answer in time.
+    pub fn delete_topics_of(&self, prefix: &str, within: Duration) -> Result<()> {
+        let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, within)?))?;
+        let topics = metadata.topics().iter().map(|topic| topic.name());
+        let topics: Vec<&str> = topics.filter(|topic| topic.starts_with(prefix)).collect();
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let options = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
+        for result in futures_executor::block_on(self.admin()?.delete_topics(&topics, &options))? {
             done(result)?;
         }
         Ok(())
@@ -56,7 +90,7 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse.
     pub fn grow_topic(&self, name: &str, count: i32) -> Result<()> {
-        let (admin, options) = self.admin()?;
+        let (admin, options) = (self.admin()?, options());
         let more = NewPartitions::new(name, usize::try_from(count)?);
         for result in futures_executor::block_on(admin.create_partitions([&more], &options))? {
             done(result)?;
@@ -72,7 +106,7 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse.
     pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
-        let (admin, options) = self.admin()?;
+        let (admin, options) = (self.admin()?, options());
         let change = AlterConfig::new(ResourceSpecifier::Topic(name));
         let change = settings.iter().fold(change, |change, (key, value)| change.set(key, value));
         for result in futures_executor::block_on(admin.alter_configs([&change], &options))? {
@@ -107,7 +141,7 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse.
     pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<()> {
-        let (admin, options) = self.admin()?;
+        let (admin, options) = (self.admin()?, options());
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset(topic, partition, Offset::Offset(before))?;
         let left = futures_executor::block_on(admin.delete_records(&offsets, &options))?;
@@ -123,7 +157,7 @@ impl KafkaClient {
     /// # Errors
     /// When the brokers refuse: it has members.
     pub fn delete_group(&self, group: &str) -> Result<()> {
-        let (admin, options) = self.admin()?;
+        let (admin, options) = (self.admin()?, options());
         for result in futures_executor::block_on(admin.delete_groups(&[group], &options))? {
             done(result)?;
         }
@@ -151,16 +185,15 @@ impl KafkaClient {
     /// # Errors
     /// When there is no such partition, or nobody leads it.
     pub fn leader_of(&self, topic: &str, partition: i32) -> Result<i32> {
-        let consumer: BaseConsumer = self.config().create()?;
-        let metadata = consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?;
+        let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?))?;
         let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
         let leader = partitions.find(|found| found.id() == partition).map(|found| found.leader());
         leader.filter(|leader| *leader >= 0).with_context(|| format!("nobody leads {topic}/{partition}"))
     }
+}
 
-    fn admin(&self) -> Result<(AdminClient<DefaultClientContext>, AdminOptions)> {
-        Ok((self.config().create()?, AdminOptions::new().operation_timeout(Some(REQUEST_DEADLINE))))
-    }
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(REQUEST_DEADLINE)).operation_timeout(Some(REQUEST_DEADLINE))
 }
 
 fn done(result: Result<String, (String, RDKafkaErrorCode)>) -> Result<()> {

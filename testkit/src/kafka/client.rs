@@ -1,17 +1,26 @@
 //! Publishing, topics and offsets, for tests.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use rdkafka::{
     ClientConfig, ClientContext, Offset, TopicPartitionList,
-    client::Client,
+    admin::AdminClient,
+    client::{Client, DefaultClientContext},
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer},
+    error::KafkaResult,
     producer::{BaseProducer, BaseRecord, Producer},
+    topic_partition_list::TopicPartitionListElem,
 };
 
-use super::{Consumed, Publisher, Record, TopicReader};
+use super::{
+    Consumed, Publisher, Record, TopicReader,
+    consumer::{Askers, Setting},
+};
 use crate::wait_for;
 
 /// How long one request to the brokers may take.
@@ -19,19 +28,27 @@ pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// The same for those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
-/// A Kafka known by its address alone.
+/// How long an asker waits at most until it connects again to a broker that was gone: a new client would not wait.
+const RECONNECT_MS: &str = "200";
+
+/// What a consumer sees of open transactions.
+pub(super) const UNCOMMITTED: Setting<'_> = ("isolation.level", "read_uncommitted");
+const COMMITTED: Setting<'_> = ("isolation.level", "read_committed");
+
+/// A Kafka known by its address alone. Clones ask with the same clients.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
     pub(super) bootstrap: String,
     patience: Duration,
     codec: &'static str,
+    askers: Arc<Askers>,
 }
 
 impl KafkaClient {
     /// A client of the brokers at `bootstrap`. Does not connect.
     #[must_use]
     pub fn new(bootstrap: &str) -> Self {
-        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none" }
+        Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", askers: Arc::default() }
     }
 
     /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
@@ -44,6 +61,12 @@ impl KafkaClient {
     #[must_use]
     pub fn compressing(&self, codec: &'static str) -> Self {
         Self { codec, ..self.clone() }
+    }
+
+    /// The same with clients of its own to ask with, which end with it.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { askers: Arc::default(), ..self.clone() }
     }
 
     /// What publishers compress by.
@@ -71,8 +94,7 @@ impl KafkaClient {
     /// When there is no such topic, or a partition has no leader yet. A broker may not know a topic yet that the
     /// controller has just made: [`wait_topic`](Self::wait_topic).
     pub fn partitions(&self, topic: &str) -> Result<i32> {
-        let consumer: BaseConsumer = self.config().create()?;
-        partitions_within(consumer.client(), topic, self.patience)
+        self.ask(UNCOMMITTED, |consumer| partitions_within(consumer.client(), topic, self.patience))
     }
 
     /// Waits until the broker that answers knows a topic, and gives the number of its partitions.
@@ -89,8 +111,7 @@ impl KafkaClient {
     /// # Errors
     /// When none answers within a second.
     pub fn broker_count(&self) -> Result<usize> {
-        let consumer: BaseConsumer = self.config().create()?;
-        Ok(consumer.fetch_metadata(None, Duration::from_secs(1))?.brokers().len())
+        self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, Duration::from_secs(1))?.brokers().len()))
     }
 
     /// Publishes records in their order and waits until all brokers have them. A key goes to the partition that
@@ -157,10 +178,41 @@ impl KafkaClient {
     /// # Errors
     /// When there is no such topic, or the brokers do not answer.
     pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
-        let consumer: BaseConsumer = self.config().set("isolation.level", "read_uncommitted").create()?;
-        (0..self.partitions(topic)?)
-            .map(|partition| Ok(consumer.fetch_watermarks(topic, partition, self.patience)?.1))
-            .collect()
+        self.ends(topic, UNCOMMITTED)
+    }
+
+    /// Asks by the kept consumer with this setting.
+    pub(super) fn ask<T>(&self, setting: Setting<'_>, ask: impl FnOnce(&BaseConsumer) -> Result<T>) -> Result<T> {
+        self.askers.ask(self.asker_config(), setting, ask)
+    }
+
+    /// The kept admin client.
+    pub(super) fn admin(&self) -> Result<Arc<AdminClient<DefaultClientContext>>> {
+        Ok(self.askers.admin(&self.asker_config())?)
+    }
+
+    fn asker_config(&self) -> ClientConfig {
+        let mut config = self.config();
+        config.set("reconnect.backoff.max.ms", RECONNECT_MS);
+        config
+    }
+
+    /// The offset up to which a `read_committed` reader sees each partition: that of the first open transaction, or the end.
+    ///
+    /// # Errors
+    /// When there is no such topic, or the brokers do not answer.
+    pub fn stable_offsets(&self, topic: &str) -> Result<Vec<i64>> {
+        self.ends(topic, COMMITTED)
+    }
+
+    /// The ends of all partitions, in one request to each of their leaders.
+    fn ends(&self, topic: &str, isolation: Setting<'_>) -> Result<Vec<i64>> {
+        let found = self.offsets(isolation, topic, Offset::End, BaseConsumer::offsets_for_times)?;
+        let end = |element: &TopicPartitionListElem<'_>| {
+            element.error()?;
+            offset(element).with_context(|| format!("partition {} of {topic} has no leader", element.partition()))
+        };
+        found.elements().iter().map(end).collect()
     }
 
     /// The offset that a group has committed for each partition of a topic; `None` where it has none.
@@ -168,17 +220,34 @@ impl KafkaClient {
     /// # Errors
     /// When there is no such topic, or the brokers do not answer.
     pub fn committed(&self, group: &str, topic: &str) -> Result<Vec<Option<i64>>> {
-        let consumer: BaseConsumer = self.config().set("group.id", group).create()?;
-        let partitions = self.partitions(topic)?;
-        let mut asked = TopicPartitionList::new();
-        asked.add_partition_range(topic, 0, partitions - 1);
-        let found = consumer.committed_offsets(asked, self.patience)?;
-        Ok((0..partitions)
-            .map(|partition| match found.find_partition(topic, partition)?.offset() {
-                Offset::Offset(offset) => Some(offset),
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
-            })
-            .collect())
+        // Not by the admin client: librdkafka 2.12 crashes there when another broker has become the coordinator.
+        let found = self.offsets(("group.id", group), topic, Offset::Invalid, BaseConsumer::committed_offsets)?;
+        Ok(found.elements().iter().map(offset).collect())
+    }
+
+    /// Asks for an offset of each partition of a topic, of all at once, and waits no longer for all than `patience`.
+    fn offsets(
+        &self,
+        setting: Setting<'_>,
+        topic: &str,
+        which: Offset,
+        question: fn(&BaseConsumer, TopicPartitionList, Duration) -> KafkaResult<TopicPartitionList>,
+    ) -> Result<TopicPartitionList> {
+        let deadline = Instant::now() + self.patience;
+        self.ask(setting, |consumer| {
+            let mut asked = TopicPartitionList::new();
+            for partition in 0..partitions_within(consumer.client(), topic, self.patience)? {
+                asked.add_partition_offset(topic, partition, which)?;
+            }
+            Ok(question(consumer, asked, deadline.saturating_duration_since(Instant::now()))?)
+        })
+    }
+}
+
+fn offset(element: &TopicPartitionListElem<'_>) -> Option<i64> {
+    match element.offset() {
+        Offset::Offset(offset) => Some(offset),
+        Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
     }
 }
 

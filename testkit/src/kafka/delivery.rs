@@ -11,9 +11,9 @@ use std::{
 };
 
 use anyhow::Result;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::Consumer;
 
-use super::{Consumed, KafkaClient, reader::consumed};
+use super::{BoundedConsumer, Consumed, KafkaClient, reader::consumed};
 
 /// How often offsets are committed in the background.
 const COMMIT_MS: &str = "1000";
@@ -39,7 +39,7 @@ impl Delivery {
         config.set("group.id", group).set("isolation.level", "read_committed").set("auto.offset.reset", "earliest");
         config.set("auto.commit.interval.ms", COMMIT_MS).set("fetch.wait.max.ms", "50");
         config.set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
-        let consumer: BaseConsumer = config.create()?;
+        let consumer: BoundedConsumer = config.create()?;
         consumer.subscribe(&[topic])?;
         let (sender, received) = channel();
         let (stop, every) = (Arc::<AtomicBool>::default(), Duration::from_secs(1) / per_s);
@@ -62,7 +62,7 @@ impl Drop for Delivery {
     }
 }
 
-fn deliver(consumer: &BaseConsumer, every: Duration, sender: &Sender<(Instant, Consumed)>, stop: &AtomicBool) {
+fn deliver(consumer: &BoundedConsumer, every: Duration, sender: &Sender<(Instant, Consumed)>, stop: &AtomicBool) {
     // When the next record is due.
     let mut due = Instant::now();
     while !stop.load(Ordering::Acquire) {

@@ -8,12 +8,12 @@ use std::{
 use anyhow::{Result, bail};
 use rdkafka::{
     Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
+    consumer::Consumer,
     error::KafkaError,
     message::{BorrowedMessage, Headers},
 };
 
-use super::{Consumed, KafkaClient, client::partitions_of};
+use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of};
 
 /// How long reading to the end may go without a record.
 const END_DEADLINE: Duration = Duration::from_secs(120);
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// A reader of all partitions of a topic, from their beginning. What it gave once it does not give again.
 pub struct TopicReader {
     topic: String,
-    consumer: BaseConsumer,
+    consumer: BoundedConsumer,
     /// Where to read on, by partition.
     next: Vec<i64>,
     at_end: BTreeSet<i32>,
@@ -40,12 +40,12 @@ impl TopicReader {
     pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
         let mut config = client.config();
         config.set("isolation.level", "read_committed").set("enable.partition.eof", "true");
-        // librdkafka wants a group's name to assign partitions by hand; nothing is joined or committed.
+        // librdkafka assigns no partitions without a group's name; nothing is joined or committed.
         config.set("group.id", "testkit-reader").set("enable.auto.commit", "false");
         config.set("auto.offset.reset", "earliest");
         config.set("fetch.wait.max.ms", "50").set("fetch.queue.backoff.ms", "10");
         config.set("fetch.message.max.bytes", "10000000");
-        let consumer: BaseConsumer = config.create()?;
+        let consumer: BoundedConsumer = config.create()?;
         let next = vec![0; usize::try_from(partitions_of(consumer.client(), topic)?)?];
         let reader = Self { topic: topic.to_owned(), consumer, next, at_end: BTreeSet::new(), last_error: None };
         reader.assign()?;

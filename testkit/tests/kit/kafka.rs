@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{CommitMode, Consumer},
+    producer::{BaseProducer, BaseRecord, Producer},
+};
 use testkit::{
-    kafka::{Kafka, Record},
+    kafka::{BoundedConsumer, Kafka, Record},
+    stack::Stack,
     unique, wait_until,
 };
 
@@ -42,6 +47,8 @@ fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
         producer.flush(SOON).unwrap();
         // Neither is seen while the transaction is open.
         assert_eq!(reader.read_to_end().unwrap(), []);
+        let [stable, end] = [client.stable_offsets(&topic), client.end_offsets(&topic)].map(|all| all.unwrap()[2]);
+        assert_eq!(end, stable + 1);
         if commits {
             producer.commit_transaction(SOON).unwrap();
         } else {
@@ -53,7 +60,32 @@ fn what_is_published_is_read_as_it_was_and_aborted_records_are_not_seen() {
     assert_eq!(reader.read_to_end().unwrap(), []);
     assert_eq!(client.read_committed(&topic).unwrap().len(), 4);
     // Two records and their two markers.
-    assert_eq!(client.end_offsets(&topic).unwrap(), [1, 2, 4]);
+    for ends in [client.end_offsets(&topic), client.stable_offsets(&topic)] {
+        assert_eq!(ends.unwrap(), [1, 2, 4]);
+    }
+}
+
+#[test]
+fn a_client_that_is_kept_knows_topics_as_they_are_now() {
+    let client = Stack::shared().kafka().apart();
+    let name = unique("kept");
+    let [grows, recreated] = ["grows", "recreated"].map(|which| format!("{name}-{which}"));
+    client.create_topics(&[(&grows, 1), (&recreated, 2)], &[("retention.ms", "-1")]).unwrap();
+    client.publish(&recreated, [Record::keyless("x").partition(1)]).unwrap();
+    assert_eq!((client.partitions(&grows).unwrap(), client.end_offsets(&recreated).unwrap()), (1, vec![0, 1]));
+    client.grow_topic(&grows, 3).unwrap();
+    assert_eq!(client.end_offsets(&grows).unwrap(), [0; 3]);
+    client.delete_topic(&recreated).unwrap();
+    wait_until(SOON, "the topic is gone", || client.partitions(&recreated).is_err());
+    wait_until(SOON, "it is there again", || client.create_topic(&recreated, 1).is_ok());
+    assert_eq!(client.end_offsets(&recreated).unwrap(), [0]);
+    let member: BoundedConsumer = client.config().set("group.id", &name).create().unwrap();
+    let mut offsets = TopicPartitionList::new();
+    offsets.add_partition_offset(&grows, 2, Offset::Offset(7)).unwrap();
+    member.commit(&offsets, CommitMode::Sync).unwrap();
+    assert_eq!(client.committed(&name, &grows).unwrap(), [None, None, Some(7)]);
+    client.delete_topics_of(&name, SOON).unwrap();
+    wait_until(SOON, "both are gone", || client.partitions(&grows).is_err() && client.partitions(&recreated).is_err());
 }
 
 #[test]
@@ -61,9 +93,11 @@ fn a_killed_broker_comes_back_with_what_it_had() {
     let mut kafka = Kafka::start(1).unwrap();
     kafka.create_topic("kept", 1).unwrap();
     kafka.client().publish("kept", (0..10_000).map(|n| Record::new(n.to_string(), "x"))).unwrap();
+    assert_eq!(kafka.client().end_offsets("kept").unwrap(), [10_000]);
     kafka.kill(0).unwrap();
     assert!(kafka.client().broker_count().is_err());
     kafka.restart(0).unwrap();
+    assert_eq!(kafka.client().end_offsets("kept").unwrap(), [10_000]);
     assert_eq!(kafka.client().read_committed("kept").unwrap().len(), 10_000);
     kafka.freeze(0).unwrap();
     assert!(kafka.client().broker_count().is_err());

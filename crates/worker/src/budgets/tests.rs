@@ -65,6 +65,8 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
                 Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
                 Claimed::Pending => claimant.ready().await,
             }
+            // The keeper's task, and the timeout.
+            tokio::task::yield_now().await;
         }
     };
     let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");

@@ -13,7 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
     sync::{Arc, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio_util::sync::CancellationToken;
@@ -144,7 +144,10 @@ impl Records for Batch {
     }
 }
 
-struct FakeSource(Shared, Vec<Progress>);
+struct FakeSource(Shared, Vec<Progress>, Instant);
+
+/// How long a lane may run.
+const LANE_DEADLINE: Duration = Duration::from_secs(150);
 
 impl FakeSource {
     fn start(&mut self) {
@@ -165,6 +168,7 @@ impl Source for FakeSource {
     }
 
     async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        assert!(self.2.elapsed() < LANE_DEADLINE, "the lane does not end");
         let mut world = self.0.borrow_mut();
         if max > 0 && batch.is_empty() {
             world.fills.push(wait);
@@ -436,7 +440,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
     let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {
-        source: FakeSource(Rc::clone(&world), Vec::new()),
+        source: FakeSource(Rc::clone(&world), Vec::new(), Instant::now()),
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
         clock,

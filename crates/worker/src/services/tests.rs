@@ -13,6 +13,9 @@ use weir_core::{
 use super::*;
 use crate::{clock::SystemClock, observer::tests::TestObserver};
 
+/// How long a test may wait.
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+
 fn name(text: &str) -> ServiceName {
     ServiceName::new(text).unwrap()
 }
@@ -91,7 +94,9 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     // The service is known long enough: its shares grow.
     ahead.store(5_000, Ordering::Relaxed);
     let mut ids = Vec::new();
+    let begun = std::time::Instant::now();
     while ids.len() < 2 {
+        assert!(begun.elapsed() < DEADLINE, "{} permits", ids.len());
         if let Admission::Given { id, timeout_ms: 60_000 } = one.ask(&email).await {
             ids.push(id);
         }
@@ -102,6 +107,7 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     assert_eq!(one.end(&email, ids[0].clone(), Some(5)).await, Ended::Before);
     assert_eq!(other.end(&email, ids[1].clone(), None).await, Ended::HandedOn);
     while one.states().await[0].outstanding > 0 {
+        assert!(begun.elapsed() < DEADLINE, "permits are outstanding");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert_eq!(one.look(&email).await.unwrap().unwrap().instances.len(), 1);
