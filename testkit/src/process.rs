@@ -21,19 +21,22 @@ use crate::wait_for;
 
 /// Says the server's pid on stdout, waits for it, passes its status on, and leaves no process and no zombie behind.
 /// `$1` is the log. Descriptor 3, because a shell without job control gives background commands /dev/null. HUP,
-/// because the kernel sends it to a group that has lost its owner while one of its processes is frozen.
+/// because the kernel sends it to a group that has lost its owner while one of its processes is frozen. ALRM ends the
+/// server's own children, such as the browser of a WebDriver server: a shell can ignore it, and no program that tests
+/// start handles it.
 const GUARD: &str = r#"
 log=$1; shift
 exec 3<&0
 "$@" 3<&- >>"$log" 2>&1 &
 pid=$!
-trap '' HUP
+trap '' HUP ALRM
 { read -r never <&3; kill -9 "$pid"; } >/dev/null &
 watcher=$!
 echo "$pid"
 exec >&-
 wait "$pid"
 status=$?
+kill -s ALRM 0
 kill -9 "$watcher"
 wait "$watcher"
 exit "$status"

@@ -62,6 +62,19 @@ fn exits_are_told_apart() {
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "what happened\n");
 
+    // The processes that it has started end with it.
+    let child = scratch.join("child");
+    let mut parent = Command::new("/bin/sh");
+    parent.args(["-c", "sleep 1000 & echo $! end >\"$0\"; wait"]).arg(&child);
+    let mut parent = Guarded::spawn("a parent", &parent, &log).unwrap();
+    let pid = || std::fs::read_to_string(&child).ok()?.strip_suffix(" end\n").map(str::to_owned);
+    let child = Path::new("/proc").join(wait_for(SOON, pid).expect("the parent started its child")).join("cmdline");
+    // A zombie that nobody has collected has no command line.
+    let runs = || std::fs::read(&child).is_ok_and(|line| !line.is_empty());
+    assert!(runs());
+    parent.kill();
+    wait_until(SOON, "the child is gone", || !runs());
+
     let mut sleeper = Guarded::spawn("sleep", Command::new("sleep").arg("1000"), &log).unwrap();
     assert!(sleeper.wait_exit(Duration::ZERO).is_err());
     sleeper.signal(Signal::Term);
