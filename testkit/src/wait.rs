@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long [`wait_until`] rests between two looks.
+/// How long [`wait_until`] rests between two looks, but for the first ones.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until `condition` is true.
@@ -24,6 +24,7 @@ pub fn wait_until(deadline: Duration, what: &str, mut condition: impl FnMut() ->
 /// It looks at least once.
 pub fn wait_for<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -31,14 +32,15 @@ pub fn wait_for<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> O
         if start.elapsed() >= deadline {
             return None;
         }
-        rest();
+        rest(pause);
+        pause = (pause * 2).min(POLL_INTERVAL);
     }
 }
 
 /// The one pause between two looks; everything that waits goes through it.
 #[expect(clippy::disallowed_methods, reason = "this is the wait for a condition with a deadline")]
-fn rest() {
-    std::thread::sleep(POLL_INTERVAL);
+fn rest(pause: Duration) {
+    std::thread::sleep(pause);
 }
 
 /// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.

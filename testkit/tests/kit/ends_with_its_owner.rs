@@ -1,10 +1,6 @@
 //! Children end with the process that started them, even when that gets no chance to do anything.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{path::Path, process::Command, time::Duration};
 
 use testkit::{
     process::{Exit, Guarded, Signal},
@@ -26,15 +22,14 @@ fn servers_and_folders_of_a_killed_owner_go_away() {
     let file = scratch.join("children");
     let mut owner = Command::new(std::env::current_exe().unwrap());
     owner.args(["ends_with_its_owner::servers_and_folders_of_a_killed_owner_go_away", "--exact"]).env(OWNER, &file);
-    let mut owner = owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut owner = Guarded::spawn("the owner", &owner, &scratch.join("log")).unwrap();
     let children = wait_for(SOON, || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with("end")));
     let children = children.expect("the owner started its children");
     let mut words = children.split(' ');
     let (server, folder) = (words.next().unwrap(), Path::new(words.next().unwrap()));
     let process = Path::new("/proc").join(server);
     assert!(process.exists() && folder.exists());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    owner.kill();
     wait_until(SOON, "the server is gone", || !process.exists());
     wait_until(SOON, "the folder is gone", || !folder.exists());
 }
