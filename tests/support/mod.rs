@@ -14,6 +14,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::Value;
 use testkit::{
     kafka::{Consumed, KafkaClient, Record},
+    process::output,
     stack::Stack,
     unique, wait_for, wait_until,
     worker::Worker,
@@ -168,7 +169,7 @@ impl Scene {
         for (name, users) in segments {
             build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));
         }
-        let built = build.output().unwrap();
+        let built = output(&mut build).unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     }
 
