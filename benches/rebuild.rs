@@ -8,11 +8,16 @@
     reason = "a bench that cannot be set up should say so and end; it prints figures, and its sends are of yesterday"
 )]
 
-use std::{fs, process::Command, time::Instant};
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use testkit::{
     kafka::{Kafka, Record},
+    process::output_within,
     redis::RedisCluster,
 };
 
@@ -21,6 +26,8 @@ const SENDS: u64 = 300_000;
 /// Sends of each user.
 const SENDS_A_USER: u64 = 4;
 const PARTITIONS: i32 = 8;
+/// How long a rebuild may take.
+const DEADLINE: Duration = Duration::from_secs(3_600);
 /// Ticks of the kernel's CPU times in a second, on Linux for programs.
 const TICKS: f64 = 100.0;
 
@@ -45,7 +52,7 @@ fn main() {
         command.args(["rebuild", "--settle", "0s", "--config"]).arg(&file).args(args);
         command
     };
-    let output = rebuild(&["--all", "--output", "json"]).output().unwrap();
+    let output = output_within(DEADLINE, &mut rebuild(&["--all", "--output", "json"])).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu_seconds() - before);
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -64,7 +71,9 @@ fn main() {
     let tables = redis.owner_of(slot).unwrap();
     let lost = redis.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
     redis.cli(lost, &["FLUSHALL"]).unwrap();
-    assert!(rebuild(&[]).status().unwrap().success());
+    let again = output_within(DEADLINE, &mut rebuild(&[])).unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    print!("{}", String::from_utf8_lossy(&again.stdout));
 }
 
 fn send(number: u64, at_ms: i64) -> Record {

@@ -22,6 +22,7 @@ use std::{
 
 use roaring::RoaringBitmap;
 use sha2::Digest;
+use testkit::process::output_within;
 use tokio::runtime::Runtime;
 use weir::{
     object_store::{Location, S3Options, StoredObject},
@@ -34,6 +35,8 @@ use weir_core::{
 use weir_worker::refresh::{Refreshed, refresh};
 
 const USERS: u32 = 270_000_000;
+/// How long one measurement may take.
+const DEADLINE: Duration = Duration::from_secs(3_600);
 const BATCH: u32 = 10_000;
 const SEGMENTS: usize = 4;
 /// Number of batches for the median.
@@ -88,8 +91,10 @@ fn main() {
             write_set(folder.path(), spread, version);
         }
         println!("\n{name}:");
-        let status = Command::new(env::current_exe().unwrap()).env(FOLDER, folder.path()).status().unwrap();
-        assert!(status.success(), "{status}");
+        let mut command = Command::new(env::current_exe().unwrap());
+        let measured = output_within(DEADLINE, command.env(FOLDER, folder.path())).unwrap();
+        print!("{}", String::from_utf8_lossy(&measured.stdout));
+        assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
     }
 }
 

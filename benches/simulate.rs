@@ -10,14 +10,18 @@ use std::{
     io::{BufWriter, Write as _},
     path::Path,
     process::Command,
-    time::Instant,
+    time::{Duration, Instant},
 };
+
+use testkit::process::output_within;
 
 const USERS: u32 = 200_000;
 /// 2026-11-16T00:00:00Z; intents come over a week from then.
 const BEGIN_MS: u64 = 1_794_787_200_000;
 const WEEK_MS: u64 = 7 * 24 * 3_600_000;
 const ROUNDS: usize = 3;
+/// How long a command may take.
+const DEADLINE: Duration = Duration::from_secs(3_600);
 /// Three segments, a calendar window, a filter, a cap for each campaign, quiet hours.
 const POLICY: &str = r#"
 version = "bench"
@@ -64,7 +68,7 @@ fn main() {
             let mut command = Command::new(weir);
             command.args(["policy", "simulate", "--policy", "policy.toml", "--intents", intents]);
             command.args(["--segments", "set/manifest.json", "--output", "json"]).args(more).current_dir(folder.path());
-            let output = command.output().unwrap();
+            let output = output_within(DEADLINE, &mut command).unwrap();
             let seconds = begun.elapsed().as_secs_f64();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             println!("{name}: {count} intents in {seconds:.2} s, {:.0} intents/s", f64::from(count) / seconds);
@@ -86,7 +90,7 @@ fn prepare(folder: &Path, weir: &str, count: u32) {
         std::fs::write(folder.join(name), ids).unwrap();
         build.arg(format!("{name}={name}"));
     }
-    assert!(build.output().unwrap().status.success());
+    assert!(output_within(DEADLINE, &mut build).unwrap().status.success());
     let mut lines = Vec::new();
     let mut random = fastrand::Rng::with_seed(42);
     for number in 0..count {

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use testkit::{wait_for, worker::Worker};
+use testkit::{http, wait_for, worker::Worker};
 
 use crate::{
     Settings, drain,
@@ -128,7 +128,8 @@ fn beside(servers: &Servers, load: &Load) -> Result<(f64, Asked, Asked)> {
     let (run, mut process) = start(servers)?;
     let address = format!("127.0.0.1:{}", run.http.number());
     let ready = format!("http://{address}/readyz");
-    wait_for(PATIENCE, || ureq::get(&ready).call().ok()).context("weir does not become ready")?;
+    wait_for(PATIENCE, || http::get(&ready).ok().filter(|(status, _)| *status == 200))
+        .context("weir does not become ready")?;
     let (window, working) = asking(&address, load, || drain::watch(servers, &run, &mut process, || Ok(())))?;
     let window = window?;
     let deadline = Instant::now() + window.time;
@@ -161,6 +162,7 @@ fn client(address: &str, number: u32, every: Duration, done: &AtomicBool) -> Res
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
     let (mut times_ms, mut failed) = (Vec::new(), 0);
     let began = Instant::now() + every.mul_f64(f64::from(number % 64) / 64.0);

@@ -62,7 +62,7 @@ fn field(path: &str, name: &str) -> Result<String> {
 }
 
 fn said(program: &str) -> Result<String> {
-    let output = std::process::Command::new(program).arg("--version").output()?;
+    let output = testkit::process::output(std::process::Command::new(program).arg("--version"))?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(text.strip_prefix("weir ").unwrap_or(&text).to_owned())
 }

@@ -243,7 +243,8 @@ struct Figures(Vec<(String, f64)>);
 
 impl Figures {
     fn read(url: &str) -> Result<Self> {
-        let text = ureq::get(url).call()?.body_mut().read_to_string()?;
+        let (status, text) = testkit::http::get(url)?;
+        ensure!(status == 200, "{url} answers {status}: {text}");
         let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;
             Some((name.to_owned(), value.parse().ok()?))

@@ -1,9 +1,16 @@
 //! The servers of a run, and what lies on them: topics with the backlog, a policy, segments.
 
-use std::{ffi::OsStr, path::Path, process::Command};
+use std::{ffi::OsStr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use testkit::{kafka::Kafka, ports::Port, redis::RedisCluster, scratch::Scratch, unique};
+use testkit::{
+    kafka::Kafka,
+    ports::Port,
+    process::{output, output_within},
+    redis::RedisCluster,
+    scratch::Scratch,
+    unique,
+};
 
 use crate::{
     Settings,
@@ -14,6 +21,10 @@ use crate::{
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// The topic with the backlog.
 const INTENTS: &str = "send-intents";
+/// How long building the segments may take.
+const BUILD_DEADLINE: Duration = Duration::from_secs(600);
+/// How long emptying a node may take.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(600);
 /// The topics that come out.
 pub const OUTPUTS: [&str; 3] = ["send-approved", "send-suppressed", "send-dead-letters"];
 /// Primaries of the Redis Cluster unless said otherwise; no replicas, which would take CPU from what is measured.
@@ -105,7 +116,9 @@ impl Servers {
     pub fn flush_redis(&self) -> Result<()> {
         for node in 0..self.redis.nodes().len() {
             // Without testkit's deadline of two seconds: ten million users take longer.
-            let mut connection = redis::Client::open(self.redis.node(node).url())?.get_connection()?;
+            let client = redis::Client::open(self.redis.node(node).url())?;
+            let mut connection = client.get_connection_with_timeout(FLUSH_DEADLINE)?;
+            connection.set_read_timeout(Some(FLUSH_DEADLINE))?;
             redis::cmd("FLUSHALL").arg("SYNC").exec(&mut connection)?;
         }
         Ok(())
@@ -115,7 +128,7 @@ impl Servers {
     pub fn create_keyspace(&self, run: &Run, binary: impl AsRef<OsStr>) -> Result<()> {
         let file = self.load.folder.join("weir.toml");
         std::fs::write(&file, &run.config)?;
-        let check = Command::new(binary).args(["check", "--create", "--config"]).arg(&file).output()?;
+        let check = output(Command::new(binary).args(["check", "--create", "--config"]).arg(&file))?;
         ensure!(check.status.success(), "weir check --create: {}", String::from_utf8_lossy(&check.stderr));
         Ok(())
     }
@@ -210,7 +223,7 @@ impl Load {
             std::fs::write(&file, self.workload.members(index))?;
             build.arg(format!("{}={}", segment.name, file.display()));
         }
-        let built = build.output().context("cannot start weir")?;
+        let built = output_within(BUILD_DEADLINE, &mut build)?;
         ensure!(built.status.success(), "weir segments build: {}", String::from_utf8_lossy(&built.stderr));
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::scratch::Scratch;
+use crate::{process::output, scratch::Scratch};
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
@@ -80,7 +80,7 @@ impl MovedClock {
         std::fs::write(scratch.join("clock.c"), SOURCE)?;
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]).current_dir(scratch.path());
-        let output = cc.output().context("there is no C compiler: run `cargo xtask setup`")?;
+        let output = output(&mut cc).context("there is no C compiler: run `cargo xtask setup`")?;
         ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
         Ok(Self { scratch, clocks: AtomicU32::new(0) })
     }

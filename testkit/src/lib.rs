@@ -13,6 +13,7 @@
 //! * [`proxy::Proxy`]: loses replies, stalls, refuses.
 //! * [`browser::Driver`]: a headless Chromium over WebDriver.
 //! * [`worker::Worker`]: the built `weir` binary with a configuration file.
+//! * [`process::output`] and [`http`]: commands and HTTP requests that end at their deadline.
 //! * [`wait_until`]: for a condition with a deadline; nothing here sleeps and hopes.
 //!
 //! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
@@ -20,6 +21,7 @@
 pub mod browser;
 pub mod clock;
 pub mod disk;
+pub mod http;
 pub mod kafka;
 pub mod ports;
 pub mod process;

@@ -1,17 +1,21 @@
-//! A child process that ends with its owner, whatever happens to the owner.
+//! Commands that are run to their end within a deadline, and child processes that end with their owner.
 //!
-//! Each server runs under a small `sh` in a process group of its own. The shell watches a pipe whose other end only
-//! we hold: when it closes - because the test process ended, or was killed with SIGKILL - the shell kills the server.
+//! [`output`] runs a command. [`Guarded`] keeps a process and ends it, whatever happens to its owner: each runs under a
+//! small `sh` in a process group of its own. The shell watches a pipe whose other end only we hold: when it closes -
+//! because the test process ended, or was killed with SIGKILL - the shell kills the server.
 //! PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
 //! end early. The group is its own so that Ctrl-C reaches us first and servers end in our order.
 
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{BufRead, BufReader},
-    os::unix::process::{CommandExt, ExitStatusExt},
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::FileExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
     time::Duration,
 };
 
@@ -21,19 +25,22 @@ use crate::wait_for;
 
 /// Says the server's pid on stdout, waits for it, passes its status on, and leaves no process and no zombie behind.
 /// `$1` is the log. Descriptor 3, because a shell without job control gives background commands /dev/null. HUP,
-/// because the kernel sends it to a group that has lost its owner while one of its processes is frozen.
+/// because the kernel sends it to a group that has lost its owner while one of its processes is frozen. ALRM ends the
+/// server's own children, such as the browser of a WebDriver server: a shell can ignore it, and no program that tests
+/// start handles it.
 const GUARD: &str = r#"
 log=$1; shift
 exec 3<&0
 "$@" 3<&- >>"$log" 2>&1 &
 pid=$!
-trap '' HUP
+trap '' HUP ALRM
 { read -r never <&3; kill -9 "$pid"; } >/dev/null &
 watcher=$!
 echo "$pid"
 exec >&-
 wait "$pid"
 status=$?
+kill -s ALRM 0
 kill -9 "$watcher"
 wait "$watcher"
 exit "$status"
@@ -41,6 +48,77 @@ exit "$status"
 
 /// How much of a log is shown when something failed.
 const TAIL_BYTES: usize = 4_000;
+
+/// How long a command may take.
+pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long a process may take to end after SIGKILL: one in an uninterruptible sleep does not end.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Runs a command to its end, without input: its status and what it printed.
+///
+/// # Errors
+/// When it cannot be started, or still runs after [`COMMAND_DEADLINE`]: then it is killed.
+pub fn output(command: &mut Command) -> Result<Output> {
+    output_within(COMMAND_DEADLINE, command)
+}
+
+/// The same with another deadline.
+///
+/// # Errors
+/// As [`output`].
+pub fn output_within(deadline: Duration, command: &mut Command) -> Result<Output> {
+    run(deadline, command.stdin(Stdio::null()), None)
+}
+
+/// The same as [`output`] for a command that reads this input.
+///
+/// # Errors
+/// As [`output`].
+pub fn output_given(input: impl Into<Vec<u8>>, command: &mut Command) -> Result<Output> {
+    run(COMMAND_DEADLINE, command.stdin(Stdio::piped()), Some(input.into()))
+}
+
+fn run(deadline: Duration, command: &mut Command, input: Option<Vec<u8>>) -> Result<Output> {
+    // Files and not pipes: a process that the command leaves behind would keep a pipe open.
+    let [stdout, stderr] = [tempfile::tempfile()?, tempfile::tempfile()?];
+    command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+    #[expect(clippy::disallowed_methods, reason = "this is the wait with a deadline")]
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
+        // A command that ends before it has read all is no failure of the writer.
+        std::thread::spawn(move || pipe.write_all(&input));
+    }
+    let status = wait_ended(&mut child, deadline);
+    if status.is_none() {
+        child.kill()?;
+        wait_ended(&mut child, KILL_DEADLINE);
+    }
+    let [stdout, stderr] = [written(&stdout)?, written(&stderr)?];
+    let Some(status) = status else {
+        let printed = [stdout, stderr].concat();
+        bail!("{command:?} was killed: it still ran after {deadline:?}; it printed: {}", tail(&printed));
+    };
+    Ok(Output { status, stdout, stderr })
+}
+
+/// Waits until a child has ended; `None` when it still runs at the deadline.
+pub(crate) fn wait_ended(child: &mut Child, deadline: Duration) -> Option<ExitStatus> {
+    wait_for(deadline, || child.try_wait().ok().flatten())
+}
+
+/// What was written to a file. Its offset is the writer's, too, so it does not move.
+fn written(file: &File) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len())?];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The end of what a process has printed.
+fn tail(printed: &[u8]) -> String {
+    let end = String::from_utf8_lossy(&printed[printed.len().saturating_sub(TAIL_BYTES)..]);
+    if end.trim().is_empty() { "(nothing)".to_owned() } else { format!("\n{end}") }
+}
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +188,7 @@ impl Guarded {
             guard.current_dir(folder);
         }
         guard.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        #[expect(clippy::disallowed_methods, reason = "this is the guard")]
         let mut guard = guard.spawn().with_context(|| format!("cannot start /bin/sh to guard {name}"))?;
         let leash = guard.stdin.take().context("the guard has no stdin")?;
         let said = guard.stdout.take().context("the guard has no stdout")?;
@@ -172,10 +251,13 @@ impl Guarded {
 
     /// Kills it and waits until it is gone.
     pub fn kill(&mut self) {
-        if self.exit().is_none() {
-            send(self.pid, Signal::Kill);
-            let status = self.guard.wait();
-            self.exit = Some(status.map_or(Exit::Signal(libc::SIGKILL), told));
+        if self.exit().is_some() {
+            return;
+        }
+        send(self.pid, Signal::Kill);
+        if wait_for(KILL_DEADLINE, || self.exit()).is_none() {
+            complain(&format!("{} (process {}) still runs {KILL_DEADLINE:?} after SIGKILL", self.name, self.pid));
+            self.exit = Some(Exit::Signal(libc::SIGKILL));
         }
     }
 
@@ -188,10 +270,7 @@ impl Guarded {
     /// The end of what it has said.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let log = self.log();
-        let cut = (log.len().saturating_sub(TAIL_BYTES)..=log.len()).find(|&at| log.is_char_boundary(at));
-        let end = &log[cut.unwrap_or(0)..];
-        if end.trim().is_empty() { format!("(empty: {})", self.log.display()) } else { format!("\n{end}") }
+        tail(&std::fs::read(&self.log).unwrap_or_default())
     }
 }
 
@@ -209,6 +288,12 @@ fn told(status: ExitStatus) -> Exit {
         (Some(code), _) => Exit::Code(code),
         (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
     }
+}
+
+/// Says what could not be cleaned up; the test goes on.
+#[expect(clippy::print_stderr, reason = "a drop can report a problem in no other way")]
+pub(crate) fn complain(problem: &str) {
+    eprintln!("testkit: {problem}");
 }
 
 /// Sends a signal to a process.

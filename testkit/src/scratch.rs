@@ -4,9 +4,15 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
+
+use crate::process::{complain, wait_ended};
+
+/// How long deleting may take.
+const DELETE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Removes `$1` when its stdin closes. Servers may still write while they are being killed, so it tries for 5 s.
 const JANITOR: &str = r#"
@@ -39,6 +45,7 @@ impl Scratch {
         let mut janitor = Command::new("/bin/sh");
         janitor.args(["-c", JANITOR, "sh"]).arg(&path).process_group(0);
         janitor.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        #[expect(clippy::disallowed_methods, reason = "it ends when its stdin closes")]
         let mut janitor = janitor.spawn().context("cannot start /bin/sh")?;
         let leash = janitor.stdin.take().context("the janitor has no stdin")?;
         Ok(Self { path, janitor: Some((janitor, leash)) })
@@ -61,7 +68,9 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some((mut janitor, leash)) = self.janitor.take() {
             drop(leash);
-            let _ = janitor.wait();
+            if wait_ended(&mut janitor, DELETE_DEADLINE).is_none() {
+                complain(&format!("{} is not deleted after {DELETE_DEADLINE:?}", self.path.display()));
+            }
         }
     }
 }

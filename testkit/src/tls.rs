@@ -12,7 +12,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-use crate::{process::program, scratch::Scratch};
+use crate::{
+    process::{output, program},
+    scratch::Scratch,
+};
 
 /// A certificate authority, with its files in a temporary folder.
 pub struct Authority {
@@ -111,7 +114,7 @@ impl Identity {
         openssl
             .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-passout", "env:PASSPHRASE"])
             .env("PASSPHRASE", passphrase);
-        let output = openssl.arg("-in").arg(&self.key).arg("-out").arg(&encrypted).output()?;
+        let output = output(openssl.arg("-in").arg(&self.key).arg("-out").arg(&encrypted))?;
         ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
         Ok(encrypted)
     }

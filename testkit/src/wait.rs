@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long [`wait_until`] rests between two looks.
+/// How long [`wait_until`] rests between two looks, but for the first ones.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The same for looks that take a server's time, when nothing depends on finding out early.
 pub const SLOW_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,6 +39,7 @@ pub fn wait_for<T>(deadline: Duration, look: impl FnMut() -> Option<T>) -> Optio
 
 fn wait_for_every<T>(interval: Duration, deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -46,14 +47,15 @@ fn wait_for_every<T>(interval: Duration, deadline: Duration, mut look: impl FnMu
         if start.elapsed() >= deadline {
             return None;
         }
-        rest(interval);
+        rest(pause);
+        pause = (pause * 2).min(interval);
     }
 }
 
 /// The one pause between two looks; everything that waits goes through it.
 #[expect(clippy::disallowed_methods, reason = "this is the wait for a condition with a deadline")]
-fn rest(interval: Duration) {
-    std::thread::sleep(interval);
+fn rest(pause: Duration) {
+    std::thread::sleep(pause);
 }
 
 /// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.

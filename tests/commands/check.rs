@@ -14,7 +14,7 @@ fn run(scene: &Scene, config: &str, args: &[&str]) -> Output {
     std::fs::write(scene.path("weir.toml"), config).unwrap();
     let mut command = Command::new(weir());
     command.args(["check", "--config", "weir.toml"]).args(args).current_dir(scene.folder.path());
-    command.output().unwrap()
+    testkit::process::output(&mut command).unwrap()
 }
 
 /// What `weir check` found.

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use testkit::{redis::RedisServer, stack::Stack, unique};
+use testkit::{process::output, redis::RedisServer, stack::Stack, unique};
 
 use crate::{
     check::check,
@@ -53,7 +53,8 @@ fn the_check_finds_nothing_to_complain_about_in_what_compose_creates() {
     for name in ["new", "active", "dormant", "staff"] {
         build.arg(format!("{name}={}", repository(&format!("deploy/segments/{name}.txt")).display()));
     }
-    assert!(build.status().unwrap().success());
+    let built = output(&mut build).unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 
     let mut config: toml::Table = read("deploy/weir.toml").parse().unwrap();
     let kafka = config["kafka"].as_table_mut().unwrap();

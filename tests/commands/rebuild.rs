@@ -11,7 +11,14 @@ use crate::support::{
     weir,
 };
 use serde_json::Value;
-use testkit::{kafka::Record, redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use testkit::{
+    kafka::Record,
+    process::{Guarded, output},
+    redis::RedisCluster,
+    stack::Stack,
+    wait_until,
+    worker::Worker,
+};
 use weir_domain::{Layout, UserHash, slot_of_shard};
 
 /// The parts of weir that say where a user's history is.
@@ -197,8 +204,13 @@ impl Pair {
         command
     }
 
+    /// A rebuild that ends with the value.
+    fn start(&self, args: &[&str]) -> Guarded {
+        Guarded::spawn("weir rebuild", &self.command(args), &self.lossy.path("rebuild.log")).unwrap()
+    }
+
     fn rebuild(&self, args: &[&str]) -> Value {
-        let output = self.command(args).args(["--settle", "3s", "--output", "json"]).output().unwrap();
+        let output = output(self.command(args).args(["--settle", "3s", "--output", "json"])).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -313,14 +325,13 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     pair.flush(lost);
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let mut killed = pair.command(&["--settle", "10m"]).spawn().unwrap();
+    let mut killed = pair.start(&["--settle", "10m"]);
     let key = format!("{0}:{{{0}}}:rebuild", pair.lossy.name);
     let tables = pair.nodes()[0];
     wait_until(DEADLINE, "it has put sends back", || {
         pair.cluster.cli(tables, &["HVALS", &key]).unwrap().lines().count() > 4
     });
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    killed.kill();
     // Half a rebuild is none.
     wait_degraded(&pair.workers[0], "shards_lost");
     let summary = pair.rebuild(&[]);
@@ -332,7 +343,7 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     (0..3).for_each(|node| pair.flush(node));
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let refused = pair.command(&[]).output().unwrap();
+    let refused = output(&mut pair.command(&[])).unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("weir rebuild --all"), "{said}");
     let summary = pair.rebuild(&["--all"]);
@@ -384,12 +395,11 @@ fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers
     pair.wait_lost();
 
     // A run that is killed while all shards wait for it is followed by one that does the whole.
-    let mut killed = pair.command(&["--settle", "10m"]).spawn().unwrap();
+    let mut killed = pair.start(&["--settle", "10m"]);
     wait_until(DEADLINE, "all shards wait for the names", || {
         metric(&pair.workers[0], "weir_shards_lost", "").unwrap() >= f64::from(SHARDS)
     });
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    killed.kill();
 
     let summary = pair.rebuild(&[]);
     assert_eq!(summary["names_repaired"], before.len(), "{summary}");
@@ -427,7 +437,7 @@ fn a_rebuild_that_forgets_refunds_or_a_part_of_the_history_is_seen_by_the_compar
             Planted::NoRefunds => command.env_remove("WEIR__KAFKA__REFUNDS"),
             Planted::ShortHistory => command.args(["--since", &jiff::Timestamp::now().to_string()]),
         };
-        let output = command.output().unwrap();
+        let output = output(&mut command).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let warned = String::from_utf8_lossy(&output.stdout).contains("--since");
         assert_eq!(warned, planted == Planted::ShortHistory);

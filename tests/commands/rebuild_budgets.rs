@@ -6,7 +6,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisCluster, stack::Stack, wait_until, worker::Worker};
+use testkit::{
+    process::{Guarded, output},
+    redis::RedisCluster,
+    stack::Stack,
+    wait_until,
+    worker::Worker,
+};
 use weir_core::{budget::BudgetId, shard::slot_of_shard};
 
 use crate::support::{
@@ -72,10 +78,15 @@ impl Lossy {
         command
     }
 
+    /// A rebuild that ends with the value.
+    fn start(&self, args: &[&str]) -> Guarded {
+        Guarded::spawn("weir rebuild", &self.command(args), &self.scene.path("rebuild.log")).unwrap()
+    }
+
     /// The exit code, and what became of budgets: name -> line.
     fn rebuild(&self, args: &[&str]) -> (i32, BTreeMap<String, Value>) {
         let Output { status, stdout, stderr } =
-            self.command(args).args(SETTLE).args(["--output", "json"]).output().unwrap();
+            output(self.command(args).args(SETTLE).args(["--output", "json"])).unwrap();
         let summary: Value = serde_json::from_slice(&stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stderr)));
         let lines = summary["budgets"].as_array().unwrap().iter();
@@ -157,13 +168,12 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} after"), name, 1_200));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} after"), campaign, 60));
     // A run that is killed before it has written them leaves them as they are: lost.
-    let mut killed = lossy.command(&["--settle", "10m"]).spawn().unwrap();
+    let mut killed = lossy.start(&["--settle", "10m"]);
     let progress = format!("{0}:{{{0}}}:rebuild", lossy.scene.name);
     wait_until(DEADLINE, "it has put sends back", || {
         lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
     });
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    killed.kill();
     assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
 
     let (code, lines) = lossy.rebuild(&[]);
@@ -260,10 +270,9 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     assert!(wasted >= 300, "{wasted}");
 
     // A run that is killed leaves it closed, and any other run says so.
-    let mut killed = lossy.command(&["--budget", name, "--settle", "10m"]).spawn().unwrap();
+    let mut killed = lossy.start(&["--budget", name, "--settle", "10m"]);
     wait_until(DEADLINE, "it is closed", || !lossy.cluster.cli(node, &["HGET", &key, "x"]).unwrap().trim().is_empty());
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    killed.kill();
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[name]["outcome"] == "closed", "{lines:?}");
     assert_eq!(lines[name]["command"], format!("weir rebuild --budget {name}"));
@@ -274,7 +283,7 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     lossy.drain();
     lossy.spend(name, name, 1_000);
 
-    let wrong = lossy.command(&["--budget", "autumn"]).output().unwrap();
+    let wrong = output(&mut lossy.command(&["--budget", "autumn"])).unwrap();
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains(&format!("it has: {name}")), "{said}");
 }

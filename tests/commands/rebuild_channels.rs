@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_until};
+use testkit::{process::output, redis::RedisServer, stack::Stack, wait_until};
 
 use crate::support::{
     DEADLINE, Scene, header,
@@ -50,7 +50,7 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
     std::fs::write(&config, scene.config("weir-0")).unwrap();
     let mut rebuild = Command::new(weir());
     rebuild.args(["rebuild", "--all", "--settle", "0s", "--output", "json", "--config"]).arg(config);
-    let output = rebuild.envs(scene.env.iter().map(|(name, value)| (name, value))).output().unwrap();
+    let output = output(rebuild.envs(scene.env.iter().map(|(name, value)| (name, value)))).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["restored"], 40, "{summary}");

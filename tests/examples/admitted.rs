@@ -11,32 +11,27 @@ use crate::{
     services::Services,
     support::{
         DEADLINE, POLICY, Scene,
-        http::{address, get, metric, wait_ready},
+        http::{address, get, metric, send, wait_ready},
     },
 };
 
 const SERVICE: &str = "/v1/services/push-gateway";
 
-/// Status and body of a request with a body of JSON.
-fn send(worker: &Worker, method: &str, path: &str, body: &Value) -> (u16, String) {
-    let request =
-        ureq::http::Request::builder().method(method).uri(format!("http://{}{SERVICE}{path}", address(worker)));
-    let request = request.header("content-type", "application/json").body(body.to_string()).unwrap();
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-    let mut response = agent.run(request).unwrap();
-    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+/// Status and body of a request about the service.
+fn ask(worker: &Worker, method: &str, path: &str, body: &Value) -> (u16, String) {
+    send(worker, method, &format!("{SERVICE}{path}"), body)
 }
 
 /// The id of an admission, if there is a place.
 fn admit(worker: &Worker) -> Option<String> {
-    let (status, body) = send(worker, "POST", "/admissions", &json!({}));
+    let (status, body) = ask(worker, "POST", "/admissions", &json!({}));
     let admission: Value = serde_json::from_str(&body).unwrap();
     (status == 200).then(|| admission["id"].as_str().unwrap().to_owned())
 }
 
 fn end(worker: &Worker, admission: &str) {
     let report = json!({"took_ms": 1, "outcome": "ok"});
-    assert_eq!(send(worker, "DELETE", &format!("/admissions/{admission}"), &report).0, 200);
+    assert_eq!(ask(worker, "DELETE", &format!("/admissions/{admission}"), &report).0, 200);
 }
 
 fn denied(worker: &Worker) -> f64 {
@@ -49,7 +44,7 @@ pub fn run(languages: [Language; 4]) {
     wait_ready(&worker);
     let weir = format!("http://{}", address(&worker));
     let capacity = json!({"capacity_per_s": 10, "concurrency": 1, "timeout_ms": 60_000, "interval_ms": 60_000});
-    assert_eq!(send(&worker, "PUT", "/instances/a", &capacity).0, 200);
+    assert_eq!(ask(&worker, "PUT", "/instances/a", &capacity).0, 200);
     for language in languages {
         let held = wait_for(DEADLINE, || admit(&worker)).expect("an admission, which takes the only place");
         let provider = Services::start(&[(500, None)], &[(200, None)]);

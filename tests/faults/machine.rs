@@ -35,6 +35,6 @@ impl Machine {
 }
 
 fn said(program: &str, arg: &str) -> String {
-    let output = Command::new(program).arg(arg).output();
+    let output = testkit::process::output(Command::new(program).arg(arg));
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use serde_json::{Value, json};
-use testkit::wait_until;
+use testkit::{process::output, wait_until};
 
 use crate::{
     client::Client,
@@ -116,7 +116,7 @@ fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
     assert_eq!(delete(), json!({"user_id": "6", "deleted": 0}));
     let forget = |args: &[&str]| {
         let config = folder.join("weir.toml");
-        let output = Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args).output().unwrap();
+        let output = output(Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args)).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

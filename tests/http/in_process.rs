@@ -34,7 +34,7 @@ use weir_worker::{
     services::{ServiceDesk, ServiceKeeper},
 };
 
-use crate::client::Client;
+use crate::{client::Client, support::DEADLINE};
 
 struct Fine;
 
@@ -186,7 +186,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(running) = self.running.take() {
-            self.runtime.block_on(running.ended());
+            let ended = async { tokio::time::timeout(DEADLINE, running.ended()).await };
+            let ended = self.runtime.block_on(ended);
+            assert!(ended.is_ok() || std::thread::panicking(), "the server still runs after {DEADLINE:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Schemathesis asks what people do not think of: every answer has to be one that the OpenAPI document has.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
 
-use testkit::wait_until;
+use testkit::{process::output_within, wait_until};
 
 use crate::{
     client::Client,
@@ -16,6 +16,8 @@ const TOKEN: &str = "for-schemathesis";
 /// What every answer is held to.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,unsupported_method,allow_header_conformance,ignored_auth";
+/// How long a run may take: a little less than a test.
+const RUN_DEADLINE: Duration = Duration::from_secs(170);
 /// Cases that a run makes at the least.
 const CASES: u32 = 500;
 
@@ -37,16 +39,16 @@ fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     assert!(program.exists(), "{} is missing: run cargo xtask setup", program.display());
     let refused = || metric(&worker, "weir_http_requests_total", "status=\"50").unwrap_or(0.0);
     let before = refused();
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .current_dir(scene.path(""))
         .args(["run", &format!("http://{}/openapi.json", client.address), "--checks", CHECKS])
         .args(["--header", &format!("Authorization: Bearer {TOKEN}")])
         .args(["--phases", "examples,coverage,fuzzing", "--max-examples", "60", "--seed", "1"])
         // A service that has no capacity left is answered with 503.
         .args(["--exclude-operation-id", "admit"])
-        .args(["--request-timeout", "20", "--continue-on-failure", "--warnings", "off"])
-        .output()
-        .unwrap();
+        .args(["--request-timeout", "20", "--continue-on-failure", "--warnings", "off"]);
+    let output = output_within(RUN_DEADLINE, &mut command).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let generated = said.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse::<u32>().ok());

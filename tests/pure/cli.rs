@@ -7,9 +7,10 @@ use std::{
 
 use crate::support::{POLICY, weir};
 use serde_json::{Value, json};
+use testkit::process::output;
 
 fn run(args: &[&str], folder: &Path) -> Output {
-    Command::new(weir()).args(args).current_dir(folder).output().unwrap()
+    output(Command::new(weir()).args(args).current_dir(folder)).unwrap()
 }
 
 #[track_caller]
@@ -113,7 +114,7 @@ fn the_demo_shows_the_whole_thing() {
 fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
     let logged = |args: &[&str]| {
         let mut demo = Command::new(weir());
-        let output = demo.args(["demo", "--publish", "10"]).args(args).env("RUST_LOG", "trace").output().unwrap();
+        let output = output(demo.args(["demo", "--publish", "10"]).args(args).env("RUST_LOG", "trace")).unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         String::from_utf8(output.stderr).unwrap().lines().filter(|line| line.contains("\"level\":")).count()
     };

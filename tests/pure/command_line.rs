@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::CommandFactory;
+use testkit::process::output;
 use weir::cli::command_line::CommandLine;
 
 use crate::support::weir;
@@ -64,7 +65,7 @@ fn an_option_means_the_same_in_every_command() {
 fn every_command_and_option_has_its_man_page() {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("man/man1");
-    let written = Command::new(weir()).arg("man").arg(&pages).output().unwrap();
+    let written = output(Command::new(weir()).arg("man").arg(&pages)).unwrap();
     assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
     let commands = commands();
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), commands.len());
@@ -78,12 +79,12 @@ fn every_command_and_option_has_its_man_page() {
     }
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let refused = Command::new(weir()).arg("man").arg(file.join("man1")).output().unwrap();
+    let refused = output(Command::new(weir()).arg("man").arg(file.join("man1"))).unwrap();
     assert_eq!(refused.status.code(), Some(1));
 }
 
 fn completions(shell: &str) -> String {
-    let output = Command::new(weir()).args(["completions", shell]).output().unwrap();
+    let output = output(Command::new(weir()).args(["completions", shell])).unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -110,7 +111,7 @@ source weir.bash
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 _weir weir "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 printf '%s\n' "${COMPREPLY[@]}""#;
-    let output = Command::new("bash").args(["-c", line, "bash"]).args(words).current_dir(folder).output().unwrap();
+    let output = output(Command::new("bash").args(["-c", line, "bash"]).args(words).current_dir(folder)).unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }

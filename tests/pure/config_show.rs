@@ -35,7 +35,7 @@ batch = 500
 fn show(folder: &Path, env: &[(&str, &str)], args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(weir());
     command.args(["config", "show"]).args(args).current_dir(folder).envs(env.iter().copied());
-    let output = command.output().unwrap();
+    let output = testkit::process::output(&mut command).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }

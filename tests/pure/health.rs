@@ -6,7 +6,8 @@ use std::{
     process::Command,
 };
 
-use crate::support::weir;
+use crate::support::{DEADLINE, weir};
+use testkit::process::output;
 
 /// Answers one request with `answer`, or never if there is none; gives the address and the request's first line.
 fn once(answer: Option<&'static str>) -> (String, std::thread::JoinHandle<String>) {
@@ -14,6 +15,7 @@ fn once(answer: Option<&'static str>) -> (String, std::thread::JoinHandle<String
     let address = listener.local_addr().unwrap().to_string();
     let served = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut request = [0; 1024];
         let length = stream.read(&mut request).unwrap();
         match answer {
@@ -27,7 +29,7 @@ fn once(answer: Option<&'static str>) -> (String, std::thread::JoinHandle<String
 }
 
 fn health(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(weir()).arg("health").args(args).output().unwrap();
+    let output = output(Command::new(weir()).arg("health").args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use crate::support::weir;
 use serde_json::{Value, json};
+use testkit::process::output;
 
 /// One a day of a zone.
 fn policy(zone: &str) -> String {
@@ -20,7 +21,7 @@ fn make_zone(database: &Path, name: &str, rules: &str) {
 }
 
 fn run(tzdir: &Path, folder: &Path, args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(weir()).args(args).current_dir(folder).env("TZDIR", tzdir).output().unwrap();
+    let output = output(Command::new(weir()).args(args).current_dir(folder).env("TZDIR", tzdir)).unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code().unwrap(), out, err)
 }

@@ -42,7 +42,7 @@ fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     let mut bash = Command::new("bash");
     bash.args(["-euc", script]).current_dir(folder.path()).env("BROKERS", STAGE.kafka.admin().bootstrap());
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let output = bash.env("PATH", path).output().unwrap();
+    let output = testkit::process::output(bash.env("PATH", path)).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     // What is listed at the end is what the other tests grant: each operation on each resource.

@@ -74,6 +74,25 @@ impl Sabotage {
         Self::SkipTurnRetry,
     ];
 
+    /// A seed that shows it: found by `every_planted_bug_is_found_by_the_first_seeds`.
+    pub fn seed(self) -> u64 {
+        match self {
+            Self::None | Self::SkipStoreRetry | Self::CommitBeforeProduce | Self::ForgetRewind => 0,
+            Self::CountReplayTwice | Self::JudgeOnce => 1,
+            Self::SkipCommitRetry | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice => 2,
+            Self::GivenBackTwice => 4,
+            Self::LeaseOutlived => 5,
+            Self::TrustWipedShard => 6,
+            Self::GatesBeforeReplays => 9,
+            Self::UnmarkedWrites => 14,
+            Self::NumbersByLength => 28,
+            Self::PlacesGrantedTwice => 29,
+            Self::IgnoreMembership | Self::SkipTurnRetry => 46,
+            Self::UnclearGivenBack => 50,
+            Self::ForgetOwed => 95,
+        }
+    }
+
     /// Whether it is a bug of names, which every run loses often then.
     pub fn is_of_names(self) -> bool {
         matches!(self, Self::NumbersByLength)

@@ -1,9 +1,9 @@
-//! A worker's HTTP answers.
+//! A worker's HTTP answers; each request ends at its deadline.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use testkit::{wait_for, worker::Worker};
+use testkit::{http, wait_for, worker::Worker};
 
 use super::DEADLINE;
 
@@ -20,9 +20,12 @@ pub fn address(worker: &Worker) -> String {
 
 /// Status and body.
 pub fn get(worker: &Worker, path: &str) -> (u16, String) {
-    let url = format!("http://{}{path}", address(worker));
-    let mut response = ureq::get(&url).config().http_status_as_error(false).build().call().unwrap();
-    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    http::get(&format!("http://{}{path}", address(worker))).unwrap()
+}
+
+/// Status and body of a request with a body of JSON.
+pub fn send(worker: &Worker, method: &str, path: &str, json: &Value) -> (u16, String) {
+    http::send(method, &format!("http://{}{path}", address(worker)), json).unwrap()
 }
 
 /// The sum of a metric's samples with labels that contain `labels`; `None` without samples.

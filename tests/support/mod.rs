@@ -14,6 +14,7 @@ use serde_json::Value;
 use testkit::{
     SLOW_INTERVAL,
     kafka::{Consumed, KafkaClient, Record},
+    process::output,
     stack::{ENV_KAFKA, Stack},
     unique, wait_for, wait_until_every,
     worker::Worker,
@@ -198,7 +199,7 @@ impl Scene {
         for (name, users) in segments {
             build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));
         }
-        let built = build.output().unwrap();
+        let built = output(&mut build).unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     }
 

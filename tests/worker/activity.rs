@@ -8,7 +8,7 @@ use weir_worker::clock::SystemClock;
 
 use crate::support::{
     DEADLINE, Scene,
-    http::{address, metric, wait_ready},
+    http::{metric, send, wait_ready},
     outcome::intent,
 };
 
@@ -62,9 +62,7 @@ fn wait_throttling(worker: &Worker) {
 
 /// Reports users over HTTP.
 fn post(worker: &Worker, body: &Value) {
-    let url = format!("http://{}/v1/activity", address(worker));
-    let reply = ureq::post(&url).header("content-type", "application/json").send(body.to_string()).unwrap();
-    assert_eq!(reply.status(), 200);
+    assert_eq!(send(worker, "POST", "/v1/activity", body).0, 200);
 }
 
 #[test]

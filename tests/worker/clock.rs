@@ -8,11 +8,12 @@ use std::{
 
 use crate::support::{
     DEADLINE, POLICY, Scene,
-    http::{address, get, metric, wait_ready},
+    http::{get, metric, send, wait_ready},
     model, weir, workload,
 };
 use testkit::{
     clock::{MovedClock, ProcessClock},
+    process::output,
     redis::RedisServer,
     stack::Stack,
     wait_until,
@@ -53,7 +54,7 @@ impl Stage {
         std::fs::write(&config, self.scene.config("command")).unwrap();
         let mut command = Command::new(weir());
         command.args(args).arg("--config").arg(&config).current_dir(self.scene.folder.path()).envs(clock.env());
-        command.output().unwrap()
+        output(&mut command).unwrap()
     }
 }
 
@@ -71,10 +72,7 @@ fn wait_refusing(worker: &Worker) {
 
 /// The answer to an intent.
 fn decide(worker: &Worker, query: &str) -> (u16, String) {
-    let url = format!("http://{}/v1/decisions{query}", address(worker));
-    let request = ureq::post(&url).config().http_status_as_error(false).build();
-    let mut response = request.content_type("application/json").send(r#"{"id": "by-http", "user_id": 1}"#).unwrap();
-    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    send(worker, "POST", &format!("/v1/decisions{query}"), &serde_json::json!({"id": "by-http", "user_id": 1}))
 }
 
 #[test]

@@ -192,11 +192,9 @@ fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
 
 fn rebuild(scene: &Scene) {
     std::fs::write(scene.path("weir.toml"), scene.config("rebuild")).unwrap();
-    let rebuild = Command::new(weir())
-        .args(["rebuild", "--all", "--settle", "0s", "--config"])
-        .arg(scene.path("weir.toml"))
-        .output()
-        .unwrap();
+    let mut rebuild = Command::new(weir());
+    rebuild.args(["rebuild", "--all", "--settle", "0s", "--config"]).arg(scene.path("weir.toml"));
+    let rebuild = testkit::process::output(&mut rebuild).unwrap();
     assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
 }
 

@@ -11,7 +11,7 @@ use crate::support::{
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
-    process::Exit,
+    process::{Exit, output},
     redis::RedisServer,
     stack::Stack,
     wait_until,
@@ -100,7 +100,7 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     std::fs::write(&config, scene.config("only")).unwrap();
     let mut rebuild = Command::new(weir());
     rebuild.args(["rebuild", "--all", "--budget", "all", "--settle", "0s", "--output", "json", "--config"]).arg(config);
-    let output = rebuild.envs(scene.env.iter().map(|(name, value)| (name, value))).output().unwrap();
+    let output = output(rebuild.envs(scene.env.iter().map(|(name, value)| (name, value)))).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&summary["sends"], &summary["taken_back"]), (&json!(1), &json!(1)), "{summary}");

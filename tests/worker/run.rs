@@ -9,7 +9,14 @@ use crate::support::{
     weir,
 };
 use serde_json::{Value, json};
-use testkit::{kafka::Kafka, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{
+    kafka::Kafka,
+    process::{Exit, output},
+    redis::RedisServer,
+    stack::Stack,
+    wait_until,
+    worker::Worker,
+};
 
 /// Sends of users without a segment, whose limit is one: so many users, each so many sends.
 fn sends(scene: &Scene, wave: &str, users: usize, each: usize) {
@@ -56,7 +63,7 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     wait_ready(&worker);
     for question in [&["--ready"][..], &[]] {
         let url = format!("http://{}", address(&worker));
-        let said = Command::new(weir()).args(["health", "--url", &url]).args(question).output().unwrap();
+        let said = output(Command::new(weir()).args(["health", "--url", &url]).args(question)).unwrap();
         assert_eq!((said.status.code(), said.stderr.len()), (Some(0), 0), "{said:?}");
     }
     assert_eq!(metric(&worker, "weir_lanes_ready", ""), Some(1.0));

@@ -114,7 +114,7 @@ impl Stage {
         std::fs::write(&config, self.scene.config("rebuild")).unwrap();
         let mut command = std::process::Command::new(crate::support::weir());
         command.args(["rebuild", "--settle", "3s", "--config"]).arg(config).args(args);
-        let output = command.output().unwrap();
+        let output = testkit::process::output(&mut command).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 

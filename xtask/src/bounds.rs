@@ -110,7 +110,6 @@ fn end_all() {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this waits for the end of processes, with a deadline")]
 fn pause() {
     // Orphans that have ended are zombies until someone waits for them. Nothing else waits: no step runs now.
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}

@@ -15,7 +15,7 @@ use super::{
     broker::java,
     client::{REQUEST_DEADLINE, UNCOMMITTED},
 };
-use crate::wait_until;
+use crate::{process::output, wait_until};
 
 impl KafkaClient {
     /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
@@ -131,7 +131,7 @@ impl KafkaClient {
             "--add-config",
             &rate,
         ]);
-        let done = tool.args(["--entity-type", "clients", "--entity-name", client_id]).output()?;
+        let done = output(tool.args(["--entity-type", "clients", "--entity-name", client_id]))?;
         ensure!(done.status.success(), "a quota was not set: {}", String::from_utf8_lossy(&done.stderr));
         Ok(())
     }
@@ -173,7 +173,7 @@ impl KafkaClient {
         tool.arg("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
             .args(["--bootstrap-server", &self.bootstrap]);
         tool.args(["--group", group, "--topic", topic, "--reset-offsets", "--execute"]).args(to);
-        let output = tool.output()?;
+        let output = output(&mut tool)?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         // It also ends with 0 where it has done nothing.
         ensure!(output.status.success() && !said.contains("Error"), "the offsets of {group} are not reset: {said}");

@@ -5,7 +5,11 @@ use std::{process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 
 use super::RedisServer;
-use crate::{ports::Port, process::program, wait_for};
+use crate::{
+    ports::Port,
+    process::{output, program},
+    wait_for,
+};
 
 /// How long the nodes may take to agree. Measured: 3 to 5 s for six.
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
@@ -86,7 +90,7 @@ impl RedisCluster {
         create.args(["--cluster", "create"]);
         create.args(self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
         create.args(["--cluster-replicas", &replicas_per_primary.to_string(), "--cluster-yes"]);
-        let output = create.output()?;
+        let output = output(&mut create)?;
         let said = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "redis-cli --cluster create failed: {said}");
         Ok(())

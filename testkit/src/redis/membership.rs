@@ -5,7 +5,10 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use super::{RedisCluster, RedisServer, cluster::NODE_ARGS};
-use crate::{ports::Port, process::program};
+use crate::{
+    ports::Port,
+    process::{output, program},
+};
 
 impl RedisCluster {
     /// Starts another node, lets it join as a primary without slots, and waits until all know. Gives its number.
@@ -39,7 +42,7 @@ impl RedisCluster {
     }
 
     fn manage(&self, args: &[&str]) -> Result<()> {
-        let output = Command::new(program("redis-cli")?).arg("--cluster").args(args).output()?;
+        let output = output(Command::new(program("redis-cli")?).arg("--cluster").args(args))?;
         let said = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "redis-cli --cluster {}: {said}", args.join(" "));
         Ok(())

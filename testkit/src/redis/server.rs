@@ -11,13 +11,15 @@ use anyhow::{Context, Result, ensure};
 use crate::{
     clock::ProcessClock,
     ports::Port,
-    process::{Guarded, Signal, program},
+    process::{Guarded, Signal, output_within, program},
     scratch::Scratch,
     tls::{Authority, Identity, text},
 };
 
 /// How long a server may take to start. Measured: 20 ms.
 const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How long one run of redis-cli may take. A frozen server accepts its connection and does not answer.
+const CLI_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one command may take before it counts as not answered.
 const REPLY_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -184,7 +186,7 @@ impl RedisServer {
     /// What redis-cli prints for these arguments; an error reply of the server is printed like any other.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// When the server cannot be reached, or does not answer within 30 s.
     pub fn cli(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(program("redis-cli")?);
         command.args(["-h", "127.0.0.1", "-p", &self.port.number().to_string()]);
@@ -194,7 +196,7 @@ impl RedisServer {
         if let Some(own) = &self.own {
             command.arg("--cert").arg(&own.certificate).arg("--key").arg(&own.key);
         }
-        let output = command.args(args).output()?;
+        let output = output_within(CLI_DEADLINE, command.args(args))?;
         let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "redis-cli {}: {said}{complaint}", args.join(" "));
         Ok(said.into_owned())

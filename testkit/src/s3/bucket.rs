@@ -1,6 +1,6 @@
 //! A bucket known by its address: puts and gets objects.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use aws_sdk_s3::{
@@ -16,6 +16,9 @@ pub const ACCESS_KEY: &str = "weir-test";
 pub const SECRET_KEY: &str = "weir-test-secret";
 /// The region requests are signed for.
 pub const REGION: &str = "us-east-1";
+
+/// How long a request may take.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A bucket of an S3 that knows [`ACCESS_KEY`]. Calls block, also inside an async test.
 #[derive(Debug, Clone)]
@@ -115,9 +118,13 @@ impl Bucket {
 
 /// Runs a future on a thread of its own, so that async tests may call it as well.
 fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    let bounded = async {
+        let answer = tokio::time::timeout(REQUEST_DEADLINE, future).await;
+        answer.with_context(|| format!("the S3 does not answer within {REQUEST_DEADLINE:?}"))?
+    };
     std::thread::scope(|scope| {
         let thread =
-            scope.spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future));
+            scope.spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(bounded));
         thread.join().map_err(|_| anyhow!("the thread of an S3 request panicked"))?
     })
 }

@@ -1,10 +1,6 @@
 //! Children end with the process that started them, even when that gets no chance to do anything.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{path::Path, process::Command, time::Duration};
 
 use testkit::{
     process::{Exit, Guarded, Signal},
@@ -26,15 +22,14 @@ fn servers_and_folders_of_a_killed_owner_go_away() {
     let file = scratch.join("children");
     let mut owner = Command::new(std::env::current_exe().unwrap());
     owner.args(["ends_with_its_owner::servers_and_folders_of_a_killed_owner_go_away", "--exact"]).env(OWNER, &file);
-    let mut owner = owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut owner = Guarded::spawn("the owner", &owner, &scratch.join("log")).unwrap();
     let children = wait_for(SOON, || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with("end")));
     let children = children.expect("the owner started its children");
     let mut words = children.split(' ');
     let (server, folder) = (words.next().unwrap(), Path::new(words.next().unwrap()));
     let process = Path::new("/proc").join(server);
     assert!(process.exists() && folder.exists());
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    owner.kill();
     wait_until(SOON, "the server is gone", || !process.exists());
     wait_until(SOON, "the folder is gone", || !folder.exists());
 }
@@ -61,6 +56,19 @@ fn exits_are_told_apart() {
         assert_eq!(process.wait_exit(SOON).unwrap(), exit, "{script}");
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "what happened\n");
+
+    // The processes that it has started end with it.
+    let child = scratch.join("child");
+    let mut parent = Command::new("/bin/sh");
+    parent.args(["-c", "sleep 1000 & echo $! end >\"$0\"; wait"]).arg(&child);
+    let mut parent = Guarded::spawn("a parent", &parent, &log).unwrap();
+    let pid = || std::fs::read_to_string(&child).ok()?.strip_suffix(" end\n").map(str::to_owned);
+    let child = Path::new("/proc").join(wait_for(SOON, pid).expect("the parent started its child")).join("cmdline");
+    // A zombie that nobody has collected has no command line.
+    let runs = || std::fs::read(&child).is_ok_and(|line| !line.is_empty());
+    assert!(runs());
+    parent.kill();
+    wait_until(SOON, "the child is gone", || !runs());
 
     let mut sleeper = Guarded::spawn("sleep", Command::new("sleep").arg("1000"), &log).unwrap();
     assert!(sleeper.wait_exit(Duration::ZERO).is_err());

@@ -5,10 +5,12 @@ use std::process::Command;
 use testkit::{
     clock::MovedClock,
     kafka::{Api, Fate, Kafka, Moment, Record, Trap},
+    process::output,
 };
 
 fn seconds(env: &[(&str, String)]) -> i64 {
-    let output = Command::new("date").arg("+%s").envs(env.iter().map(|(name, value)| (*name, value))).output().unwrap();
+    let env = env.iter().map(|(name, value)| (*name, value));
+    let output = output(Command::new("date").arg("+%s").envs(env)).unwrap();
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 

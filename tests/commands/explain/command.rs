@@ -1,12 +1,9 @@
 //! `weir explain` as a process, after a worker has decided.
 
-use std::{
-    io::Write as _,
-    process::{Command, Stdio},
-};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
+use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::Stack};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
@@ -33,11 +30,7 @@ fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
     let mut command = Command::new(weir());
     command.args(["explain", "--config"]).arg(&config).args(args).current_dir(scene.folder.path());
     command.envs(scene.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().unwrap();
-    // A command that ends before it reads is no failure of the writer.
-    let _ = process.stdin.take().unwrap().write_all(stdin.as_bytes());
-    let output = process.wait_with_output().unwrap();
+    let output = output_given(stdin, &mut command).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -2,13 +2,17 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     sync::LazyLock,
 };
 
 use serde_json::{Value, json};
+use testkit::{
+    process::{Exit, Guarded, Signal, output, output_given},
+    wait_until,
+};
 
-use crate::support::weir;
+use crate::support::{DEADLINE, weir};
 
 /// 2026-11-16, a Monday, at midnight UTC.
 pub const MONDAY_MS: i64 = 1_794_787_200_000;
@@ -42,8 +46,8 @@ impl Folder {
 
     pub fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new(weir());
-        command.args(["policy", "simulate"]).args(args).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
+        command.args(["policy", "simulate"]).args(args).current_dir(self.0.path());
+        output(&mut command).unwrap()
     }
 
     /// What it prints; it must succeed.
@@ -224,7 +228,6 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
 
 #[test]
 fn intents_come_from_standard_input_too() {
-    use std::io::Write as _;
     let folder = Folder::new();
     folder.write("policy.toml", ONE_A_DAY);
     let mut command = Command::new(weir());
@@ -239,11 +242,8 @@ fn intents_come_from_standard_input_too() {
         "--output",
         "json",
     ]);
-    command.current_dir(folder.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
     let lines: Vec<String> = hourly(0..2, 3).map(|intent| intent.to_string()).collect();
-    child.stdin.take().unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = output_given(lines.join("\n"), command.current_dir(folder.0.path())).unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&report["source"]["intents"], &report["policies"][0]["approved"]),
@@ -287,8 +287,9 @@ fn what_has_to_be_corrected_is_said_with_exit_code_2() {
 fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
     let folder = Folder::new();
     folder.write("policy.toml", ONE_A_DAY);
-    let mut command = Command::new(weir());
-    // Standard input that never ends: it waits for the rest.
+    // Standard input that never ends, because its reader could write to it: it waits for the rest.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "mkfifo endless && exec \"$@\" <>endless", "sh"]).arg(weir());
     command.args([
         "policy",
         "simulate",
@@ -300,21 +301,16 @@ fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
         "--html",
         "page",
     ]);
-    command.current_dir(folder.0.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let pid = child.id();
+    let mut process = Guarded::spawn("weir", command.current_dir(folder.0.path()), &folder.path("log")).unwrap();
+    let pid = process.pid();
     // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt).
-    testkit::wait_until(crate::support::DEADLINE, "SIGINT is handled", || {
+    wait_until(DEADLINE, "SIGINT is handled", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
         u64::from_str_radix(&caught, 16).unwrap_or(0) & 2 != 0
     });
-    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
-    let input = child.stdin.take();
-    let status = child.wait().unwrap();
-    drop(input);
-    let mut err = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
-    assert_eq!(status.code(), Some(1), "{err}");
+    process.signal(Signal::Int);
+    let (exit, err) = (process.wait_exit(DEADLINE).unwrap(), process.log());
+    assert_eq!(exit, Exit::Code(1), "{err}");
     assert!(err.contains("interrupted") && !folder.path("page").exists(), "{err}");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use serde_json::{Value, json};
-use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
+use testkit::{kafka::Record, process::output, redis::RedisServer, stack::Stack};
 
 use super::runs::is_by_the_schema;
 use crate::support::{DEADLINE, Scene, approval, weir};
@@ -32,13 +32,10 @@ counts = false
 fn simulate(scene: &Scene, more: &[&str]) -> Value {
     let config = scene.path("weir.toml");
     std::fs::write(&config, scene.config("simulate")).unwrap();
-    let output = std::process::Command::new(weir())
-        .args(["policy", "simulate", "--config"])
-        .arg(config)
-        .args(["--intents", "topic", "--output", "json", "--policy", &scene.policy])
-        .args(more)
-        .output()
-        .unwrap();
+    let mut command = std::process::Command::new(weir());
+    command.args(["policy", "simulate", "--config"]).arg(config);
+    command.args(["--intents", "topic", "--output", "json", "--policy", &scene.policy]).args(more);
+    let output = output(&mut command).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report = serde_json::from_slice(&output.stdout).unwrap();
     is_by_the_schema(&report);
@@ -185,7 +182,7 @@ fn a_topic_that_cannot_be_read_is_an_error_that_says_so() {
         std::fs::write(scene.path("weir.toml"), config).unwrap();
         let mut command = std::process::Command::new(weir());
         command.args(["policy", "simulate", "--policy", "policy.toml", "--config", "weir.toml", "--intents", intents]);
-        let output = command.current_dir(scene.folder.path()).output().unwrap();
+        let output = output(command.current_dir(scene.folder.path())).unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, err) = run(scene.config("simulate"), "topic:nowhere-at-all");

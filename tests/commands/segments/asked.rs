@@ -1,12 +1,9 @@
 //! `weir segments inspect`, `lookup` and `members`: a set is asked, by people and by programs.
 
-use std::{
-    io::{Seek, Write},
-    path::Path,
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use serde_json::{Value, json};
+use testkit::process::output_given;
 use weir::cli::exit::UsageError;
 
 use super::commands::{weir, write};
@@ -20,11 +17,7 @@ fn json_of(text: &str) -> Value {
 fn piped(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let args = args.iter().map(|arg| arg.replace("{}", folder.to_str().unwrap()));
-    // A file and not a pipe: it answers while it is asked, and nobody here would read.
-    let mut stdin = tempfile::tempfile().unwrap();
-    stdin.write_all(input.as_bytes()).unwrap();
-    stdin.rewind().unwrap();
-    let output = weir.arg("segments").args(args).stdin(stdin).output().unwrap();
+    let output = output_given(input, weir.arg("segments").args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }

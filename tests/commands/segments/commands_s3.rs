@@ -19,7 +19,7 @@ use super::{
 fn weir(bucket: &Bucket, settings: &[(&str, &str)], args: &[String]) -> Output {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     weir.arg("segments").args(args).envs(bucket.env()).envs(settings.iter().copied());
-    weir.output().unwrap()
+    testkit::process::output(&mut weir).unwrap()
 }
 
 /// Builds a set of two segments there.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use testkit::process::output;
 use weir_core::segment::{UserIdKind, UserIds};
 
 use super::{
@@ -50,7 +51,7 @@ fn run(mut program: Command, tasks: &[Task]) {
     for (verb, kind, from, to) in tasks {
         program.args([verb, bits(*kind)]).arg(from).arg(to);
     }
-    let output = program.output().unwrap_or_else(|error| panic!("{program:?}: {error}; run `cargo xtask setup`"));
+    let output = output(&mut program).unwrap_or_else(|error| panic!("{error:#}; run `cargo xtask setup`"));
     assert!(output.status.success(), "run `cargo xtask setup`? {}", String::from_utf8_lossy(&output.stderr));
 }
 

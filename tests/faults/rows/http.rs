@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use testkit::process::program;
+use testkit::process::{output, program};
 use tokio::io::AsyncWriteExt as _;
 
 use super::{limits::figure, plain};
@@ -41,7 +41,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let own = std::process::id();
     let files = (CONNECTIONS + 1_000).to_string();
     let raised =
-        Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]).output()?;
+        output(Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]))?;
     ensure!(raised.status.success(), "{files} open files are not allowed: {}", String::from_utf8_lossy(&raised.stderr));
     let mut trial = plain(ground, order, "http")?;
     trial.load(0)?;
@@ -103,7 +103,8 @@ fn crowd(address: &str) -> Vec<TcpStream> {
                 let connecting = tokio::net::TcpStream::connect(address);
                 let mut stream = tokio::time::timeout(PATIENCE, connecting).await.ok()?.ok()?;
                 if number < SLOW {
-                    let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ").await;
+                    let half = stream.write_all(b"GET /metrics HTTP/1.1\r\nx-slow: ");
+                    let _ = tokio::time::timeout(PATIENCE, half).await;
                 }
                 stream.into_std().ok()
             });
@@ -114,8 +115,10 @@ fn crowd(address: &str) -> Vec<TcpStream> {
 
 /// Sends a head and so many bytes; returns the first line of the answer.
 fn ask(address: &str, head: &str, body_bytes: usize) -> String {
-    let Ok(mut stream) = TcpStream::connect(address) else { return "no connection".to_owned() };
+    let connected = address.parse().map(|address| TcpStream::connect_timeout(&address, PATIENCE));
+    let Ok(Ok(mut stream)) = connected else { return "no connection".to_owned() };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+    let _ = stream.set_write_timeout(Some(Duration::from_secs(10)));
     let _ = stream.write_all(head.as_bytes());
     // It may be cut off before all is sent; the answer counts.
     let _ = stream.write_all(&vec![b' '; body_bytes]);

@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 use testkit::{
     kafka::Kafka,
-    process::{Exit, program},
+    process::{Exit, output, program},
 };
 
 use super::plain;
@@ -119,8 +119,7 @@ pub fn backlog(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// Limits a process to a little more memory than it uses.
 fn squeeze(pid: i32) -> Result<()> {
     let limit = figure(pid, "VmData:")? * 1024 + MORE_BYTES;
-    let prlimit =
-        Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--data={limit}")]).output()?;
+    let prlimit = output(Command::new(program("prlimit")?).args([format!("--pid={pid}"), format!("--data={limit}")]))?;
     ensure!(prlimit.status.success(), "prlimit: {}", String::from_utf8_lossy(&prlimit.stderr));
     Ok(())
 }

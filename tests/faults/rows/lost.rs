@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use testkit::{
-    process::{Exit, Guarded, Signal},
+    process::{Exit, Guarded, Signal, output_within},
     redis::RedisCluster,
 };
 
@@ -188,12 +188,14 @@ fn freeze_in(
 
 /// How long earlier decisions may take to become visible: a session of 6 s and a transaction of 15.
 const SETTLE: &str = "25s";
+/// How long a rebuild may take.
+const REBUILD_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Runs `weir rebuild` with a worker's configuration.
 fn rebuild(folder: &std::path::Path) -> Result<()> {
-    let output =
-        Command::new(weir()).args(["rebuild", "--settle", SETTLE, "--config"]).arg(folder.join("weir.toml")).output();
-    let output = output.context("weir rebuild cannot be started")?;
+    let mut command = Command::new(weir());
+    command.args(["rebuild", "--settle", SETTLE, "--config"]).arg(folder.join("weir.toml"));
+    let output = output_within(REBUILD_DEADLINE, &mut command)?;
     ensure!(output.status.success(), "weir rebuild: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -1,18 +1,26 @@
 //! A browser with the page open, and what is asked of it.
 
-use fantoccini::{Client, ClientBuilder, Locator};
+use std::fmt::Debug;
+
+use fantoccini::{Client, ClientBuilder, Locator, elements::Element};
 use serde_json::{Value, json};
-use testkit::{browser::Driver, wait_for};
+use testkit::{browser::Driver, http, wait_for};
 
 use crate::support::DEADLINE;
 
 /// A browser; ends with this value.
 pub struct Browser {
-    pub client: Client,
+    client: Client,
     session: String,
     origin: String,
     // Last: the session is its.
     driver: Driver,
+}
+
+/// The answer of the WebDriver, which has to come before the deadline.
+async fn answer<T, E: Debug>(asked: impl Future<Output = Result<T, E>>) -> T {
+    let answer = tokio::time::timeout(DEADLINE, asked).await;
+    answer.unwrap_or_else(|_| panic!("the WebDriver does not answer within {DEADLINE:?}")).unwrap()
 }
 
 /// A size of the window, and what the system prefers.
@@ -32,20 +40,20 @@ impl Browser {
     pub async fn open(address: &str) -> Self {
         let driver = Driver::start().unwrap();
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
-        let client = builder.capabilities(driver.capabilities()).connect(&driver.url()).await.unwrap();
-        let session = client.session_id().await.unwrap().unwrap();
+        let client = answer(builder.capabilities(driver.capabilities()).connect(&driver.url())).await;
+        let session = answer(client.session_id()).await.unwrap();
         let browser = Self { client, session, origin: format!("http://{address}"), driver };
         browser.screen(LIGHT);
-        browser.client.goto(&format!("{}/", browser.origin)).await.unwrap();
+        answer(browser.client.goto(&format!("{}/", browser.origin))).await;
         browser
     }
 
     /// A command that WebDriver leaves to the driver's maker.
     fn command(&self, path: &str, body: &Value) -> Value {
         let url = format!("{}/session/{}/{path}", self.driver.url(), self.session);
-        let mut answer = ureq::post(&url).header("content-type", "application/json").send(body.to_string()).unwrap();
-        let mut answer: Value = serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap();
-        answer["value"].take()
+        let (status, answer) = http::send("POST", &url, body).unwrap();
+        assert_eq!(status, 200, "{path}: {answer}");
+        serde_json::from_str::<Value>(&answer).unwrap()["value"].take()
     }
 
     /// A command of the Chrome DevTools Protocol.
@@ -62,12 +70,40 @@ impl Browser {
 
     /// What a script returns.
     pub async fn script(&self, script: &str) -> Value {
-        self.client.execute(script, Vec::new()).await.unwrap()
+        answer(self.client.execute(script, Vec::new())).await
+    }
+
+    /// Waits until what it shows now is drawn, and takes a picture (PNG).
+    pub async fn picture(&self) -> Vec<u8> {
+        // Two frames later it is drawn.
+        let drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(true)));";
+        answer(self.client.execute_async(drawn, Vec::new())).await;
+        answer(self.client.screenshot()).await
+    }
+
+    pub async fn title(&self) -> String {
+        answer(self.client.title()).await
+    }
+
+    async fn find(&self, css: &str) -> Element {
+        answer(self.client.find(Locator::Css(css))).await
     }
 
     /// The text of an element, as it is shown.
     pub async fn text(&self, css: &str) -> String {
-        self.client.find(Locator::Css(css)).await.unwrap().text().await.unwrap()
+        answer(self.find(css).await.text()).await
+    }
+
+    pub async fn is_displayed(&self, css: &str) -> bool {
+        answer(self.find(css).await.is_displayed()).await
+    }
+
+    pub async fn click(&self, css: &str) {
+        answer(self.find(css).await.click()).await;
+    }
+
+    pub async fn clear(&self, css: &str) {
+        answer(self.find(css).await.clear()).await;
     }
 
     /// Waits until a script returns something true.
@@ -83,12 +119,12 @@ impl Browser {
 
     /// Presses keys, wherever the focus is.
     pub async fn keys(&self, keys: &str) {
-        self.client.active_element().await.unwrap().send_keys(keys).await.unwrap();
+        answer(answer(self.client.active_element()).await.send_keys(keys)).await;
     }
 
     /// The same, with the focus in an element.
     pub async fn keys_into(&self, css: &str, keys: &str) {
-        self.client.find(Locator::Css(css)).await.unwrap().send_keys(keys).await.unwrap();
+        answer(self.find(css).await.send_keys(keys)).await;
     }
 
     /// What the console has said that is worse than information.

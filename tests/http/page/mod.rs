@@ -11,9 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{DEADLINE, POLICY, Scene, http};
+use crate::{
+    client::Client,
+    support::{DEADLINE, POLICY, Scene, http},
+};
 use browser::{Browser, DARK, LIGHT, PHONE, Screen};
-use fantoccini::Locator;
 use serde_json::{Value, json};
 use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
 
@@ -50,10 +52,7 @@ fn images() -> std::path::PathBuf {
 
 async fn screenshot(browser: &Browser, screen: Screen, name: &str) {
     browser.screen(screen);
-    // Two frames later it is drawn.
-    let drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(true)));";
-    browser.client.execute_async(drawn, Vec::new()).await.unwrap();
-    let png = browser.client.screenshot().await.unwrap();
+    let png = browser.picture().await;
     assert!(png.len() > 10_000, "{name} is an empty picture");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(images()).unwrap();
@@ -66,7 +65,7 @@ async fn the_page_shows_what_the_worker_is_doing_while_it_does_it() {
     let (scene, worker) = scene("page-live", "");
     let browser = Browser::open(&http::address(&worker)).await;
     browser.wait("the page is connected", "return document.getElementById('state').dataset.state === 'ready'").await;
-    assert_eq!(browser.client.title().await.unwrap(), "weir");
+    assert_eq!(browser.title().await, "weir");
 
     let decided = "[...document.querySelectorAll('#reasons tr')].filter((row) => row.children.length === 4)\
                    .reduce((sum, row) => sum + Number(row.lastChild.textContent.replaceAll(',', '')), 0)";
@@ -107,8 +106,8 @@ async fn the_page_shows_what_the_worker_is_doing_while_it_does_it() {
 
 /// How it looks: on a desk by day and by night, and on a phone.
 async fn looks(browser: &Browser) {
-    browser.client.find(Locator::Css("#user")).await.unwrap().send_keys("1001").await.unwrap();
-    browser.client.find(Locator::Css("#explain button")).await.unwrap().click().await.unwrap();
+    browser.keys_into("#user", "1001").await;
+    browser.click("#explain button").await;
     browser.wait("the user is explained", "return !document.getElementById('user-answer').hidden").await;
     for (screen, name) in [(LIGHT, "page-light.png"), (DARK, "page-dark.png"), (PHONE, "page-phone.png")] {
         screenshot(browser, screen, name).await;
@@ -161,7 +160,7 @@ async fn a_user_is_explained_by_keyboard_alone_to_who_has_the_token() {
     for word in ["User 7", "new", "daily", "any 24h", "2 of 2", "weekly", "push", "Asia/Singapore"] {
         assert!(card.contains(word), "{word} is not in {card}");
     }
-    assert!(!browser.client.find(Locator::Css("#token-form")).await.unwrap().is_displayed().await.unwrap());
+    assert!(!browser.is_displayed("#token-form").await);
     let announced = browser.script("return document.getElementById('announce').textContent").await;
     assert!(announced.as_str().unwrap().starts_with("User 7: 2 sends"), "{announced}");
     let kept = "return [sessionStorage.length, localStorage.length, document.cookie]";
@@ -169,7 +168,7 @@ async fn a_user_is_explained_by_keyboard_alone_to_who_has_the_token() {
 
     // A user that nobody has heard of, by an id that would be a path or markup.
     for id in ["nobody", "../segments", "<b>x</b>&%2F"] {
-        browser.client.find(Locator::Css("#user")).await.unwrap().clear().await.unwrap();
+        browser.clear("#user").await;
         browser.keys_into("#user", &format!("{id}{ENTER}")).await;
         let shown = format!(
             "return document.getElementById('user-heading').textContent === {} \
@@ -186,8 +185,7 @@ async fn a_user_is_explained_by_keyboard_alone_to_who_has_the_token() {
 
 /// Status, head and the open connection of a GET.
 fn get(address: &str, path: &str) -> (u16, String, BufReader<TcpStream>) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut stream = Client { address: address.to_owned(), token: None }.connect();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

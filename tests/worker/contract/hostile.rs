@@ -43,7 +43,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     let users = scene.ids("good", hostile().iter().map(|case| format!("{USER}-{}", case.name)));
     let mut build = Command::new(weir());
     build.args(["segments", "build", "--user-id", "hash64", "--into"]).arg(scene.path("segments"));
-    let built = build.arg(format!("good={}", users.display())).output().unwrap();
+    let built = testkit::process::output(build.arg(format!("good={}", users.display()))).unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     scene.env = vec![
         ("WEIR__HTTP__TOKEN", SECRETS[0].into()),

@@ -49,7 +49,7 @@ fn build(scene: &Scene, bucket: &Bucket, version: &str, segments: &[(&str, std::
         let ids = users.clone().map(|user| format!("u{user}"));
         command.arg(format!("{name}={}", scene.ids(name, ids).display()));
     }
-    let built = command.output().unwrap();
+    let built = testkit::process::output(&mut command).unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 

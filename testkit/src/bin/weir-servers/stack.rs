@@ -10,7 +10,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use testkit::{
-    POLL_INTERVAL, kafka::Kafka, ports::Port, process::Guarded, redis::RedisCluster, s3::S3, stack::CLUSTER_NODES,
+    POLL_INTERVAL,
+    kafka::Kafka,
+    ports::Port,
+    process::{Guarded, output},
+    redis::RedisCluster,
+    s3::S3,
+    stack::CLUSTER_NODES,
 };
 
 /// The topic of intents in the sample configuration, with its partitions.
@@ -107,8 +113,8 @@ fn build_segments(args: &StackArgs, s3: &S3) -> Result<()> {
         let file = args.samples.join(format!("segments/{segment}.txt"));
         build.arg(format!("{segment}={}", file.display()));
     }
-    let status = build.status().with_context(|| format!("cannot start {}", args.weir.display()))?;
-    ensure!(status.success(), "`weir segments build` failed: {status}");
+    let built = output(&mut build)?;
+    ensure!(built.status.success(), "`weir segments build` failed: {}", String::from_utf8_lossy(&built.stderr));
     s3.bucket().get(&format!("{SEGMENTS_FOLDER}/manifest.json")).context("`weir segments build` wrote no manifest")?;
     Ok(())
 }

@@ -1,0 +1,45 @@
+//! HTTP requests that end at their deadline, whatever the server does.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use ureq::{Agent, AsSendBody, http::Request};
+
+/// How long a request may take, from the connection to the end of the answer.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Status and body of a GET; a status such as 503 is an answer like any other.
+///
+/// # Errors
+/// When there is no whole answer within [`REQUEST_DEADLINE`].
+pub fn get(url: &str) -> Result<(u16, String)> {
+    get_within(REQUEST_DEADLINE, url)
+}
+
+/// The same with another deadline.
+///
+/// # Errors
+/// When there is no whole answer by then.
+pub fn get_within(deadline: Duration, url: &str) -> Result<(u16, String)> {
+    run(deadline, Request::get(url).body(())?)
+}
+
+/// Status and body of a request with a body of JSON.
+///
+/// # Errors
+/// As [`get`].
+pub fn send(method: &str, url: &str, json: &Value) -> Result<(u16, String)> {
+    let request = Request::builder().method(method).uri(url).header("content-type", "application/json");
+    run(REQUEST_DEADLINE, request.body(json.to_string())?)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the agent with a deadline")]
+fn run(deadline: Duration, request: Request<impl AsSendBody>) -> Result<(u16, String)> {
+    let what = format!("{} {}", request.method(), request.uri());
+    let agent: Agent =
+        Agent::config_builder().timeout_global(Some(deadline)).http_status_as_error(false).build().into();
+    let mut answer = agent.run(request).with_context(|| format!("{what}: no answer"))?;
+    let body = answer.body_mut().read_to_string().with_context(|| format!("{what}: no whole answer"))?;
+    Ok((answer.status().as_u16(), body))
+}
