@@ -10,7 +10,7 @@ use testkit::{kafka::Record, redis::RedisServer, stack::Stack};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, weir};
+use crate::support::{POLICY, Scene, outcome::not_around_midnight, weir};
 
 struct Said {
     code: Option<i32>,
@@ -235,6 +235,7 @@ total = true
 
 #[test]
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
+    not_around_midnight();
     let server = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, BUDGETS);
     let mut worker = scene.worker("explain");
