@@ -53,6 +53,12 @@ fn node_delivers_by_the_rule() {
 }
 
 #[test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
+fn every_language_tries_for_a_few_seconds_at_most() {
+    [Python, Java, Go, Node].into_iter().for_each(deliveries::is_quick);
+}
+
+#[test]
 fn every_language_waits_for_a_weir_without_capacity() {
     admitted::run([Python, Java, Go, Node]);
 }

@@ -9,7 +9,7 @@ use crate::{
     catalogue::{CASES, Case, Promise},
     judge::{Found, TrialVerdict},
     machine::Machine,
-    trial::Findings,
+    trial::{Findings, Order},
 };
 
 /// The markers around the table.
@@ -40,13 +40,16 @@ pub struct Outcome {
     took_s: u64,
     #[serde(skip)]
     promise: Promise,
+    /// Whether a time beyond the promised one is a failure; else it is shown.
+    #[serde(skip)]
+    times_count: bool,
 }
 
 impl Outcome {
-    pub fn of(case: &Case, times: usize, found: Result<Findings, String>, took: Duration) -> Self {
+    pub fn of(case: &Case, order: &Order, found: Result<Findings, String>, took: Duration) -> Self {
         let (findings, failure) = match found {
             Ok(findings) => (findings, None),
-            Err(failure) => (Findings { times, ..Findings::default() }, Some(failure)),
+            Err(failure) => (Findings { times: order.times, ..Findings::default() }, Some(failure)),
         };
         Self {
             case: case.key,
@@ -59,13 +62,17 @@ impl Outcome {
             failure,
             took_s: took.as_secs(),
             promise: case.promise,
+            times_count: order.times_count,
         }
     }
 
     /// Whether the case keeps all promises.
     pub fn holds(&self) -> bool {
-        let in_time = self.back_ms.iter().all(|back| *back <= self.within_ms);
-        self.failure.is_none() && self.verdict.keeps(self.promise) && in_time
+        self.failure.is_none() && self.verdict.keeps(self.promise) && (self.in_time() || !self.times_count)
+    }
+
+    fn in_time(&self) -> bool {
+        self.back_ms.iter().all(|back| *back <= self.within_ms)
     }
 
     /// One line for a person, and the evidence if a promise is broken.
@@ -85,6 +92,9 @@ impl Outcome {
         let evidence = [("lost", lost), ("twice", twice), ("exceeded", exceeded), ("not the model's", different)];
         for (name, Found { count, first }) in evidence.into_iter().filter(|(_, found)| found.count > 0) {
             text += &format!("\n     {name}: {count}\n       {}", first.join("\n       "));
+        }
+        if !self.in_time() {
+            text += &format!("\n     late: {} ms are promised", self.within_ms);
         }
         for note in &self.notes {
             text += &format!("\n     {note}");

@@ -50,6 +50,8 @@ pub struct Order {
     pub promise: Promise,
     /// How soon new intents must be committed again.
     pub within: Duration,
+    /// Whether a later one is a failure.
+    pub times_count: bool,
     /// Folder for the logs of a failed case.
     pub folder: PathBuf,
 }

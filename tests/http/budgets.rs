@@ -18,7 +18,7 @@ use crate::{
     support::{
         DEADLINE, Scene,
         http::{address, wait_degraded, wait_ready, wait_whole},
-        outcome::intent,
+        outcome::{intent, not_around_midnight},
     },
 };
 
@@ -74,6 +74,7 @@ fn adds_up(row: &Value) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
+    not_around_midnight();
     let scene = Scene::new("http-budgets", 1, &policy(BUDGETS));
     let mut worker = scene.worker("one");
     wait_ready(&worker);

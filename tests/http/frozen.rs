@@ -20,18 +20,30 @@ use crate::{
 const SHARDS: u16 = 64;
 /// More than a third of `http.concurrency`, and several times the connections to a node.
 const ASKING: usize = 48;
-/// Below `redis.timeout`: who waits for the node that hangs, even once, is slower.
-const PROMPT: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_node_that_hangs_keeps_no_user_of_another_node_waiting() {
+    // So far apart that a slow machine is told from an answer that waited.
+    hang("hangs", 10, Duration::from_secs(8));
+}
+
+#[test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
+fn users_of_other_nodes_are_answered_within_two_seconds_while_a_node_hangs() {
+    hang("hangs-prompt", 4, Duration::from_secs(2));
+}
+
+/// Asks for users of all nodes while one of them hangs. `prompt_within` is below `redis.timeout`: whoever waits for the node that hangs, even
+/// once, is slower.
+fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "hangs", 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "4s".into()));
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 1, POLICY);
+    scene.env.push(("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s")));
+    scene.env.push(("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1)));
     scene.env.push(("WEIR__HTTP__CONCURRENCY", "96".into()));
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));
-    let worker = scene.worker("hangs");
+    let worker = scene.worker("one");
     wait_ready(&worker);
     let client = Client::of(&worker);
 
@@ -48,7 +60,7 @@ fn a_node_that_hangs_keeps_no_user_of_another_node_waiting() {
         let began = Instant::now();
         let reply = client.get(&format!("/v1/users/{user}"));
         let took = began.elapsed();
-        assert!(reply.status == 200 && took < PROMPT, "user {user} after {took:?}: {reply:?}");
+        assert!(reply.status == 200 && took < prompt_within, "user {user} after {took:?}: {reply:?}");
     };
     std::thread::scope(|scope| {
         for asker in 0..ASKING {
@@ -84,7 +96,7 @@ fn a_node_that_hangs_keeps_no_user_of_another_node_waiting() {
     let began = Instant::now();
     let reply = client.get(&format!("/v1/users/{}", on_it[0]));
     reply.problem(503, "store_away");
-    assert!(reply.headers["retry-after"] == "1" && began.elapsed() < PROMPT, "{:?}: {reply:?}", began.elapsed());
+    assert!(reply.headers["retry-after"] == "1" && began.elapsed() < prompt_within, "{:?}: {reply:?}", began.elapsed());
     let entry = wait_degraded(&worker, "shards_unavailable");
     let shards: Vec<u16> =
         entry["shards"].as_array().unwrap().iter().map(|shard| shard.as_u64().unwrap().try_into().unwrap()).collect();

@@ -484,7 +484,18 @@ fn the_policy_in_the_documentation_is_valid() {
 }
 
 #[test]
+fn a_hostile_document_is_refused() {
+    refuse_hostile_documents();
+}
+
+#[test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn a_hostile_document_is_refused_quickly() {
+    let took = refuse_hostile_documents();
+    assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+}
+
+fn refuse_hostile_documents() -> std::time::Duration {
     let keys = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
     let cases = [
         ("p.toml", keys(30_000, &|number| format!("key{number} = 1\n")), "and 80 more"),
@@ -498,5 +509,5 @@ fn a_hostile_document_is_refused_quickly() {
         let found = errors(name, &text);
         assert!(found.contains(expected), "{found}");
     }
-    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    start.elapsed()
 }

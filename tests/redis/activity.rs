@@ -3,7 +3,7 @@
 mod rate;
 mod steps;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use testkit::{
     proxy::{Mode, Proxy},
@@ -104,7 +104,7 @@ async fn each_reads_what_the_others_append_and_no_more_places_are_held_than_ther
 
 #[tokio::test]
 async fn a_member_that_leaves_or_is_silent_leaves_its_places_to_others() {
-    let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
+    let (server, opened, [mut a, mut b]) = instances(["a", "b"]).await;
     for _ in 0..2 {
         a.turn(&[]).await;
         b.turn(&[]).await;
@@ -116,11 +116,16 @@ async fn a_member_that_leaves_or_is_silent_leaves_its_places_to_others() {
 
     a.held = 0;
     b.turn(&[]).await;
-    a.try_turn(&[], 40).await.unwrap();
+    a.turn(&[]).await;
     b.held = 500;
     let held = b.turn(&[]).await;
     assert_eq!((held.members, held.held), (2, 500));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // As if a had been silent since its turn for longer than it is a member.
+    let members = opened.keyspace.activity_members_key();
+    let member: String = server.query(&["HGET", members, "a"]).unwrap();
+    let (places, ends) = member.split_once(':').unwrap();
+    let ended = ends.parse::<i64>().unwrap() - MEMBER_FOR_MS;
+    server.query::<()>(&["HSET", members, "a", &format!("{places}:{ended}")]).unwrap();
     let held = b.turn(&[]).await;
     assert_eq!((held.members, held.held), (1, 1_000));
 }

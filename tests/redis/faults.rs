@@ -145,7 +145,20 @@ async fn a_server_that_still_loads_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
+async fn a_silent_server_is_given_up_and_found_again() {
+    silence().await;
+}
+
+#[tokio::test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
+async fn a_silent_server_is_given_up_in_bounded_time() {
+    let longest = silence().await;
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+}
+
+/// The longest that a silent server was asked.
+async fn silence() -> Duration {
+    let mut longest = Duration::ZERO;
     let mut server = server();
     let patience = Duration::from_millis(200);
     let options = RedisOptions { tries: 2, response_timeout: patience, connect_timeout: patience, ..own(&server) };
@@ -155,20 +168,21 @@ async fn a_silent_server_is_given_up_in_bounded_time_and_found_again() {
         if pass == 0 {
             server.freeze();
         } else {
-            server.query::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).unwrap();
+            server.query::<()>(&["CLIENT", "PAUSE", "5000", "ALL"]).unwrap();
         }
         let started = Instant::now();
         let number = 1000 + pass;
         let requests = vec![request(&format!("p-{pass}"), number)];
         let (_, result) = admit(&mut store, &batch(at(0), &[cap(1, 1000)], requests.clone())).await;
         temporary(result);
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        longest = longest.max(started.elapsed());
         server.thaw();
         let answers = admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], requests)).await;
         assert_eq!(sent(&answers), 1);
         assert_eq!(entries(&server, &store, &format!("p-{pass}")), 1);
     }
     assert!(store.stats().errors(RetryCause::Timeout) > 0);
+    longest
 }
 
 #[tokio::test]

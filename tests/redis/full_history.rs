@@ -42,7 +42,20 @@ fn in_scripts(server: &RedisServer) -> (f64, f64) {
 }
 
 #[tokio::test]
+async fn a_history_grows_no_longer_than_it_may_and_caps_hold() {
+    fill_a_history().await;
+}
+
+#[tokio::test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
 async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
+    let longest = fill_a_history().await;
+    assert!(longest < SECONDS, "{longest:?}");
+}
+
+/// The longest that a batch took.
+async fn fill_a_history() -> Duration {
+    let mut longest = Duration::ZERO;
     let server = server();
     let mut store = fresh_store(&own(&server)).await;
     for round in 0..3 {
@@ -54,10 +67,11 @@ async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
         println!("{round}: {took:?}, {calls} calls, {:.0} us each", (after.0 - before.0) / calls);
         let denied = |verdict| matches!(verdict, AdmitVerdict::Denied { cap: 0, used: 3.., .. });
         assert!(answers.iter().skip(3).all(|answer| denied(answer.verdict)));
-        assert!(took < SECONDS, "round {round} took {took:?} in {calls} calls");
+        longest = longest.max(took);
         assert_eq!(entries(&mut store).await, 10_000, "no more, whatever is recorded");
     }
     assert_eq!(store.stats().dropped(), u64::from(2 * MAX_ENTRIES), "each beyond the bound is counted");
+    longest
 }
 
 #[tokio::test]
@@ -65,13 +79,27 @@ async fn a_batch_that_takes_too_long_is_answered_in_part_and_a_smaller_one_whole
     let mut options = options(&[Stack::shared().redis()]);
     options.admit_time = Duration::from_millis(30);
     let mut store = fresh_store(&options).await;
-    let (answers, result) = admit(&mut store, &crowd(0, MAX_ENTRIES, 0)).await;
-    assert!(matches!(result, Err(StoreError::TooSlow(_))), "{result:?}");
+    // Where this process has to wait for its turn, nothing may be answered in time.
+    let mut tries = 0..100;
+    let answers = loop {
+        tries.next().expect("some are answered in time, now and then");
+        let (answers, result) = admit(&mut store, &crowd(0, MAX_ENTRIES, 0)).await;
+        assert!(matches!(result, Err(StoreError::TooSlow(_))), "{result:?}");
+        if answers.iter().any(Option::is_some) {
+            break answers;
+        }
+    };
     let answered = answers.iter().flatten().count();
-    assert!((1..answers.len()).contains(&answered), "{answered}");
+    assert!(answered < answers.len(), "{answered}");
     assert!(answers[..answered].iter().all(Option::is_some), "a user's sends are decided in their order");
-    let (again, result) = admit(&mut store, &crowd(0, 16, 1)).await;
-    result.unwrap();
+    let again = loop {
+        tries.next().expect("16 are answered in time, now and then");
+        let (again, result) = admit(&mut store, &crowd(0, 16, 1)).await;
+        match result {
+            Err(StoreError::TooSlow(_)) => {}
+            result => break result.map(|()| again).unwrap(),
+        }
+    };
     assert!(
         again.iter().all(|answer| matches!(answer.unwrap().verdict, AdmitVerdict::Replayed)),
         "what was answered holds"

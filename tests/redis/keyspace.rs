@@ -301,14 +301,25 @@ async fn tls_works_with_the_ca_and_is_refused_without_it() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_temporary_and_takes_no_longer_than_its_bounds() {
+async fn nobody_there_is_temporary() {
+    ask_nobody().await;
+}
+
+#[tokio::test]
+#[ignore = "bounds real time: cargo xtask ci --extent everything"]
+async fn nobody_there_takes_no_longer_than_its_bounds() {
+    let took = ask_nobody().await;
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+}
+
+async fn ask_nobody() -> std::time::Duration {
     let mut server = server();
     let mut options = own(&server);
     options.tries = 3;
     server.kill();
     let started = std::time::Instant::now();
     assert!(matches!(opened(&options).await, Err(StoreError::Temporary(_))));
-    assert!(started.elapsed() < std::time::Duration::from_secs(10));
+    started.elapsed()
 }
 
 #[test]

@@ -23,24 +23,38 @@ const BLOCKS: [&str; 10] = [
     "kafka simulate",
 ];
 
+/// Makes each call of the file `calls`: an argument per line, and an empty line behind each call. The tool ends the process where it
+/// fails.
+const CALLS: &str = r#"
+import java.nio.file.*;
+
+public class Calls {
+    public static void main(String[] none) throws Exception {
+        for (String call : Files.readString(Path.of("calls")).split("\n\n")) {
+            org.apache.kafka.tools.AclCommand.main(call.split("\n"));
+        }
+    }
+}
+"#;
+
 #[test]
 fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    // What an installation of Kafka has by that name.
-    let tool = format!(
-        "#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
-         -cp '{}/*' org.apache.kafka.tools.AclCommand \"$@\"\n",
-        libs_folder().display()
-    );
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("kafka-acls.sh", &tool);
+    // An installation of Kafka starts a Java machine for each call. Here they are noted, and one machine makes them all.
+    write("kafka-acls.sh", "#!/bin/sh\n{ printf '%s\\n' \"$@\"; echo; } >>calls\n");
+    write("Calls.java", CALLS);
     write("admin.properties", "");
     let lines: Vec<&str> = BLOCKS.into_iter().map(page::block).collect();
     write("lines.sh", &format!("{}\n{}", page::block("kafka acl"), lines.concat()));
-    let script = "chmod +x kafka-acls.sh; . ./lines.sh; \
-                  kafka-acls.sh --bootstrap-server \"$BROKERS\" --list --principal User:weir";
+    let script = format!(
+        "chmod +x kafka-acls.sh; . ./lines.sh; \
+         kafka-acls.sh --bootstrap-server \"$BROKERS\" --list --principal User:weir; \
+         exec java -Xmx128m -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{}/*' Calls.java",
+        libs_folder().display()
+    );
     let mut bash = Command::new("bash");
-    bash.args(["-euc", script]).current_dir(folder.path()).env("BROKERS", STAGE.kafka.admin().bootstrap());
+    bash.args(["-euc", &script]).current_dir(folder.path()).env("BROKERS", STAGE.kafka.admin().bootstrap());
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let output = testkit::process::output(bash.env("PATH", path)).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,12 +1,12 @@
 //! Access by TLS, password or certificate, and the error without it.
 
-use testkit::process::Exit;
+use testkit::{clock::MovedClock, process::Exit};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use crate::{
     stage::{EntryPoint, KAFKA_PASSWORD, STAGE, check, works},
-    support::{DEADLINE, Scene, outcome::intent},
+    support::{DEADLINE, Scene, http::metric, outcome::intent},
 };
 
 fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene {
@@ -39,10 +39,15 @@ fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
     let mut scene = STAGE.scene("defers", EntryPoint::Mutual("defers"));
     scene.defer(1);
     STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| STAGE.lines(block, &scene)).concat());
-    let mut worker = scene.worker("i");
-    // Due at the next full minute.
-    let soon_ms = SystemClock.now().millis() + 5_000;
+    let moved = MovedClock::build().unwrap();
+    let clock = moved.clock(0).unwrap();
+    let env = clock.env();
+    let mut worker = scene.worker_with("i", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
+    // Due at the next full minute, or the one behind it.
+    let soon_ms = SystemClock.now().millis() + 30_000;
     scene.publish([intent("later", "user-1", serde_json::json!({"not_before": soon_ms}))]);
+    testkit::wait_until(DEADLINE, "it is deferred", || metric(&worker, "weir_deferred_total", "") >= Some(1.0));
+    clock.set(120).unwrap();
     testkit::wait_until(DEADLINE, "it comes back", || {
         assert_eq!(worker.exit(), None, "{}", worker.log());
         !scene.output("approved").is_empty()

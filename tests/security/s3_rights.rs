@@ -20,7 +20,7 @@ fn segments(scene: &Scene, key: &str, arguments: &[&str]) -> (Exit, String) {
 
 #[test]
 fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() {
-    let scene = STAGE.scene("builder", EntryPoint::Mutual("builder"));
+    let scene = STAGE.files("builder");
     let ids = format!("new={}", scene.ids("new", [1, 2, 3]).display());
     let folder = STAGE.s3.bucket().url(&format!("{S3_PREFIX}{}/built", scene.name));
     let manifest = format!("{folder}/manifest.json");
@@ -46,7 +46,7 @@ fn a_set_is_built_by_one_who_may_only_write_and_read_by_one_who_may_only_read() 
 
 #[test]
 fn the_authority_is_taken_from_the_argument_and_no_other_is_trusted() {
-    let scene = STAGE.scene("authority", EntryPoint::Mutual("authority"));
+    let scene = STAGE.files("authority");
     let (endpoint, stranger) = (STAGE.s3.secured_endpoint().unwrap(), STAGE.stranger.ca_file().display().to_string());
     let inspect = ["segments", "inspect", &scene.segments, "--s3-endpoint", endpoint];
     let (exit, said) = says(&scene, &[], &[&inspect[..], &["--s3-ca-file", &stranger]].concat());

@@ -23,6 +23,19 @@ fn scene(name: &str) -> Scene {
     scene
 }
 
+/// A scene with all secrets, for commands that ask neither Kafka nor Redis.
+fn offline(name: &str) -> Scene {
+    let mut scene = STAGE.files(name);
+    for (setting, secret) in [
+        ("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", KAFKA_PASSWORD),
+        ("WEIR__REDIS__PASSWORD", REDIS_PASSWORD),
+        ("WEIR__HTTP__TOKEN", TOKEN),
+    ] {
+        scene.env.push((setting, secret.into()));
+    }
+    scene
+}
+
 #[track_caller]
 fn clean(what: &str, text: &str) {
     let found = text.lines().find(|line| line.contains(MARK));
@@ -82,7 +95,7 @@ fn a_worker_in_trouble_shows_none() {
 
 #[test]
 fn a_configuration_that_cannot_be_read_shows_none() {
-    let scene = scene("unreadable");
+    let scene = offline("unreadable");
     let config = scene.config("i");
     let breaks = [
         ("[worker]", "[redis.extra]\npassword = \"MARKED-open\n[worker]"),
@@ -102,7 +115,7 @@ fn a_configuration_that_cannot_be_read_shows_none() {
 
 #[test]
 fn no_help_shows_the_environment_s_secrets() {
-    let scene = scene("help");
+    let scene = offline("help");
     let verbs: [&[&str]; 13] = [
         &[],
         &["demo"],

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::json;
 use testkit::{
-    kafka::SecuredKafka,
+    kafka::{KafkaClient, SecuredKafka},
     process::Exit,
     redis::RedisServer,
     s3::{Guest, S3},
@@ -16,7 +16,7 @@ use testkit::{
 
 use crate::{
     page,
-    support::{DEADLINE, POLICY, Scene, outcome::intent},
+    support::{DEADLINE, POLICY, SEGMENTS, Scene, outcome::intent},
 };
 
 /// Secrets that no other text has.
@@ -31,16 +31,35 @@ pub const USER: &str = "weir";
 /// The worker's readable prefix in the bucket.
 pub const S3_PREFIX: &str = "weir/";
 
-/// The servers, started by the first test that asks; they end with the process.
-pub static STAGE: LazyLock<Stage> = LazyLock::new(Stage::start);
+/// The servers, each started by the first test that asks for it; they end with the process.
+pub static STAGE: Stage = Stage {
+    authority: LazyLock::new(|| Authority::new().unwrap()),
+    stranger: LazyLock::new(|| Authority::new().unwrap()),
+    kafka: LazyLock::new(|| SecuredKafka::start(&STAGE.authority, &[(USER, KAFKA_PASSWORD)]).unwrap()),
+    redis: LazyLock::new(|| RedisServer::start_mutual_tls::<&str>(&STAGE.authority, &[]).unwrap()),
+    s3: LazyLock::new(start_s3),
+};
 
 pub struct Stage {
-    pub authority: Authority,
+    pub authority: LazyLock<Authority>,
     /// Vouches for nobody here.
-    pub stranger: Authority,
-    pub kafka: SecuredKafka,
-    pub redis: RedisServer,
-    pub s3: S3,
+    pub stranger: LazyLock<Authority>,
+    pub kafka: LazyLock<SecuredKafka>,
+    pub redis: LazyLock<RedisServer>,
+    pub s3: LazyLock<S3>,
+}
+
+fn start_s3() -> S3 {
+    let of_page = |name: &str| {
+        page::block(name).replace("arn:aws:s3:::example-bucket/weir/", &format!("arn:aws:s3:::weir/{S3_PREFIX}"))
+    };
+    let (worker, builder) = (of_page("s3"), of_page("s3 build"));
+    let guests = [
+        Guest { access_key: S3_KEY, secret_key: S3_SECRET, policy: &worker },
+        Guest { access_key: S3_BUILDER, secret_key: S3_SECRET, policy: &builder },
+        Guest { access_key: "NOBODY", secret_key: S3_SECRET, policy: r#"{"Statement": []}"# },
+    ];
+    S3::start_secured(&STAGE.authority, &guests).unwrap()
 }
 
 /// How a worker comes to Kafka.
@@ -53,24 +72,13 @@ pub enum EntryPoint {
 }
 
 impl Stage {
-    fn start() -> Self {
-        let authority = Authority::new().unwrap();
-        let of_page = |name: &str| {
-            page::block(name).replace("arn:aws:s3:::example-bucket/weir/", &format!("arn:aws:s3:::weir/{S3_PREFIX}"))
-        };
-        let (worker, builder) = (of_page("s3"), of_page("s3 build"));
-        let guests = [
-            Guest { access_key: S3_KEY, secret_key: S3_SECRET, policy: &worker },
-            Guest { access_key: S3_BUILDER, secret_key: S3_SECRET, policy: &builder },
-            Guest { access_key: "NOBODY", secret_key: S3_SECRET, policy: r#"{"Statement": []}"# },
-        ];
-        Self {
-            kafka: SecuredKafka::start(&authority, &[(USER, KAFKA_PASSWORD)]).unwrap(),
-            redis: RedisServer::start_mutual_tls::<&str>(&authority, &[]).unwrap(),
-            s3: S3::start_secured(&authority, &guests).unwrap(),
-            stranger: Authority::new().unwrap(),
-            authority,
-        }
+    /// A scene with a policy and segments in S3, for those who ask neither Kafka nor Redis.
+    pub fn files(&self, name: &str) -> Scene {
+        let nobody = (KafkaClient::new("127.0.0.1:1"), vec!["redis://127.0.0.1:1".to_owned()]);
+        let mut scene = Scene::bare(nobody.0, nobody.1, name, 1, POLICY);
+        scene.build_segments(&SEGMENTS);
+        self.put_into_s3(&mut scene);
+        scene
     }
 
     /// A scene whose worker reaches everything by TLS and as the user whom the page describes. Nothing is granted at
@@ -177,7 +185,7 @@ impl Stage {
         let mut words = lines.iter().flat_map(|line| line.split(' '));
         let Some(topic) = words.find(|word| *word == "--topic").and_then(|_| words.next()) else { return };
         let identity = self.authority.client(user).unwrap();
-        let mut config = testkit::kafka::KafkaClient::new(&self.kafka.mutual()).config();
+        let mut config = KafkaClient::new(&self.kafka.mutual()).config();
         config
             .set("security.protocol", "SSL")
             .set("ssl.ca.location", self.authority.ca_file().display().to_string())

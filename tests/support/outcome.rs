@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use testkit::kafka::{Consumed, Record};
+use testkit::{
+    kafka::{Consumed, Record},
+    wait_until,
+};
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
-use super::{Scene, approval, header};
+use super::{DEADLINE, Scene, approval, header};
 
 /// The header that names a case.
 pub const CASE: &str = "case";
@@ -95,6 +100,14 @@ impl Outcome {
 pub fn time_ms(value: &Value) -> Option<i64> {
     let time: jiff::Timestamp = value.as_str()?.parse().unwrap();
     Some(time.as_millisecond())
+}
+
+/// Waits until the UTC day lasts for two minutes more: what is counted by the day, the week or the month is not counted anew
+/// within a test.
+pub fn not_around_midnight() {
+    const DAY_MS: i64 = 86_400_000;
+    let left_ms = || DAY_MS - SystemClock.now().millis().rem_euclid(DAY_MS);
+    wait_until(DEADLINE * 2, "midnight is over", || left_ms() > 120_000);
 }
 
 /// The outcomes of all cases, by name.

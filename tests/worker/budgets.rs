@@ -16,7 +16,7 @@ use testkit::{
 use crate::support::{
     DEADLINE, Decision, Scene, approval,
     http::{metric, wait_ready},
-    outcome::{intent, time_ms},
+    outcome::{intent, not_around_midnight, time_ms},
 };
 
 /// A policy whose caps deny nothing, with these budgets.
@@ -80,41 +80,58 @@ fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
     assert!(calls > 0.0 && calls < 1_000.0, "{calls} calls");
 }
 
-#[test]
-fn no_rolling_window_holds_more_than_the_limit_and_full_ones_hold_nearly_all_of_it() {
-    const WINDOW_MS: i64 = 20_000;
-    const LIMIT: usize = 2_000;
-    let budgets = format!("[[budgets]]\nname = \"rolling\"\nlimit = {LIMIT}\nwindow = \"20s\"\nbest_effort = true\n");
-    let scene = Scene::new("budget-rolling", 2, &policy(&budgets));
+/// Load at every boundary of a bucket for three and a half windows of so many seconds: the most in a window, and how many were
+/// approved within two full ones.
+fn roll(name: &str, window_s: u32, limit: usize, burst: usize) -> (usize, usize) {
+    let window_ms = i64::from(window_s) * 1_000;
+    let budgets =
+        format!("[[budgets]]\nname = \"rolling\"\nlimit = {limit}\nwindow = \"{window_s}s\"\nbest_effort = true\n");
+    let scene = Scene::new(name, 2, &policy(&budgets));
     let workers: Vec<Worker> = ["a", "b"].into_iter().map(|name| scene.worker(name)).collect();
     workers.iter().for_each(wait_ready);
     let began = Instant::now();
     let mut wave = 0;
-    while began.elapsed() < Duration::from_secs(70) {
-        // A burst at every boundary of a bucket, which is a third of a second, and then some.
-        publish(&scene, &format!("wave-{wave}"), 150, &json!({}));
+    while began.elapsed() < Duration::from_secs(window_s.into()) * 7 / 2 {
+        // A burst at every boundary of a bucket, which is a sixtieth of a window.
+        publish(&scene, &format!("wave-{wave}"), burst, &json!({}));
         wave += 1;
-        let next = began + Duration::from_millis(333 * wave);
+        let next = began + Duration::from_secs(window_s.into()) * wave / 60;
         wait_until(DEADLINE, "the next bucket begins", || Instant::now() >= next);
     }
     scene.wait_until_drained();
 
     let decisions = scene.decisions();
-    let fullest = fullest_window(&decisions, WINDOW_MS);
-    assert!(fullest <= LIMIT, "{fullest} in one window");
+    let fullest = fullest_window(&decisions, window_ms);
     let at = || decisions.values().filter(|decision| decision.approved()).map(|decision| decision.at_ms);
     let (first, last) = (at().min().unwrap(), at().max().unwrap());
     // From the first full window on, as many as fit.
-    let (from, until) = (first + WINDOW_MS, first + 3 * WINDOW_MS);
+    let (from, until) = (first + window_ms, first + 3 * window_ms);
     assert!(last >= until, "the load was long enough");
-    let approved = at().filter(|time| (from..until).contains(time)).count();
+    (fullest, at().filter(|time| (from..until).contains(time)).count())
+}
+
+#[test]
+fn no_rolling_window_holds_more_than_the_limit() {
+    const LIMIT: usize = 1_000;
+    let (fullest, approved) = roll("budget-rolling", 6, LIMIT, 40);
+    assert!(fullest <= LIMIT, "{fullest} in one window");
+    // How much of a window is used depends on how fast this machine is.
+    assert!(approved >= LIMIT / 2, "{approved} in two windows");
+}
+
+#[test]
+#[ignore = "takes 2 minutes, bounds real time: cargo xtask ci --extent everything"]
+fn no_rolling_window_holds_more_than_the_limit_and_full_ones_hold_nearly_all_of_it() {
+    const LIMIT: usize = 2_000;
+    let (fullest, approved) = roll("budget-full", 20, LIMIT, 150);
+    assert!(fullest <= LIMIT, "{fullest} in one window");
     assert!(approved >= 2 * LIMIT * 97 / 100, "{approved} in two windows");
 }
 
 #[test]
 fn the_tokens_of_intents_that_caps_deny_are_spent_by_others() {
     let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n\
-                  [[budgets]]\nname = \"day\"\nlimit = 5_000\nper = \"day\"\n";
+                  [[budgets]]\nname = \"day\"\nlimit = 5_000\nwindow = \"1d\"\n";
     let scene = Scene::new("budget-denied", 2, policy);
     let mut worker = scene.worker("only");
     // Each user twice, one right behind the other.
@@ -167,6 +184,7 @@ fn an_intent_that_was_admitted_before_a_crash_is_approved_though_its_budget_is_s
 fn a_budget_of_each_campaign_counts_costs_and_leaves_others_alone() {
     let budgets = "[[budgets]]\nname = \"money\"\neach = \"campaign\"\nchannel = \"email\"\nlimit = 100\nper = \"month\"\nbest_effort = true\n";
     let scene = Scene::new("budget-each", 1, &policy(budgets));
+    not_around_midnight();
     let mut worker = scene.worker("only");
     for campaign in ["spring", "summer"] {
         publish(&scene, campaign, 60, &json!({"campaign": campaign, "channel": "email", "cost": 3}));

@@ -343,10 +343,11 @@ fn buckets_that_retention_has_emptied_are_read_on() {
     assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
     worker.terminate();
     worker.wait_exit(DEADLINE).unwrap();
-    // Five days later nothing is left of any bucket: not even the ends of the transactions.
+    // Five days later nothing is left of any bucket: not even the ends of the transactions. Most buckets never had anything.
     for ring in ["hours", "minutes"] {
         let topic = lapse.scene.topic(&format!("deferred-{ring}"));
-        for (partition, end) in (0..).zip(lapse.scene.kafka.end_offsets(&topic).unwrap()) {
+        let ends = lapse.scene.kafka.end_offsets(&topic).unwrap();
+        for (partition, end) in (0..).zip(ends).filter(|(_, end)| *end > 0) {
             lapse.scene.kafka.delete_records(&topic, partition, end).unwrap();
         }
     }

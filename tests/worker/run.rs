@@ -148,8 +148,8 @@ fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again()
         let stop = |worker: &mut Worker| if number == 2 { worker.interrupt() } else { worker.terminate() };
         let cluster = Stack::shared().redis_cluster().to_vec();
         let scene = Scene::on(kafka.client().clone(), cluster, "twice", 1, POLICY);
-        large_intents(&scene, 12_000);
-        let env = [LARGE_BATCH[0], LARGE_BATCH[1], SLOW_CLIENT, ("WEIR__WORKER__DRAIN", "10m")];
+        large_intents(&scene, MANY);
+        let env = [SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT, ("WEIR__WORKER__DRAIN", "10m")];
         let mut worker = scene.worker_with("twice", &env);
         wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
         kafka.freeze(0).unwrap();
@@ -160,10 +160,10 @@ fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again()
         assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Signal(number));
         assert!(worker.log().contains("a second signal: weir ends at once"), "{}", worker.log());
         kafka.thaw(0).unwrap();
-        assert!(scene.done() < 12_000, "it was stopped before all was done");
-        let mut next = scene.worker_with("twice", &LARGE_BATCH);
+        assert!(scene.done() < MANY as i64, "it was stopped before all was done");
+        let mut next = scene.worker_with("twice", &SLOW_BATCH);
         scene.drain(&mut next);
-        in_order(&scene, 12_000);
+        in_order(&scene, MANY);
     }
 }
 
@@ -279,10 +279,14 @@ const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR_
 /// The client that `slow_down` slows down.
 const SLOW_CLIENT: (&str, &str) = ("WEIR__KAFKA__PROPERTIES__CLIENT_ID", "slow");
 
-/// Lets `SLOW_CLIENT` write 2 MB/s: of 36 MB of outputs the broker takes the first 22 MB at once, and transactions with
+/// Large intents for that client, and its batches of them.
+const MANY: usize = 6_000;
+const SLOW_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "1500"), LARGE_BATCH[1]];
+
+/// Lets `SLOW_CLIENT` write 1 MB/s: of 18 MB of outputs the broker takes the first 11 MB at once, and transactions with
 /// the others stay open for seconds, so that a test surely sees one.
 fn slow_down(kafka: &Kafka) {
-    kafka.client().throttle_producers(SLOW_CLIENT.1, 2_000_000).unwrap();
+    kafka.client().throttle_producers(SLOW_CLIENT.1, 1_000_000).unwrap();
 }
 
 #[test]
@@ -326,14 +330,14 @@ fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
     slow_down(&kafka);
     let cluster = Stack::shared().redis_cluster().to_vec();
     let scene = Scene::on(kafka.client().clone(), cluster, "between", 1, POLICY);
-    large_intents(&scene, 12_000);
-    let mut worker = scene.worker_with("between", &[LARGE_BATCH[0], LARGE_BATCH[1], SLOW_CLIENT]);
+    large_intents(&scene, MANY);
+    let mut worker = scene.worker_with("between", &[SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT]);
     wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
-    assert!(scene.done() < 12_000, "the broker was unavailable before everything was done");
+    assert!(scene.done() < MANY as i64, "the broker was unavailable before everything was done");
     scene.drain(&mut worker);
-    in_order(&scene, 12_000);
+    in_order(&scene, MANY);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::S
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, weir};
+use crate::support::{POLICY, Scene, outcome::not_around_midnight, weir};
 
 struct Said {
     code: Option<i32>,
@@ -228,6 +228,7 @@ total = true
 
 #[test]
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
+    not_around_midnight();
     let server = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, BUDGETS);
     let mut worker = scene.worker("explain");

@@ -14,7 +14,7 @@ use weir_redis::Keyspace;
 use super::log;
 use crate::redis_support::{opened, options};
 
-const STEPS: usize = 3_000;
+const STEPS: usize = 2_000;
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 /// How long entries stay behind the window.
 const SLACK_MS: i64 = 120_000;
@@ -118,7 +118,7 @@ fn times(server: &RedisServer, keyspace: &Keyspace, instance: &str, member_for_m
     let last: Vec<(String, Vec<redis::Value>)> =
         server.query(&["XREVRANGE", keyspace.activity_key(), "+", "-", "COUNT", "1"]).unwrap();
     let appended_at: i64 = last[0].0.split_once('-').unwrap().0.parse().unwrap();
-    (0..50).map(|before| at(appended_at - before)).collect()
+    (0..2_000).map(|before| at(appended_at - before)).collect()
 }
 
 async fn run(server: &RedisServer, urls: &[String], seed: u64) -> Seen {

@@ -1,6 +1,6 @@
 //! A shard that is away: its intents go by the policy in time, the others go on, and what is owed is recorded first.
 
-use std::{collections::BTreeMap, sync::RwLockWriteGuard, time::Instant};
+use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 
 use weir_core::{
     budget::{BudgetSpan, WhenUnavailable},
@@ -127,7 +127,7 @@ fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
 
 fn go(world: World) -> World {
     let store = Sharded(Arc::clone(&world.ledger));
-    let (end, world) = run_with(store, world);
+    let (end, world) = run_at_once(store, world);
     end.unwrap();
     each_once(&world);
     world
@@ -144,7 +144,6 @@ use Unavailable::{Approve, Suppress, Wait};
 
 #[test]
 fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided() {
-    let began = Instant::now();
     let world = go(world([Approve, Suppress, Suppress], None));
     let ledger = world.ledger.write().unwrap();
     for (offset, found) in &ledger.outputs {
@@ -156,7 +155,8 @@ fn intents_of_a_shard_that_is_away_go_by_their_class_and_the_others_are_decided(
         assert_eq!(*found, expected, "offset {offset}");
     }
     // 29 batches, nearly all of them with intents of the shard; and the drain, which waits for it in vain.
-    assert!(began.elapsed() < AFTER * 29 / 2 + Duration::from_secs(2), "held up once a batch: {:?}", began.elapsed());
+    let took = world.clock.passed();
+    assert!(took < AFTER * 29 / 2 + Duration::from_secs(2), "held up once a batch: {took:?}");
 }
 
 #[test]
@@ -252,7 +252,6 @@ fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
 
 #[test]
 fn what_waits_is_decided_once_whatever_becomes_of_commits_and_partitions() {
-    // Failures one after the other are longer and longer apart: all at the same time.
     std::thread::scope(|scope| {
         for actions in [[Wait, Wait, Wait], [Wait, Approve, Suppress], [Approve, Wait, Wait]] {
             for looks in [1, 3, 10, 40] {
@@ -330,7 +329,7 @@ fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
     let world = world([Wait, Wait, Wait], None);
     world.deferred_shards.change(&BTreeSet::new(), &[OWED].into());
     let store = OwedByAnother { deferred_shards: Arc::clone(&world.deferred_shards), looks: 5 };
-    let (end, world) = run_with(store, world);
+    let (end, world) = run_at_once(store, world);
     end.unwrap();
     each_once(&world);
     assert!(world.deferred_shards.is_empty());

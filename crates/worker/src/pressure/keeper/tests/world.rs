@@ -195,11 +195,11 @@ pub(super) fn told(minute: Minute, users: &[u64]) -> ActiveIn {
     ActiveIn { minute, new: 0, users: users.iter().map(|user| ActivityHash(*user)).collect() }
 }
 
-/// Waits until something is so, for at most 10 s of the real clock.
+/// Waits until something is so, for at most a minute of the real clock.
 pub(super) async fn until(what: &str, so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !so() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
