@@ -285,9 +285,8 @@ fn give_together(name: &str) -> (usize, usize) {
     let parts = [&both, &one, &rest].map(Vec::len);
     let all: Vec<Given> = [both, one, rest].concat();
     let (in_a_second, at_once) = (most_in_a_second(&all), most_at_once(&all, TIMEOUT));
-    eprintln!("{parts:?}: {in_a_second} within a second, {at_once} at once");
-    assert!(in_a_second <= PER_S, "{in_a_second} within a second, of {PER_S}");
-    assert!(at_once <= AT_ONCE, "{at_once} at once, of {AT_ONCE}");
+    assert!(in_a_second <= PER_S, "{in_a_second} within a second, of {PER_S}; {parts:?} in all");
+    assert!(at_once <= AT_ONCE, "{at_once} at once, of {AT_ONCE}; {parts:?} in all");
     // What a dead instance had is given to the other one.
     wait_until(DEADLINE, "b has all of it", || {
         let of_b = share(&at_b, "email");
