@@ -84,19 +84,15 @@ pub const CASES: &[Case] = &[
     case("1c", "worker killed after the broker committed, before it has the answer", process::killed_after_commit)
         .times(5)
         .in_ci(1),
-    case("2", "worker killed at random, again and again, under load", process::killed_at_random).times(50).in_ci(4),
+    case("2", "worker killed at random, again and again, under load", process::killed_at_random).times(50),
     case("3a", "worker frozen 8 s, past its session, wakes beside its successor", group::frozen_past_its_session)
-        .times(2)
-        .in_ci(1),
+        .times(2),
     case("3b", "worker frozen 20 s, past its transaction's time-out", group::frozen_past_its_transaction).times(2),
-    case("4", "rebalance storm: 1, 4, 2, 1 members, two leave by SIGKILL; partitions added", group::storm)
-        .times(2)
-        .in_ci(1),
+    case("4", "rebalance storm: 1, 4, 2, 1 members, two leave by SIGKILL; partitions added", group::storm).times(2),
     case("5", "Redis paused for 12 s, twice the poll interval", group::stalled_past_the_poll_interval).times(2),
-    case("6", "a second worker with the same transactional id", group::twins).times(3).in_ci(1),
+    case("6", "a second worker with the same transactional id", group::twins).times(3),
     case("7a", "one of three brokers killed: leader of the intents or an output", brokers::leader_killed)
         .times(3)
-        .in_ci(1)
         .within_s(90),
     case("7b", "one of three brokers killed: coordinator of the group or of transactions", brokers::coordinator_killed)
         .times(2)
@@ -116,9 +112,7 @@ pub const CASES: &[Case] = &[
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
     case("9c", "an output topic's size limit is lowered", topics::output_too_large).times(2),
-    case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream)
-        .times(3)
-        .in_ci(1),
+    case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream).times(3),
     case("11", "the committed offset is deleted by retention", topics::offset_deleted),
     case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog).times(10),
     case("13", "SIGTERM in the middle of a batch", process::terminated).times(5).within_s(15),
@@ -143,20 +137,17 @@ pub const CASES: &[Case] = &[
     case("15c", "a node joins, takes 600 slots, gives them back and leaves", cluster::grown_and_shrunk)
         .times(1)
         .within_s(10),
-    case("16a", "SCRIPT FLUSH on every node", script::flushed).times(20).in_ci(3).within_s(5),
+    case("16a", "SCRIPT FLUSH on every node", script::flushed).times(20).within_s(5),
     case("16b", "Redis answers LOADING for 3 s", |g, o| script::answers(g, o, &script::LOADING)).times(2).within_s(15),
     case("16c", "BUSY for 3 s", |g, o| script::answers(g, o, &script::BUSY)).times(2).within_s(15),
-    case("16d", "OOM for 3 s", |g, o| script::answers(g, o, &script::OUT_OF_MEMORY)).times(2).in_ci(1).within_s(15),
+    case("16d", "OOM for 3 s", |g, o| script::answers(g, o, &script::OUT_OF_MEMORY)).times(2).within_s(15),
     case("16e", "READONLY for 3 s", |g, o| script::answers(g, o, &script::READ_ONLY)).times(2).within_s(15),
     case("16f", "NOREPLICAS for 3 s", |g, o| script::answers(g, o, &script::NO_REPLICAS)).times(2).within_s(15),
     case("16g", "MISCONF for 3 s", |g, o| script::answers(g, o, &script::CANNOT_SAVE)).times(2).within_s(15),
     case("16h", "NOPERM for 3 s: the ACL denies the script", |g, o| script::answers(g, o, &script::DENIED))
         .times(2)
         .within_s(15),
-    case("17a", "reply lost after the script ran: the connection is cut", script::reply_lost)
-        .times(50)
-        .in_ci(5)
-        .within_s(5),
+    case("17a", "reply lost after the script ran: the connection is cut", script::reply_lost).times(50).within_s(5),
     case("17b", "reply later than `redis.timeout`", script::reply_late).times(10).within_s(10),
     case("18a", "FLUSHALL on a node and its replica; `weir rebuild`", lost::flushed_all).times(2),
     case("18b", "a node comes back empty; `weir rebuild`", lost::restarted_empty).times(2),
@@ -165,7 +156,6 @@ pub const CASES: &[Case] = &[
         .within_s(5),
     case("20a", "two workers with clocks 4 minutes apart; one after the other is killed", clocks::minutes_apart)
         .times(3)
-        .in_ci(1)
         .promises(Promise::Capped),
     case(
         "20b",
@@ -173,7 +163,6 @@ pub const CASES: &[Case] = &[
         clocks::hour_off,
     )
     .times(4)
-    .in_ci(1)
     .within_s(20),
     case("21", "S3: 403, 404, 503, cut, stalled; bitmaps truncated, empty, foreign, huge, altered", sources::segments)
         .within_s(5),
@@ -185,7 +174,7 @@ pub const CASES: &[Case] = &[
     case("24d", "10,000 intents in a batch of one user without caps, whose history is full", inputs::full_history)
         .times(3),
     case("25a", "the broker's disk is full", limits::disk_full).times(2),
-    case("25b", "the worker cannot allocate memory", limits::memory_limit).times(2).in_ci(1),
+    case("25b", "the worker cannot allocate memory", limits::memory_limit).times(2),
     case("26", "HTTP: 10,000 connections, slow ones, a body of 10 GB, bad tokens", http::attacked)
         .times(2)
         .within_s(10),
@@ -199,7 +188,6 @@ pub const CASES: &[Case] = &[
         names::promoted,
     )
     .times(2)
-    .in_ci(1)
     .within_s(20),
     case("29b", "FLUSHALL on the node of the name tables, and its replica; `weir rebuild`", lost::names_flushed)
         .times(2)
@@ -260,7 +248,6 @@ pub const CASES: &[Case] = &[
         .promises(Promise::Capped),
     case("36b", "pressure: one of two workers killed while users come in", pressure::member_killed)
         .times(3)
-        .in_ci(1)
         .promises(Promise::Capped),
     case("36c", "pressure: the clock of one of two workers a minute ahead, then behind", pressure::clock_off)
         .times(2)

@@ -18,7 +18,6 @@ use super::{
     check::{Judge, told},
     env::{Env, lock},
     rules::on_channel,
-    sabotage::Sabotage,
     time::wall,
     truth::Decided,
     workload::{Ask, Kind},
@@ -51,13 +50,11 @@ impl Load {
         if !env.sabotage().is_of_pressure() && !is_asked_for() {
             return None;
         }
-        // The planted bug shows where the window outlasts the trouble.
-        let long = env.sabotage() == Sabotage::SkipTurnRetry;
         let load = Self {
             most: [2, 4, 9, 16][env.index(4)],
-            window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
+            window_minutes: [1, 1, 2, 10][env.index(4)],
             pushes_only: env.chance(200),
-            defers: may_defer && !long && env.chance(500),
+            defers: may_defer && env.chance(500),
         };
         // Few users per window, each with intents that are deferred again and again, would take hours to come in.
         Some(if load.defers { Self { most: load.most.max(9), window_minutes: 1, ..load } } else { load })

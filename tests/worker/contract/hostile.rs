@@ -3,7 +3,7 @@
 
 use std::{process::Command, sync::LazyLock};
 
-use testkit::{kafka::Record, process::Exit, stack::Stack};
+use testkit::{kafka::Record, process::Exit, stack::Stack, wait_for};
 
 use crate::support::{
     DEADLINE, Scene, header,
@@ -70,10 +70,14 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     scene.publish(records);
     let mut worker = scene.worker("hostile");
     scene.drain(&mut worker);
-    let dead_letters = metric(&worker, "weir_dead_letters_total", "").unwrap();
+    let outcomes = scene.outcomes();
+    let dead = outcomes.all().filter(|(_, outcome)| outcome.verdict().starts_with("dead")).count();
+    // A batch is counted some moments after its commit.
+    let counted = || metric(&worker, "weir_dead_letters_total", "").filter(|count| *count >= dead as f64);
+    let dead_letters = wait_for(DEADLINE, counted).expect("the dead letters are counted");
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
-    let (outcomes, log) = (scene.outcomes(), worker.log());
+    let log = worker.log();
     Run { scene, outcomes, log, dead_letters }
 });
 
