@@ -133,9 +133,7 @@ fn blast(name: &str, count: usize) -> f64 {
     let since = since.expect("the blast lasts");
     let last = delivery.delivered().last().unwrap().0;
     let busy = delivery.delivered().iter().filter(|(at, _)| *at >= since).count();
-    let used = busy as f64 / last.duration_since(since).as_secs_f64() / f64::from(PER_S);
-    eprintln!("at most {most_undelivered} undelivered, {used:.3} of what delivery takes is used");
-    used
+    busy as f64 / last.duration_since(since).as_secs_f64() / f64::from(PER_S)
 }
 
 #[test]
@@ -177,7 +175,6 @@ fn stop_delivery(name: &str) -> Duration {
     let (at, resumed) = (Instant::now(), ends());
     wait_until(DEADLINE, "approvals go on", || ends() - resumed > most);
     let after = at.elapsed();
-    eprintln!("{probes} probes; approvals went on after {after:?}");
     wait_until(DEADLINE, "all are approved", || post.scene.output("approved").len() >= MAILS);
     post.all_approved(MAILS);
     after
@@ -351,7 +348,6 @@ fn beside_a_blast(name: &str, blast: usize, rounds: usize) -> [Duration; 2] {
     let behind = best("behind");
     // All of them were visible while much of the blast waits.
     assert!(waits(&worker) > 0, "the blast lasts");
-    eprintln!("p99 {alone:?} alone, {behind:?} behind a blast");
     [alone, behind]
 }
 
