@@ -138,7 +138,8 @@ fn blast(name: &str, count: usize) -> f64 {
 
 #[test]
 fn a_blast_is_approved_no_faster_than_it_is_delivered() {
-    blast("paced", BLAST);
+    // What waits is gone `ahead` before the end of delivery, which must be after the route has settled.
+    blast("paced", BLAST * 3 / 2);
 }
 
 #[test]

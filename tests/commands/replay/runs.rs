@@ -303,9 +303,13 @@ fn ctrl_c_ends_it_at_once_and_nothing_is_written() {
     ]);
     let mut process = Guarded::spawn("weir", command.current_dir(folder.0.path()), &folder.path("log")).unwrap();
     let pid = process.pid();
-    // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt).
+    // Until it waits for the signal, SIGINT ends it by itself: wait for its handler (bit 1 of SigCgt). The shell before it may have one, too.
     wait_until(DEADLINE, "SIGINT is handled", || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let of = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        if of("comm").trim() != "weir" {
+            return false;
+        }
+        let status = of("status");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
         u64::from_str_radix(&caught, 16).unwrap_or(0) & 2 != 0
     });
