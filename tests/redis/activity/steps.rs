@@ -14,7 +14,7 @@ use weir_redis::Keyspace;
 use super::log;
 use crate::redis_support::{opened, options};
 
-const STEPS: usize = 2_000;
+const STEPS: usize = 3_000;
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 /// How long entries stay behind the window.
 const SLACK_MS: i64 = 120_000;
