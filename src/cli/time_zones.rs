@@ -11,7 +11,7 @@ static SYSTEM: LazyLock<(TimeZones, Vec<TimeZone>)> =
     LazyLock::new(|| time_zones::read(std::env::var_os("TZDIR").as_deref()));
 static IS_PREFERRED: LazyLock<bool> = LazyLock::new(|| zone::prefer(|| SYSTEM.1.clone()).is_ok());
 
-/// Has the system's time zones used where it has a database. They are read when the first zone is asked for.
+/// Prefers the system's time zones where the system has a database. The first zone that is asked for reads them.
 pub fn prefer() {
     LazyLock::force(&IS_PREFERRED);
 }

@@ -43,7 +43,7 @@ async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_
     let redis = RedisServer::start_by(&clock).unwrap();
     let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "http-deferred", 1, POLICY);
     scene.defer(1);
-    let worker = scene.worker_with("one", &clock.env().each_ref().map(|(name, value)| (*name, value.as_str())));
+    let worker = scene.worker_by("one", &clock, &[]);
     wait_ready(&worker);
     let client = Client::of(&worker);
     let browser = Browser::open(&address(&worker)).await;

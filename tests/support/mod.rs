@@ -13,6 +13,7 @@ use std::{
 use serde_json::Value;
 use testkit::{
     SLOW_INTERVAL,
+    clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
     process::output,
     stack::{ENV_KAFKA, Stack},
@@ -100,7 +101,7 @@ pub struct Scene {
     _topics: Topics,
 }
 
-/// Asks each of these rules, and fails with the names of those that are broken: what a broken one says stands before.
+/// Checks each of these rules, and fails with the names of the broken ones. The panic of each comes first in the output.
 pub fn keep(rules: &[(&str, fn())]) {
     let is_broken = |rule: fn()| std::panic::catch_unwind(rule).is_err();
     let broken: Vec<&str> = rules.iter().filter(|(_, rule)| is_broken(*rule)).map(|(name, _)| *name).collect();
@@ -265,6 +266,13 @@ listen = "127.0.0.1:0"
 
     pub fn worker(&self, instance: &str) -> Worker {
         self.worker_with(instance, &[])
+    }
+
+    /// A worker with this clock, and with further environment variables.
+    pub fn worker_by(&self, instance: &str, clock: &ProcessClock, more: &[(&str, &str)]) -> Worker {
+        let clock = clock.env();
+        let clock = clock.iter().map(|(name, value)| (*name, value.as_str()));
+        self.worker_with(instance, &clock.chain(more.iter().copied()).collect::<Vec<_>>())
     }
 
     /// A worker with further environment variables.

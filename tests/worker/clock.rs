@@ -38,8 +38,7 @@ impl Stage {
     }
 
     fn worker(&self, clock: &ProcessClock) -> Worker {
-        let env = clock.env();
-        self.scene.worker_with("only", &env.each_ref().map(|(name, value)| (*name, value.as_str())))
+        self.scene.worker_by("only", clock, &[])
     }
 
     /// All that Redis holds.

@@ -52,8 +52,7 @@ impl Lapse {
     }
 
     pub(super) fn worker(&self, instance: &str) -> Worker {
-        let env = self.clock.env();
-        self.scene.worker_with(instance, &env.each_ref().map(|(name, value)| (*name, value.as_str())))
+        self.scene.worker_by(instance, &self.clock, &[])
     }
 
     fn now_ms(&self) -> i64 {

@@ -8,12 +8,11 @@ use crate::support::{
 };
 use serde_json::json;
 use testkit::{
-    clock::{MovedClock, ProcessClock},
+    clock::MovedClock,
     kafka::{Api, Fate, Kafka, KafkaClient, Moment, Trap},
     redis::RedisServer,
     stack::Stack,
     wait_until,
-    worker::Worker,
 };
 use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
@@ -40,11 +39,6 @@ fn now_ms() -> i64 {
     SystemClock.now().millis()
 }
 
-fn worker(scene: &Scene, clock: &ProcessClock) -> Worker {
-    let env = clock.env();
-    scene.worker_with("only", &env.each_ref().map(|(name, value)| (*name, value.as_str())))
-}
-
 /// One intent of each user of a wave.
 fn publish(kafka: &KafkaClient, scene: &Scene, wave: &str, users: &str, more: &serde_json::Value) {
     let one = |user: usize| intent(&format!("{wave} {user}"), format!("{users}-{user}"), more.clone());
@@ -66,7 +60,7 @@ fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
     let clock = moved.clock(0).unwrap();
     let mut redis = RedisServer::start_by(&clock).unwrap();
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "stalled", 2, POLICY);
-    let mut worker = worker(&scene, &clock);
+    let mut worker = scene.worker_by("only", &clock, &[]);
     publish(&scene.kafka, &scene, "before", "before", &json!({}));
     scene.drain(&mut worker);
     wait_ready(&worker);
@@ -102,7 +96,7 @@ fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_h
     let redis = RedisServer::start_by(&clock).unwrap();
     // The worker reaches the broker through its tap, the test does not.
     let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], "admitted", 1, POLICY);
-    let start = || self::worker(&scene, &clock);
+    let start = || scene.worker_by("only", &clock, &[]);
     let mut worker = start();
     publish(kafka.client(), &scene, "before", "before", &json!({}));
     scene.drain(&mut worker);

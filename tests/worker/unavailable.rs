@@ -159,17 +159,14 @@ impl Stage {
 
 fn start(scene: &Scene, clock: &ProcessClock) -> Worker {
     let batch = BATCH.to_string();
-    let [library, file] = clock.env();
     let env = [
-        (library.0, library.1.as_str()),
-        (file.0, file.1.as_str()),
         ("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"),
         ("WEIR__REDIS__TIMEOUT", "500ms"),
         ("WEIR__WORKER__BATCH", batch.as_str()),
         ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
         ("WEIR__WORKER__DRAIN", "4s"),
     ];
-    scene.worker_with("only", &env)
+    scene.worker_by("only", clock, &env)
 }
 
 fn is_later(decision: &Decision) -> bool {

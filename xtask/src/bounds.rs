@@ -40,11 +40,12 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
         drop(end);
         (outcome, watch.join().expect("the watch does not panic"))
     });
+    // After a deadline, too: what a step has started may ignore SIGTERM and outlive it.
+    let left = leftovers();
+    end_all();
     if let Some(running) = expired {
         bail!("it did not end within {} s; these processes ran:\n{running}", limit.as_secs());
     }
-    let left = leftovers();
-    end_all();
     outcome?;
     ensure!(left.is_empty(), "these processes were left when it ended:\n{left}");
     Ok(())
@@ -69,12 +70,13 @@ fn begin() -> Result<()> {
 
 /// Ends what a step has started, and with it the step. Returns the processes that ran.
 fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
-    let running = listed(&tree::descendants());
+    let processes = tree::descendants();
+    let running = listed(&processes);
     eprintln!(
         "step {step}: did not end within {} s; these processes ran, and are ended now:\n{running}",
         limit.as_secs()
     );
-    tree::descendants().iter().for_each(|&pid| signal(pid, Signal::TERM));
+    processes.iter().for_each(|&pid| signal(pid, Signal::TERM));
     if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
         end_all();
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {

@@ -245,6 +245,6 @@ pub fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
         return Ok(());
     }
     let package = format!("cargo-{tool}");
-    // Unoptimised: it takes half the time to build, and cargo-deny's check still takes 3 s.
+    // Unoptimised: it takes half the time to build.
     shell::run(command("cargo", &["install", "-q", "--locked", "--debug", "--force", &package, "--version", version]))
 }

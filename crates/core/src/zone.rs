@@ -22,9 +22,8 @@ static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
 /// Reads the system's database.
 static SYSTEM: OnceLock<fn() -> Vec<TimeZone>> = OnceLock::new();
 
-/// Has the zones of the system's database take the place of those that are built in; names that it lacks stay. They are read for the
-/// first [`Zone`], so a command that needs none does not wait for them. To be called before that, once: a zone never changes under a
-/// policy.
+/// Prefers the zones of the system's database to the built-in ones, which remain for names that it lacks. The first [`Zone`] reads
+/// them, so a command that needs none does not wait for them. Call it once, before that: a zone never changes under a policy.
 ///
 /// # Errors
 /// [`TooLate`]

@@ -131,24 +131,20 @@ impl Broker {
         for (topic, partitions) in options.topics().map(|topic| (topic, PARTITIONS)).into_iter().chain(rings) {
             cluster.create_topic(topic, partitions, 1).with_context(|| format!("the topic {topic}"))?;
         }
-        commit_beginnings(&options, &deferred, buckets)?;
+        commit_beginnings(&options, &rings)?;
         Ok(Self { _cluster: cluster, options: Arc::new(options) })
     }
 }
 
 /// Commits the beginnings of the wheel's topics: the mock cluster refuses a lane's start there while another lane of the group joins.
-fn commit_beginnings(
-    options: &KafkaOptions,
-    deferred: &WheelTopics,
-    buckets: impl Fn(Ring) -> i32,
-) -> anyhow::Result<()> {
+fn commit_beginnings(options: &KafkaOptions, rings: &[(&str, i32)]) -> anyhow::Result<()> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &options.brokers).set("group.id", options.later_group());
     let nobody: BaseConsumer = config.create().context("no client for the embedded broker")?;
     let mut beginnings = TopicPartitionList::new();
-    for ring in Ring::ALL {
-        for partition in 0..buckets(ring) {
-            beginnings.add_partition_offset(deferred.topic(ring), partition, Offset::Offset(0))?;
+    for &(topic, partitions) in rings {
+        for partition in 0..partitions {
+            beginnings.add_partition_offset(topic, partition, Offset::Offset(0))?;
         }
     }
     nobody.commit(&beginnings, CommitMode::Sync).context("the embedded broker takes no offsets")

@@ -13,7 +13,7 @@ mod segments;
 mod time;
 mod topics;
 
-/// Asks all rules, and fails with the names of those that are broken.
+/// Checks all rules, and fails with the names of the broken ones.
 macro_rules! keep {
     ($($file:ident :: $rule:ident),* $(,)?) => {
         $crate::support::keep(&[$((concat!(stringify!($file), "::", stringify!($rule)), $file::$rule as fn())),*])
