@@ -3,10 +3,6 @@
 use std::process::{Command, Output};
 
 use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
-use rdkafka::{
-    admin::{AdminClient, AdminOptions, ResourceSpecifier},
-    client::DefaultClientContext,
-};
 use serde_json::{Value, json};
 use testkit::{redis::RedisServer, stack::Stack, wait_for};
 
@@ -219,13 +215,8 @@ fn what_would_delete_records_that_a_rebuild_needs_is_found_with_the_command_that
 
 /// A topic's `retention.ms`.
 fn retention(scene: &Scene, topic: &str) -> String {
-    let admin: AdminClient<DefaultClientContext> = scene.kafka.config().create().unwrap();
-    let topic = scene.topic(topic);
-    let resource = [ResourceSpecifier::Topic(&topic)];
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let answers = runtime.block_on(admin.describe_configs(&resource, &AdminOptions::new())).unwrap();
-    let entries = &answers[0].as_ref().unwrap().entries;
-    entries.iter().find(|entry| entry.name == "retention.ms").unwrap().value.clone().unwrap()
+    let settings = scene.kafka.topic_settings(&scene.topic(topic)).unwrap();
+    settings.into_iter().find(|(name, _)| name == "retention.ms").unwrap().1
 }
 
 #[test]

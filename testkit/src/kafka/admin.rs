@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rdkafka::{
     Offset, TopicPartitionList,
-    admin::{AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
     consumer::Consumer,
     types::RDKafkaErrorCode,
 };
@@ -15,7 +15,7 @@ use super::{
     broker::java,
     client::{REQUEST_DEADLINE, UNCOMMITTED},
 };
-use crate::{process::output, wait_until};
+use crate::{process::output, wait_for, wait_until};
 
 impl KafkaClient {
     /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
@@ -101,10 +101,11 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// Gives a topic these settings of its own and no others.
+    /// Gives a topic these settings of its own and no others, and waits until the broker that answers shows them: the
+    /// controller accepts a change before brokers know of it, and one that is busy learns of it seconds later.
     ///
     /// # Errors
-    /// When the brokers refuse.
+    /// When the brokers refuse, or do not show them within 30 s.
     pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         let change = AlterConfig::new(ResourceSpecifier::Topic(name));
@@ -112,7 +113,27 @@ impl KafkaClient {
         for result in futures_executor::block_on(admin.alter_configs([&change], &options))? {
             result.map_err(|(_, code)| anyhow!("settings of topic {name}: {code}"))?;
         }
+        let mut wanted: Vec<_> = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        wanted.sort_unstable();
+        let shown = || self.topic_settings(name).ok().filter(|shown| *shown == wanted);
+        wait_for(REQUEST_DEADLINE, shown).with_context(|| format!("{name} does not show its settings {wanted:?}"))?;
         Ok(())
+    }
+
+    /// The settings that a topic has of its own, by name.
+    ///
+    /// # Errors
+    /// When no broker answers, or there is no such topic.
+    pub fn topic_settings(&self, name: &str) -> Result<Vec<(String, String)>> {
+        let (admin, options) = (self.admin()?, options());
+        let topic = [ResourceSpecifier::Topic(name)];
+        let answer = futures_executor::block_on(admin.describe_configs(&topic, &options))?.pop();
+        let resource = answer.with_context(|| format!("no answer about topic {name}"))?;
+        let entries = resource.map_err(|code| anyhow!("settings of topic {name}: {code}"))?.entries;
+        let own = entries.into_iter().filter(|entry| entry.source == ConfigSource::DynamicTopic);
+        let mut own: Vec<_> = own.map(|entry| (entry.name, entry.value.unwrap_or_default())).collect();
+        own.sort_unstable();
+        Ok(own)
     }
 
     /// Lets clients of this `client.id` publish so many bytes per second, by a quota.
