@@ -34,7 +34,7 @@ COPY --from=build /usr/local/bin/weir /usr/local/bin/weir
 COPY --from=build /notices /usr/share/doc/weir
 USER 10001:10001
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["weir", "health", "--url", "http://127.0.0.1:8080"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["weir", "health", "--config", "/etc/weir/weir.toml"]
 # Without a shell, so that SIGTERM reaches weir, which drains and ends.
 ENTRYPOINT ["weir"]
 CMD ["run", "--config", "/etc/weir/weir.toml"]

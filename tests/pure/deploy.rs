@@ -159,7 +159,10 @@ fn the_chart_is_of_this_version() {
 fn the_image_is_built_from_all_that_the_build_reads() {
     // Without build.rs the image would build, and lack the bound on what compressed records inflate to.
     let ignored = file(".dockerignore");
-    for name in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "crates", "lua", "LICENSE", "xtask"] {
+    let manifest: toml::Table = file("Cargo.toml").parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap().iter();
+    let folders = members.map(|member| member.as_str().unwrap().split('/').next().unwrap()).filter(|name| *name != ".");
+    for name in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "lua", "LICENSE"].into_iter().chain(folders) {
         assert!(ignored.lines().any(|line| line == format!("!{name}")), ".dockerignore keeps {name} out");
     }
 }
@@ -218,6 +221,11 @@ fn a_release_is_built_as_the_image_is_and_checked_before_it_is_published() {
     let toolchain = file("rust-toolchain.toml");
     assert!(toolchain.contains(base.trim_start_matches("rust:").split('-').next().unwrap()), "{base}");
     assert_eq!(behind(&workflow, "container: "), [base, base], "the jobs that check and build");
+    assert_eq!(
+        workflow.matches("--add safe.directory").count(),
+        2,
+        "both ask git, which trusts no other user's checkout"
+    );
     assert!(workflow.contains("bash .ci/run") && workflow.contains("needs: [check, build]"));
     let command = workflow.lines().find(|line| line.contains("cargo xtask release")).unwrap();
     let (folder, uploaded) = (behind(command, "--into ")[0], behind(&workflow, "path: ")[0]);

@@ -24,8 +24,9 @@ pub fn run() -> Result<()> {
     let folder = workspace().join("deploy/prometheus");
     check("check", &folder.join("alerts.yml"))?;
     check("test", &folder.join("alerts.test.yml"))?;
-    let expressions = workspace().join("target/dashboard.yml");
-    fs::write(&expressions, as_rules("deploy/grafana/weir.json")?).context("cannot write to target/")?;
+    let expressions = shell::target("dashboard.yml");
+    fs::write(&expressions, as_rules("deploy/grafana/weir.json")?)
+        .with_context(|| format!("cannot write {}", expressions.display()))?;
     check("check", &expressions)
 }
 

@@ -25,6 +25,34 @@ const REFUSED: [(&[&str], &str); 6] = [
     (&["--set", "keda.minReplicas=0"], "minimum"),
     (&["--set", "replicaCount=3"], "replicaCount"),
 ];
+/// What ci/full.yaml makes of a kind: lines that it must have, one after the other.
+const PROMISED: [(&str, &[&str]); 6] = [
+    (
+        "StatefulSet",
+        &[
+            "podManagementPolicy: Parallel",
+            "terminationGracePeriodSeconds: 70",
+            "runAsNonRoot: true",
+            "runAsUser: 10001",
+            "fieldPath: metadata.name",
+            "startupProbe:",
+            "path: /livez",
+            "livenessProbe:",
+            "path: /livez",
+            "readinessProbe:",
+            "path: /readyz",
+            "readOnlyRootFilesystem: true",
+            "path: \"secrets/kafka-password\"",
+        ],
+    ),
+    ("PodDisruptionBudget", &["maxUnavailable: 1"]),
+    ("NetworkPolicy", &["policyTypes: [Ingress, Egress]"]),
+    ("ServiceMonitor", &["path: /metrics"]),
+    ("ServiceAccount", &["eks.amazonaws.com/role-arn:"]),
+    // The lag of deferred and waiting intents is no reason for more instances.
+    ("ScaledObject", &["minReplicaCount: 2", "consumerGroup: \"caps\"", "topic: \"send-intents\"", "lagThreshold:"]),
+];
+
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
 ///
 /// # Errors
@@ -36,6 +64,9 @@ pub fn run() -> Result<()> {
         shell::run(command(place("bin/helm"), &["lint", "--strict", CHART, "-f", &values]))?;
         let manifests = printed(helm_template(&values, &[]))?;
         KUBERNETES.iter().try_for_each(|version| conforms(&manifests, version, resources))?;
+        if name == "full" {
+            PROMISED.iter().try_for_each(|(kind, lines)| promises(&manifests, kind, lines))?;
+        }
     }
     for (set, reason) in REFUSED {
         let output = helm_template(&format!("{CHART}/ci/full.yaml"), set).output().context("cannot start helm")?;
@@ -45,6 +76,17 @@ pub fn run() -> Result<()> {
     }
     // It validates the file, with the defaults of its variables.
     printed(command(place("bin/cmd"), &["docker-compose.yml"])).map(drop)
+}
+
+/// The resource of a kind has these texts, in this order.
+fn promises(manifests: &str, kind: &str, texts: &[&str]) -> Result<()> {
+    let is_of_kind = |manifest: &&str| manifest.lines().any(|line| line == format!("kind: {kind}"));
+    let manifest = manifests.split("\n---\n").find(is_of_kind).with_context(|| format!("there is no {kind}"))?;
+    let mut rest = manifest;
+    for text in texts {
+        (_, rest) = rest.split_once(text).with_context(|| format!("the {kind} lacks {text:?}: {manifest}"))?;
+    }
+    Ok(())
 }
 
 fn helm_template(values: &str, set: &[&str]) -> Command {

@@ -80,10 +80,10 @@ fn files(package: &Value) -> Result<BTreeSet<String>> {
     Ok(texts)
 }
 
-/// The packages that the binary is built from on Linux, by normal dependencies.
+/// The packages that the binary is built from on Linux for this machine's processor, by normal dependencies.
 fn packages() -> Result<Vec<Value>> {
     let mut metadata = command("cargo", &["metadata", "--locked", "--format-version", "1"]);
-    metadata.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    metadata.args(["--filter-platform", &format!("{}-unknown-linux-gnu", std::env::consts::ARCH)]);
     let output = metadata.output().context("cannot start cargo metadata")?;
     ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;

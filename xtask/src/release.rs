@@ -12,7 +12,18 @@ use crate::{
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Files of the repository that are in the archive.
-const FILES: [&str; 4] = ["LICENSE", "README.md", "CHANGELOG.md", "deploy/prometheus/alerts.yml"];
+const FILES: [&str; 7] = [
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "deploy/prometheus/alerts.yml",
+    "deploy/grafana/weir.json",
+    // For editors: `#:schema config.schema.json`.
+    "schemas/config.schema.json",
+    "schemas/policy.schema.json",
+];
+/// The Helm chart, of which the archive has what is checked in.
+const CHART: &str = "deploy/helm/weir";
 /// Shells with a completion script, and the name under which each looks for it.
 const SHELLS: [(&str, &str); 3] = [("bash", "weir.bash"), ("zsh", "_weir"), ("fish", "weir.fish")];
 /// Writes the parts list. Also in docs/dependencies.md.
@@ -67,6 +78,7 @@ fn fill(folder: &Path) -> Result<()> {
         let name = Path::new(file).file_name().unwrap_or_default();
         copy(&workspace().join(file), &folder.join(name))?;
     }
+    chart(&folder.join("helm"))?;
     notices::run(&folder.join("THIRD-PARTY.txt"))?;
     for (shell, name) in SHELLS {
         let script = shell::stdout(command(&binary, &["completions", shell]))?;
@@ -74,6 +86,18 @@ fn fill(folder: &Path) -> Result<()> {
         fs::write(&file, script).with_context(|| format!("cannot write {}", file.display()))?;
     }
     shell::run(command(&binary, &["man".as_ref(), folder.join("man").as_os_str()]))
+}
+
+/// The files of the chart, as they are in the folder.
+fn chart(into: &Path) -> Result<()> {
+    let files = shell::stdout(command("git", &["ls-files", "--", CHART]))?;
+    for file in String::from_utf8_lossy(&files).lines() {
+        let to = into.join(file.strip_prefix("deploy/helm/").unwrap_or(file));
+        let folder = to.parent().context("a file is in a folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        copy(&workspace().join(file), &to)?;
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -127,8 +151,24 @@ fn works(out: &Path, archive: &str) -> Result<()> {
     shell::run(unpack)?;
     let said = shell::stdout(command(folder.join("weir"), &["--version"]))?;
     ensure!(String::from_utf8_lossy(&said).contains(VERSION), "the binary in {archive} is not of {VERSION}");
-    for file in ["THIRD-PARTY.txt", "completions/_weir", "man/weir.1", "LICENSE"] {
+    for file in ["THIRD-PARTY.txt", "completions/_weir", "man/weir.1", "LICENSE", "weir.json", "helm/weir/Chart.yaml"] {
         ensure!(folder.join(file).is_file(), "{archive} lacks {file}");
     }
     fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_archive_has_the_chart_as_it_is_checked_in() {
+        let folder = shell::target("chart-of-an-archive");
+        chart(&folder).expect("the chart can be copied");
+        for file in ["weir/Chart.yaml", "weir/values.yaml", "weir/templates/statefulset.yaml"] {
+            let own = fs::read(workspace().join("deploy/helm").join(file)).expect("the chart has it");
+            assert_eq!(fs::read(folder.join(file)).ok(), Some(own), "{file}");
+        }
+        fs::remove_dir_all(folder).expect("the copy can be removed");
+    }
 }
