@@ -9,6 +9,11 @@ const TESTS: &str = "deploy/prometheus/alerts.test.yml";
 const DASHBOARD: &str = "deploy/grafana/weir.json";
 /// Labels that Prometheus adds, or that a histogram has.
 const OTHER_LABELS: [&str; 3] = ["job", "instance", "le"];
+/// Metrics that are not on the dashboard, and why.
+const NOT_SHOWN: [(&str, &str); 2] = [
+    ("process_virtual_memory_bytes", "reserved addresses say nothing of memory that is used; resident memory does"),
+    ("process_threads", "the settings set their number, and it does not change"),
+];
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -91,6 +96,20 @@ fn the_dashboard_and_the_alerts_use_metrics_and_labels_that_exist() {
         let unknown: Vec<&str> =
             labels(expression).into_iter().filter(|label| !known_labels.contains(*label)).collect();
         assert!(unknown.is_empty(), "no metric has the labels {unknown:?}: {expression}");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric() {
+    let dashboard = dashboard();
+    let shown: BTreeSet<&str> = dashboard.iter().flat_map(|expression| words(expression)).collect();
+    let page = read("docs/metrics.md");
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let name = row.split('`').nth(1).unwrap();
+        let parts = ["", "_bucket", "_sum", "_count"].map(|part| format!("{name}{part}"));
+        let is_shown = parts.iter().any(|part| shown.contains(part.as_str()));
+        let left_out = NOT_SHOWN.iter().any(|(metric, _)| *metric == name);
+        assert!(is_shown != left_out, "{name}: put it on {DASHBOARD}, or into NOT_SHOWN with the reason, not both");
     }
 }
 
