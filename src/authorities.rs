@@ -1,17 +1,36 @@
 //! Certificate authorities to trust, read and checked once: what takes them later cannot fail on them.
 
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// Certificates in PEM: at least one, and each can be trusted.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Authorities(Vec<u8>);
+use crate::files::read_bytes;
 
-/// Why a text holds no authorities.
+/// The largest file of certificate authorities, in bytes: those of a whole system take some 250 kB.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+
+/// Certificates in PEM: at least one, and each can be trusted; and the file that they are from.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Authorities {
+    pem: Vec<u8>,
+    file: PathBuf,
+}
+
+/// Why a file holds no authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAuthorities {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    NoFile(String),
+    /// It is too large.
+    #[error("is larger than {MAX_BYTES} bytes")]
+    TooLarge,
     /// No certificate in it.
     #[error("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)")]
     Empty,
@@ -21,28 +40,61 @@ pub enum NoAuthorities {
 }
 
 impl Authorities {
-    /// Reads certificates.
+    /// Reads the certificates of a file.
     ///
     /// # Errors
-    /// There is none, or one cannot be trusted.
-    pub fn parse(pem: Vec<u8>) -> Result<Self, NoAuthorities> {
+    /// It cannot be read, has none, or has one that cannot be trusted.
+    pub fn read(file: &Path) -> Result<Self, NoAuthorities> {
+        Self::check(content(file)?, file)
+    }
+
+    fn check(pem: Vec<u8>, file: &Path) -> Result<Self, NoAuthorities> {
         let mut store = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate = certificate.map_err(|error| NoAuthorities::Unreadable(error.to_string()))?;
             store.add(certificate).map_err(|error| NoAuthorities::Unreadable(error.to_string()))?;
         }
-        if store.is_empty() { Err(NoAuthorities::Empty) } else { Ok(Self(pem)) }
+        if store.is_empty() { Err(NoAuthorities::Empty) } else { Ok(Self { pem, file: file.to_owned() }) }
+    }
+
+    /// What the file has now, if it has changed. While it holds no authorities, those from before stay in force.
+    #[must_use]
+    pub fn replaced(&self) -> Option<Self> {
+        let found = match content(&self.file) {
+            Ok(pem) if pem == self.pem => return None,
+            found => found.and_then(|pem| Self::check(pem, &self.file)),
+        };
+        let name = self.file.display();
+        match found {
+            Ok(new) => {
+                tracing::info!("{name} was replaced: new connections trust its certificate authorities");
+                Some(new)
+            }
+            Err(error) => {
+                tracing::warn!("{name} {error}: the certificate authorities from before stay in force");
+                None
+            }
+        }
     }
 
     /// The certificates in PEM.
     #[must_use]
     pub fn pem(&self) -> &[u8] {
-        &self.0
+        &self.pem
     }
 }
 
 impl std::fmt::Debug for Authorities {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Authorities({} bytes)", self.0.len())
+        write!(f, "Authorities({} bytes)", self.pem.len())
     }
+}
+
+fn content(file: &Path) -> Result<Vec<u8>, NoAuthorities> {
+    read_bytes(file, MAX_BYTES).map_err(|error| {
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            return NoAuthorities::TooLarge;
+        }
+        NoAuthorities::NoFile(error.to_string())
+    })
 }

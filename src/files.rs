@@ -8,16 +8,32 @@ use std::{
 
 use weir_core::document::MAX_DOCUMENT_BYTES;
 
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read; of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
+pub fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most_bytes {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {most_bytes} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a text of at most so many bytes.
+///
+/// # Errors
+/// As for [`read_bytes`], or it is not UTF-8.
+pub fn read_text(path: &Path, most_bytes: usize) -> io::Result<String> {
+    String::from_utf8(read_bytes(path, most_bytes)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+}
+
 /// Reads a document's text.
 ///
 /// # Errors
 /// It cannot be read, is not UTF-8, or is larger than [`MAX_DOCUMENT_BYTES`].
 pub fn read_file(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_string(&mut text)?;
-    if text.len() > MAX_DOCUMENT_BYTES {
-        let reason = format!("it is larger than {MAX_DOCUMENT_BYTES} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-    }
-    Ok(text)
+    read_text(path, MAX_DOCUMENT_BYTES)
 }

@@ -10,7 +10,11 @@ mod overlaps;
 mod progress;
 mod spool;
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -74,8 +78,7 @@ pub struct S3Args {
 }
 
 fn authorities(path: &str) -> Result<Authorities, String> {
-    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
-    Authorities::parse(pem).map_err(|error| format!("the file {error}"))
+    Authorities::read(Path::new(path)).map_err(|error| format!("the file {error}"))
 }
 
 impl S3Args {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Read,
     net::SocketAddr,
     num::NonZeroU32,
     ops::RangeInclusive,
@@ -19,16 +18,14 @@ use weir_core::{
 };
 
 use super::{Secret, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers};
-use crate::{authorities::Authorities, object_store::Location};
+use crate::{authorities::Authorities, files::read_bytes, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The largest file that a secret is read from, in bytes.
-const MAX_SECRET_BYTES: u64 = 64 * 1024;
-/// The largest file of certificate authorities, in bytes: those of a whole system take some 250 kB.
-const MAX_AUTHORITIES_BYTES: u64 = 2 * 1024 * 1024;
+const MAX_SECRET_BYTES: usize = 64 * 1024;
 
 /// true or false.
 pub(super) fn flag(node: &Node, _: &Layers<'_>) -> Parsed<bool> {
@@ -344,17 +341,17 @@ fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {
 /// The certificate authorities in a file.
 pub(super) fn authorities(node: &Node, layers: &Layers<'_>) -> Parsed<Authorities> {
     let path = path(node, layers)?;
-    Authorities::parse(read(&path, MAX_AUTHORITIES_BYTES)?)
-        .map_err(|error| format!("names {}, which {error}", path.display()))
+    Authorities::read(&path).map_err(|error| format!("names {}, which {error}", path.display()))
 }
 
-fn read(path: &Path, most_bytes: u64) -> Parsed<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path);
-    let read = file.and_then(|file| file.take(most_bytes + 1).read_to_end(&mut bytes));
-    read.map_err(|error| format!("names {}, which cannot be read: {error}", path.display()))?;
-    if bytes.len() as u64 > most_bytes {
-        return Err(format!("names {}, which is larger than {most_bytes} bytes", path.display()));
-    }
-    Ok(bytes)
+fn read(path: &Path, most_bytes: usize) -> Parsed<Vec<u8>> {
+    read_bytes(path, most_bytes).map_err(|error| {
+        let is_too_large = error.kind() == std::io::ErrorKind::FileTooLarge;
+        let problem = if is_too_large {
+            format!("is larger than {most_bytes} bytes")
+        } else {
+            format!("cannot be read: {error}")
+        };
+        format!("names {}, which {problem}", path.display())
+    })
 }

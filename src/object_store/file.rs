@@ -20,6 +20,11 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
+    /// That of the file at this path; `None` where there is none.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    }
+
     fn of(metadata: &std::fs::Metadata) -> Self {
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         Self {

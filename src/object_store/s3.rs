@@ -1,26 +1,18 @@
 //! Objects of S3, and of stores that speak its protocol.
 
+mod connection;
 mod upload;
 
-use aws_config::{
-    BehaviorVersion, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
-    retry::RetryConfig, timeout::TimeoutConfig,
-};
+use std::sync::Arc;
+
 use aws_sdk_s3::{
-    Client,
-    config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
     error::{ProvideErrorMetadata, SdkError},
     operation::get_object::GetObjectOutput,
 };
 
-use super::{
-    CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, Location, MAX_ATTEMPTS, ObjectBody, ObjectError, ObjectProblem, Opened,
-    READ_TIMEOUT, Version, body::Pieces, trust,
-};
+use self::connection::Connection;
+use super::{Location, ObjectBody, ObjectError, ObjectProblem, Opened, Version, body::Pieces};
 use crate::authorities::Authorities;
-
-/// The region of a store that is not AWS and was given none; such stores take any.
-const ANY_REGION: &str = "us-east-1";
 
 /// How S3 is reached; what is not set comes from the AWS default chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,7 +56,7 @@ impl std::fmt::Debug for S3Credentials {
 /// An object of S3.
 #[derive(Debug, Clone)]
 pub struct S3Object {
-    client: Client,
+    connection: Arc<Connection>,
     bucket: String,
     key: String,
 }
@@ -72,38 +64,8 @@ pub struct S3Object {
 impl S3Object {
     /// The object of this key, reached in this way.
     pub async fn connect(bucket: &str, key: &str, options: &S3Options) -> Self {
-        let region = RegionProviderChain::first_try(options.region.clone().map(Region::new));
-        let region = match options.endpoint {
-            // The whole chain would ask a cloud's metadata service, which is not there beside a store of one's own.
-            Some(_) => region.or_else(EnvironmentVariableRegionProvider::new()).or_else(ANY_REGION),
-            None => region.or_default_provider(),
-        };
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(FIRST_BYTE_TIMEOUT)
-            .operation_timeout(READ_TIMEOUT)
-            .build();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .region(region)
-            .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
-            .timeout_config(timeouts);
-        if let Some(endpoint) = &options.endpoint {
-            loader = loader.endpoint_url(endpoint);
-        }
-        if let S3Credentials::Keys { id, secret } = &options.credentials {
-            loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
-        }
-        let mut config = Builder::from(&loader.load().await);
-        if let Some(authorities) = &options.authorities {
-            config.set_http_client(Some(trust::client(authorities)));
-        }
-        let config = config
-            .force_path_style(options.force_path_style)
-            // What weir reads is checked by SHA-256, and many stores do not know the SDK's own checksums.
-            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
-            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-            .build();
-        Self { client: Client::from_conf(config), bucket: bucket.to_owned(), key: key.to_owned() }
+        let connection = Arc::new(Connection::new(options).await);
+        Self { connection, bucket: bucket.to_owned(), key: key.to_owned() }
     }
 
     /// Where it is.
@@ -114,7 +76,8 @@ impl S3Object {
 
     pub(super) fn beside(&self, relative: &str) -> Self {
         let folder = self.key.rfind('/').map_or("", |end| &self.key[..=end]);
-        Self { client: self.client.clone(), bucket: self.bucket.clone(), key: format!("{folder}{relative}") }
+        let (connection, bucket) = (Arc::clone(&self.connection), self.bucket.clone());
+        Self { connection, bucket, key: format!("{folder}{relative}") }
     }
 
     pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
@@ -122,7 +85,8 @@ impl S3Object {
             Some(Version::ETag(etag)) => Some(etag.clone()),
             Some(Version::File(_)) | None => None,
         };
-        let request = self.client.get_object().bucket(&self.bucket).key(&self.key).set_if_none_match(etag);
+        let client = self.connection.fresh_client().await;
+        let request = client.get_object().bucket(&self.bucket).key(&self.key).set_if_none_match(etag);
         match request.send().await {
             Ok(response) => self.body(response, limit_bytes),
             Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),

@@ -1,10 +1,10 @@
 //! The rights at S3 of the builder of segments and of the reader.
 
-use testkit::process::Exit;
+use testkit::{process::Exit, wait_until};
 
 use crate::{
-    stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, STAGE, check, says},
-    support::Scene,
+    stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, S3_SECRET, STAGE, check, says},
+    support::{DEADLINE, POLICY, Scene, http::wait_ready},
 };
 
 /// A command on S3, with the endpoint and authority as arguments; as the one or the other.
@@ -58,6 +58,44 @@ fn the_authority_is_taken_from_the_argument_and_no_other_is_trusted() {
     let none = scene.path("policy.toml").display().to_string();
     let (exit, said) = says(&scene, &[], &[&inspect[..], &["--s3-ca-file", &none]].concat());
     assert!(exit == Exit::Code(2) && said.contains("no certificate in it"), "{said}");
+}
+
+#[test]
+fn keys_and_an_authority_that_were_replaced_are_used_without_a_restart() {
+    let mut scene = STAGE.scene("s3-replaced", EntryPoint::Mutual("s3-replaced"));
+    STAGE.grant("s3-replaced", &STAGE.lines("kafka run", &scene));
+    let (keys, ca) = (scene.path("aws-credentials"), scene.path("s3-ca.pem"));
+    let write_keys = |secret: &str| {
+        std::fs::write(&keys, format!("[default]\naws_access_key_id = {S3_KEY}\naws_secret_access_key = {secret}\n"))
+            .unwrap();
+    };
+    write_keys(S3_SECRET);
+    std::fs::copy(STAGE.authority.ca_file(), &ca).unwrap();
+    scene.env.retain(|(name, _)| !name.starts_with("AWS_") && *name != "WEIR__S3__CA_FILE");
+    scene.env.push(("AWS_SHARED_CREDENTIALS_FILE", keys.display().to_string()));
+    scene.env.push(("WEIR__S3__CA_FILE", ca.display().to_string()));
+    let worker = scene.worker("i");
+    wait_ready(&worker);
+    let folder = format!("{S3_PREFIX}{}", scene.name);
+    let publish_policy = |version: &str| {
+        let policy = POLICY.replace("test-1", version);
+        STAGE.s3.bucket().put(&format!("{folder}/policy.toml"), policy).unwrap();
+    };
+    let logs = |words: &str| wait_until(DEADLINE, words, || worker.log().contains(words));
+
+    write_keys("wrong");
+    publish_policy("test-2");
+    logs("access was denied");
+    assert!(!worker.log().contains("test-2"), "{}", worker.log());
+    write_keys(S3_SECRET);
+    logs("test-2");
+
+    std::fs::copy(STAGE.stranger.ca_file(), &ca).unwrap();
+    publish_policy("test-3");
+    logs("the TLS connection failed");
+    assert!(!worker.log().contains("test-3"), "{}", worker.log());
+    std::fs::copy(STAGE.authority.ca_file(), &ca).unwrap();
+    logs("test-3");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl S3Object {
     }
 
     async fn put_whole(&self, body: ByteStream, bytes: u64) -> Result<(), ObjectProblem> {
-        let request = self.client.put_object().bucket(&self.bucket).key(&self.key).body(body);
+        let request = self.connection.client().put_object().bucket(&self.bucket).key(&self.key).body(body);
         let request = request.customize().config_override(patience(bytes));
         request.send().await.map(|_| ()).map_err(|error| problem(&error))
     }
@@ -55,7 +55,7 @@ impl S3Object {
     /// The store shows the object once all of it is there. What a failure leaves is given up, so that nobody pays
     /// for parts of nothing.
     async fn put_in_parts(&self, path: PathBuf, bytes: u64) -> Result<(), ObjectProblem> {
-        let created = self.client.create_multipart_upload().bucket(&self.bucket).key(&self.key);
+        let created = self.connection.client().create_multipart_upload().bucket(&self.bucket).key(&self.key);
         let created = created.send().await.map_err(|error| problem(&error))?;
         let id = created.upload_id.unwrap_or_default();
         let written = match self.put_parts(&id, path, bytes).await {
@@ -64,33 +64,38 @@ impl S3Object {
         };
         if written.is_err() {
             // Where this fails too, the bucket's rule for unfinished uploads has to do.
-            let abort = self.client.abort_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
+            let abort =
+                self.connection.client().abort_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
             let _ = abort.send().await;
         }
         written
     }
 
     async fn put_parts(&self, id: &str, path: PathBuf, bytes: u64) -> Result<Vec<CompletedPart>, ObjectProblem> {
-        // Dropped at an error, which ends the parts that are still on their way.
-        let mut on_their_way = JoinSet::new();
-        let mut parts = Vec::new();
+        let (mut on_their_way, mut ended) = (JoinSet::new(), Vec::<Part>::new());
         for (number, from) in (1..).zip((0..bytes).step_by(usize::try_from(PART_BYTES).unwrap_or(usize::MAX))) {
             if on_their_way.len() == PARTS_AT_ONCE {
-                parts.push(finished(on_their_way.join_next().await)?);
+                ended.push(finished(on_their_way.join_next().await));
+            }
+            if ended.iter().any(Result::is_err) {
+                break;
             }
             let range = from..bytes.min(from + PART_BYTES);
             on_their_way.spawn(put_part(self.clone(), id.to_owned(), number, path.clone(), range));
         }
+        // Also after an error: a part that arrives when the upload is given up would stay.
         while !on_their_way.is_empty() {
-            parts.push(finished(on_their_way.join_next().await)?);
+            ended.push(finished(on_their_way.join_next().await));
         }
+        let mut parts = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
         parts.sort_unstable_by_key(|part| part.part_number);
         Ok(parts)
     }
 
     async fn complete(&self, id: &str, parts: Vec<CompletedPart>) -> Result<(), ObjectProblem> {
         let parts = CompletedMultipartUpload::builder().set_parts(Some(parts)).build();
-        let request = self.client.complete_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
+        let request =
+            self.connection.client().complete_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
         // The store may take its time to put the parts together.
         let request = request.multipart_upload(parts).customize().config_override(patience(PART_BYTES));
         request.send().await.map(|_| ()).map_err(|error| problem(&error))
@@ -106,7 +111,7 @@ async fn put_part(
 ) -> Result<CompletedPart, ObjectProblem> {
     let shared_bytes = (range.end - range.start) * PARTS_AT_ONCE as u64;
     let body = piece_of(&path, range).await?;
-    let request = object.client.upload_part().bucket(&object.bucket).key(&object.key).upload_id(id);
+    let request = object.connection.client().upload_part().bucket(&object.bucket).key(&object.key).upload_id(id);
     let request = request.part_number(number).body(body).customize().config_override(patience(shared_bytes));
     let written = request.send().await.map_err(|error| problem(&error))?;
     Ok(CompletedPart::builder().part_number(number).set_e_tag(written.e_tag).build())

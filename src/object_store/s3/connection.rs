@@ -1,0 +1,115 @@
+//! How a store is reached: a client, and the files that it was made from.
+
+use std::{env, path::PathBuf, sync::Arc};
+
+use arc_swap::ArcSwap;
+use aws_config::{
+    BehaviorVersion, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
+    retry::RetryConfig, timeout::TimeoutConfig,
+};
+use aws_sdk_s3::{
+    Client,
+    config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
+};
+
+use super::{S3Credentials, S3Options};
+use crate::{
+    authorities::Authorities,
+    object_store::{CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT, MAX_ATTEMPTS, READ_TIMEOUT, file::FileVersion, trust},
+};
+
+/// The region of a store that is not AWS and was given none; such stores take any.
+const ANY_REGION: &str = "us-east-1";
+/// The files of profiles: the variable that names one, and where it is in the home folder otherwise.
+const PROFILES: [(&str, &str); 2] =
+    [("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), ("AWS_CONFIG_FILE", ".aws/config")];
+
+/// A client. It is replaced when one of the files that it was made from changes.
+#[derive(Debug)]
+pub(super) struct Connection {
+    options: S3Options,
+    made: ArcSwap<Made>,
+}
+
+#[derive(Debug)]
+struct Made {
+    client: Client,
+    authorities: Option<Authorities>,
+    profiles: [Option<FileVersion>; 2],
+}
+
+impl Connection {
+    pub(super) async fn new(options: &S3Options) -> Self {
+        let made = Made::new(options, options.authorities.clone(), profiles(options)).await;
+        Self { options: options.clone(), made: ArcSwap::from_pointee(made) }
+    }
+
+    /// The client as it is.
+    pub(super) fn client(&self) -> Client {
+        self.made.load().client.clone()
+    }
+
+    /// A client with the certificate authorities and profiles that are in their files now. The SDK reads a profile once: it would
+    /// show old keys for ever.
+    pub(super) async fn fresh_client(&self) -> Client {
+        let made = self.made.load_full();
+        let (replaced, profiles) = (made.authorities.as_ref().and_then(Authorities::replaced), profiles(&self.options));
+        if replaced.is_none() && profiles == made.profiles {
+            return made.client.clone();
+        }
+        if profiles != made.profiles {
+            tracing::info!("the files of AWS profiles have changed: S3 is asked with the keys that are in them now");
+        }
+        let authorities = replaced.or_else(|| made.authorities.clone());
+        self.made.store(Arc::new(Made::new(&self.options, authorities, profiles).await));
+        self.client()
+    }
+}
+
+impl Made {
+    async fn new(options: &S3Options, authorities: Option<Authorities>, profiles: [Option<FileVersion>; 2]) -> Self {
+        let region = RegionProviderChain::first_try(options.region.clone().map(Region::new));
+        let region = match options.endpoint {
+            // The whole chain would ask a cloud's metadata service, which is not there beside a store of one's own.
+            Some(_) => region.or_else(EnvironmentVariableRegionProvider::new()).or_else(ANY_REGION),
+            None => region.or_default_provider(),
+        };
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(FIRST_BYTE_TIMEOUT)
+            .operation_timeout(READ_TIMEOUT)
+            .build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .region(region)
+            .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
+            .timeout_config(timeouts);
+        if let Some(endpoint) = &options.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let S3Credentials::Keys { id, secret } = &options.credentials {
+            loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
+        }
+        let mut config = Builder::from(&loader.load().await);
+        if let Some(authorities) = &authorities {
+            config.set_http_client(Some(trust::client(authorities)));
+        }
+        let config = config
+            .force_path_style(options.force_path_style)
+            // What weir reads is checked by SHA-256, and many stores do not know the SDK's own checksums.
+            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .build();
+        Self { client: Client::from_conf(config), authorities, profiles }
+    }
+}
+
+/// The state of the files that the default chain reads keys from, where it is asked.
+fn profiles(options: &S3Options) -> [Option<FileVersion>; 2] {
+    PROFILES.map(|(variable, place)| match options.credentials {
+        S3Credentials::Keys { .. } => None,
+        S3Credentials::DefaultChain => {
+            let named = env::var_os(variable).map(PathBuf::from);
+            FileVersion::at(&named.or_else(|| Some(env::home_dir()?.join(place)))?)
+        }
+    })
+}
