@@ -12,7 +12,7 @@ use weir_core::{
     decide::{AdmitVerdict, Answer},
     ports::{Store as _, StoreError},
 };
-use weir_redis::{RedisStore, WhenMissing, open};
+use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore, WhenMissing, open};
 
 /// A send of this campaign, to a user of its own.
 fn of_campaign(name: &'static str, number: u32) -> AdmitRequest<'static> {
@@ -71,6 +71,34 @@ async fn a_number_that_no_replica_has_is_not_used_and_a_failover_gives_none_twic
     assert_eq!(sends(&mut other, "spring", 4).await, spring);
     assert_eq!(sends(&mut other, "summer", 5).await, summer);
     assert!(summer != autumn && summer != spring && autumn != spring, "{spring:?} {summer:?} {autumn:?}");
+}
+
+/// Requests of HTTP are spread over stores of a pool: the first one for a node's users finds the names known.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_node_of_the_names_hangs_other_nodes_users_are_asked_by_new_stores_too() {
+    let mut cluster = RedisCluster::start(3, 0).unwrap();
+    let options = options(&cluster.nodes());
+    let opened = opened(&options).await.unwrap();
+    let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
+    let mut looking = RedisStore::new(&options, &stats, &opened);
+    let keyspace = Arc::clone(&opened.keyspace);
+    let of_names = cluster.owner_of(keyspace.meta_slot()).unwrap();
+    let owner = |number: u32| {
+        let user = of_campaign("spring", number).user;
+        cluster.owner_of(keyspace.slot(keyspace.meta().layout.place(user).shard)).unwrap()
+    };
+    let of_others = (0..).find(|number| owner(*number) != of_names).unwrap();
+    let of_the_same = (0..).find(|number| owner(*number) == of_names).unwrap();
+    let pool = RedisPool::new(&options, &stats, &opened, 4);
+    let found = looking.look_at_shards().await;
+    pool.take_over(&mut looking, &found);
+    let mut store = PooledStore(pool);
+    admit_all(&mut store, &batch(at(0), &[], vec![of_campaign("spring", of_the_same)])).await;
+
+    cluster.freeze(of_names);
+    let (answers, result) = admit(&mut store, &batch(at(0), &[], vec![of_campaign("spring", of_others)])).await;
+    cluster.thaw(of_names);
+    assert!(matches!(answers[..], [Some(_)]), "{result:?}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -108,8 +109,8 @@ pub type KindNames = (Option<String>, Option<String>);
 /// lost with the node that held the names. It matches every filter, as [`Kind::OVERFLOW`] does, so that no cap is exceeded.
 #[derive(Debug, Clone, Default)]
 pub struct KindTable {
-    names: Vec<Option<KindNames>>,
-    numbers: HashMap<KindNames, Kind>,
+    names: Vec<Option<Arc<KindNames>>>,
+    numbers: HashMap<Arc<KindNames>, Kind>,
 }
 
 impl KindTable {
@@ -135,8 +136,9 @@ impl KindTable {
             return Kind::OVERFLOW;
         }
         let kind = Kind(u16::try_from(next).unwrap_or(Kind::OVERFLOW.0));
+        let names = names.map(Arc::new);
         if let Some(names) = &names {
-            self.numbers.insert(names.clone(), kind);
+            self.numbers.insert(Arc::clone(names), kind);
         }
         self.names.push(names);
         kind
@@ -170,7 +172,7 @@ impl KindTable {
     /// The names of a number, if it is known.
     #[must_use]
     pub fn names(&self, kind: Kind) -> Option<&KindNames> {
-        self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_ref()
+        self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_deref()
     }
 
     /// The kinds that a filter matches, ascending; `None` if it matches everything.
@@ -184,7 +186,7 @@ impl KindTable {
         let mut kinds: BTreeSet<Kind> = known
             .filter(|(names, _)| {
                 let matches = |(channel, category): &KindNames| filter.matches(channel.as_deref(), category.as_deref());
-                names.as_ref().is_none_or(matches)
+                names.as_deref().is_none_or(matches)
             })
             .map(|(_, number)| Kind(number))
             .collect();

@@ -27,16 +27,17 @@ use super::{
     request_error::RequestError,
 };
 
-/// Kinds that a lane remembers by name, once more at most: far more than an installation uses. A kind is two names of 256 bytes at
-/// most, so this is 4 MiB a lane when somebody invents them.
+/// Numbers of kinds that a lane remembers by name, and once more at most: far more than an installation uses. A kind is two names of
+/// 256 bytes at most, so this is 4 MiB per lane when somebody invents them.
 const KINDS_REMEMBERED: usize = 4_096;
 /// The same of campaigns: three of the largest usual batches of campaigns that are all different, 16 MiB a lane at most.
 const CAMPAIGNS_REMEMBERED: usize = 32_768;
 
 /// The numbers a lane knows.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Names {
-    /// The names of all kinds that have been read: filters are matched with them.
+    /// The names of all kinds that have been read: filters are matched with them. There are 65,534 at most, so 40 MiB per lane when
+    /// somebody fills the table with names of 256 bytes, and 10 MiB with names of 20.
     kinds: KindTable,
     numbers_of_kinds: Cache<KindNames, Kind, KINDS_REMEMBERED>,
     campaigns: Cache<Box<str>, Campaign, CAMPAIGNS_REMEMBERED>,

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use redis::{
@@ -197,9 +197,8 @@ impl Node {
     /// Sends a pipeline; as many values come back as there are commands.
     async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RequestError> {
         let connection = self.connected().await?;
-        let started = Instant::now();
         let values = connection.send(pipeline).await;
-        self.stats.round_trip(started.elapsed());
+        self.stats.round_trip();
         match values {
             Ok(values) if values.len() == pipeline.len() => Ok(values),
             Ok(_) => {

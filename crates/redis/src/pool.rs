@@ -120,15 +120,24 @@ impl RedisPool {
         self.must_answer(shard)?;
         // The one used last: its connections and the names it knows are warm.
         let free = lock(&queue.free).pop();
-        let store = free.unwrap_or_else(|| {
-            let mut store = RedisStore::new(&self.options, &self.stats, &self.opened);
-            // So that it need not ask a node that may not answer who owns what.
-            if let Some(map) = &seen.map {
-                store.cluster_mut().begin_with(map.clone());
-            }
-            store
-        });
+        let store = free.unwrap_or_else(|| self.another(&seen));
         Ok(Loan { of: queue, store: Some(store), _permit: permit })
+    }
+
+    /// One more store. It begins with what others know, so that it need not ask a node that may not answer who owns what, or which
+    /// number a name has.
+    fn another(&self, seen: &Seen) -> RedisStore {
+        let mut store = RedisStore::new(&self.options, &self.stats, &self.opened);
+        if let Some(map) = &seen.map {
+            store.cluster_mut().begin_with(map.clone());
+        }
+        for queue in lock(&self.queues).values() {
+            if let Some(other) = lock(&queue.free).last() {
+                store.begin_with(other);
+                break;
+            }
+        }
+        store
     }
 
     fn must_answer(&self, shard: u16) -> Result<(), StoreError> {

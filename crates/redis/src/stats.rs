@@ -1,9 +1,6 @@
 //! The counters of the Redis edge. Shared by all lanes; read by `/metrics`.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The causes of retries, and the value of the metric's `cause` label for each.
 macro_rules! causes {
@@ -77,8 +74,6 @@ macro_rules! numbers {
         #[derive(Debug, Default)]
         pub struct RedisStats {
             troubles: [AtomicU64; RetryCause::ALL.len()],
-            slowest_micros: AtomicU64,
-            round_trip_micros: AtomicU64,
             $($name: AtomicU64,)*
         }
 
@@ -122,23 +117,8 @@ impl RedisStats {
         self.troubles[cause as usize].load(Relaxed)
     }
 
-    /// The slowest round trip so far.
-    #[must_use]
-    pub fn slowest_round_trip(&self) -> Duration {
-        Duration::from_micros(self.slowest_micros.load(Relaxed))
-    }
-
-    /// The time of all round trips together.
-    #[must_use]
-    pub fn time_in_round_trips(&self) -> Duration {
-        Duration::from_micros(self.round_trip_micros.load(Relaxed))
-    }
-
-    pub(super) fn round_trip(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    pub(super) fn round_trip(&self) {
         self.round_trips.fetch_add(1, Relaxed);
-        self.round_trip_micros.fetch_add(micros, Relaxed);
-        self.slowest_micros.fetch_max(micros, Relaxed);
     }
 
     pub(super) fn call(&self, items: usize) {

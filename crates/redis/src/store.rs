@@ -62,6 +62,12 @@ impl RedisStore {
         &self.keyspace
     }
 
+    /// Begins with the keyspace and the names that another store knows.
+    pub(super) fn begin_with(&mut self, other: &Self) {
+        self.keyspace = Arc::clone(&other.keyspace);
+        self.names = other.names.clone();
+    }
+
     /// What a look at the shards needs.
     pub(super) fn parts(&mut self) -> (&mut Cluster, &Keyspace, &mut ShardLook) {
         (&mut self.cluster, &self.keyspace, &mut self.look)
@@ -104,6 +110,13 @@ impl RedisStore {
         lost.sort_unstable();
         lost.dedup();
         run.result()
+    }
+
+    /// Where a request has found a shard without its history: whether a rebuild has made a new keyspace, which this store then uses.
+    async fn is_renewed_for<T>(&mut self, found: &Result<T, StoreError>) -> bool {
+        let Err(StoreError::LostHistory { shards, .. }) = found else { return false };
+        self.lost.clone_from(shards);
+        self.take_up_new_keyspace().await
     }
 
     /// Uses the keyspace with which a rebuild has replaced this one, if any; `true` then.
@@ -176,18 +189,17 @@ impl Store for RedisStore {
 impl Histories for RedisStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
         let found = named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await;
-        if let Err(StoreError::LostHistory { shards, .. }) = &found {
-            self.lost.clone_from(shards);
-            if self.take_up_new_keyspace().await {
-                return Err(StoreError::Temporary(
-                    "a rebuild has recreated the keyspace: trying again with it".to_owned(),
-                ));
-            }
+        if !self.is_renewed_for(&found).await {
+            return found;
         }
-        found
+        named_history(user, &mut self.cluster, &self.keyspace, &mut self.names).await
     }
 
     async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        let forgotten = forget(user, &mut self.cluster, &self.keyspace).await;
+        if !self.is_renewed_for(&forgotten).await {
+            return forgotten;
+        }
         forget(user, &mut self.cluster, &self.keyspace).await
     }
 }

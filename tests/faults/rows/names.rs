@@ -15,8 +15,8 @@ use crate::{
 
 /// The scene's number of shards.
 const SHARDS: u16 = 64;
-/// New campaigns at each step. More than the numbers that a promoted server skips (16), so that skipping alone does not
-/// keep a number from being given twice.
+/// New campaigns at each step. Fewer than the 1,024 numbers that a promoted server skips: the case looks for a campaign with two
+/// numbers, and `tests/redis/names.rs` for a number with two names.
 const CAMPAIGNS: u64 = 40;
 /// Users who get them. A user gets few of the campaigns: the `daily` cap must not hide what `once` says.
 const USERS: usize = 300;

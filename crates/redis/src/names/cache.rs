@@ -8,7 +8,7 @@ type Generation<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Two generations: a full young generation becomes the old one, which is dropped. So it holds the last `N` entries at least and
 /// twice as many at most, and a look-up changes nothing.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Cache<K, V, const N: usize> {
     young: Generation<K, V>,
     old: Generation<K, V>,
