@@ -37,7 +37,8 @@ pub struct DeferredIntents {
     pub at: Time,
     /// How many intents are deferred at the most: transactions take up offsets, too.
     pub waiting: u64,
-    /// The hours that intents are due in, ascending; overdue intents are due in the running hour. Hours without intents are absent.
+    /// The hours that intents are due in, ascending; overdue intents are due in the running hour. Hours without intents are absent. After
+    /// an outage of two hours or more, an hour that is overdue may be shown up to 94 hours ahead until it is moved: the same bucket holds both.
     pub hours: Vec<DueHour>,
     /// The topics of deferred intents.
     pub topics: Vec<String>,

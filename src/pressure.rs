@@ -27,7 +27,7 @@ pub struct PressureView {
     /// How long a user stays active: `30m`.
     #[schema(example = "30m")]
     pub window: String,
-    /// Whether intents of users who are not active are denied: from the maximum on, until 5% below it.
+    /// Whether intents of inactive users are denied: starts at 99% of the maximum, ends below 95%.
     pub throttling: bool,
     /// The instances that share the maximum, this one included.
     pub members: u64,

@@ -94,6 +94,8 @@ pub struct QueryService<S, C> {
     deferred_shards: Arc<DeferredShards>,
     /// `None`: budgets are not asked.
     funds: Option<Funds>,
+    /// The topics with records of users.
+    topics: Arc<[String]>,
 }
 
 impl<S, C: Clock> QueryService<S, C> {
@@ -102,13 +104,19 @@ impl<S, C: Clock> QueryService<S, C> {
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // Nothing is published, so no topic limits it.
         let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
-        Self { decider, store, clock, metrics, deferred_shards: Arc::default(), funds: None }
+        Self { decider, store, clock, metrics, deferred_shards: Arc::default(), funds: None, topics: Arc::default() }
     }
 
     /// The same beside lanes: nothing is decided on a shard that one of them has deferred writes for.
     #[must_use]
     pub fn beside(self, deferred_shards: Arc<DeferredShards>) -> Self {
         Self { deferred_shards, ..self }
+    }
+
+    /// The same, where these topics have records of users.
+    #[must_use]
+    pub fn of_topics(self, topics: Arc<[String]>) -> Self {
+        Self { topics, ..self }
     }
 
     /// The same, and decisions take tokens of budgets.
@@ -184,7 +192,7 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
     /// # Errors
     /// It may still be there, or its shard has lost its history: a rebuild would bring it back.
     pub async fn forget(&mut self, user_id: &str) -> Result<Forgotten, StoreError> {
-        Ok(Forgotten::new(user_id, self.store.forget(UserHash::of(user_id)).await?))
+        Ok(Forgotten::new(user_id, self.store.forget(UserHash::of(user_id)).await?, &self.topics))
     }
 
     /// What would become of an intent if it came now; nothing is written. One round trip.

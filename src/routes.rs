@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weir_core::{
     pace::Lag,
+    policy::Selection,
     route::{Route, WhenFull},
 };
 use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
@@ -29,7 +30,7 @@ impl LooksAtRoutes for KafkaRoutes {
         let Self(kafka) = self;
         let progress = |group: &str| GroupProgress::new(kafka, group.to_owned()).map_err(|error| error.to_string());
         let delivery = match &route.consumer_group {
-            Some(group) => Some((progress(group)?, approved_topics(kafka, route))),
+            Some(group) => Some((progress(group)?, approved_topics(kafka, &route.filter))),
             None => None,
         };
         let waiting = match kafka.for_waiting(&route.name).filter(|_| route.when_full == WhenFull::Wait) {
@@ -59,11 +60,11 @@ impl RouteOffsets for KafkaRoute {
     }
 }
 
-/// The approved topics of a route: those of its channels, or all where it names none.
+/// The approved topics of what a route or budget selects: those of its channels, or all where it names none.
 #[must_use]
-pub fn approved_topics(kafka: &KafkaOptions, route: &Route) -> Vec<String> {
+pub fn approved_topics(kafka: &KafkaOptions, selection: &Selection) -> Vec<String> {
     let topic = |channel: &String| kafka.approved_by_channel.get(channel).unwrap_or(&kafka.approved).clone();
-    let mut topics: Vec<String> = match &route.filter.filter.channels {
+    let mut topics: Vec<String> = match &selection.filter.channels {
         Some(channels) => channels.iter().map(topic).collect(),
         None => kafka.approved_topics().into_iter().map(str::to_owned).collect(),
     };

@@ -1,6 +1,6 @@
 //! `weir forget`: deletes what Redis knows of a user.
 
-use std::{collections::BTreeSet, io::Write};
+use std::io::Write;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -39,23 +39,17 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
     let mut store = assemble::existing_keyspace(&settings.redis).await?.store();
     let deleted = store.forget(UserHash::of(&args.user)).await;
     let deleted = deleted.with_context(|| format!("the history of user {} is not deleted", args.user))?;
-    let kafka = &settings.kafka;
-    let by_channel = kafka.approved_by_channel.values();
-    let approved: BTreeSet<&String> = [&kafka.approved].into_iter().chain(by_channel).collect();
-    let approved: Vec<String> = approved.into_iter().cloned().collect();
-    let others = [&kafka.suppressed, &kafka.dead_letters].into_iter().cloned();
-    let topics: Vec<String> =
-        [kafka.intents.clone()].into_iter().chain(approved.iter().cloned()).chain(others).collect();
+    let topics = settings.kafka.topics_of_users();
     match args.output {
-        OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted), out),
+        OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted, &topics), out),
         OutputForm::Text => Ok(writeln!(
             out,
-            "Deleted {deleted} sends of user {} from Redis; it holds nothing else about them.\n\nKafka keeps the user's records \
-             until retention deletes them, in {} and the refunds topic. Until then weir rebuild brings the sends of {} \
-             back: run weir forget again after it. Intents of the user that come later begin a new history.",
+            "Deleted {deleted} sends of user {} from Redis. With [pressure] in the policy, a hash of the user id stays there until \
+             its window has passed, and 4 minutes longer; nothing else does.\n\nKafka keeps the user's records until retention \
+             deletes them, in {}. Until then weir rebuild brings the sends on approved topics back: run weir forget again after it. \
+             Intents of the user that are deferred, wait or come later are decided as usual and begin a new history.",
             args.user,
             topics.join(", "),
-            approved.join(" and ")
         )?),
     }
 }

@@ -58,7 +58,7 @@ use super::{
 };
 use crate::{
     budgets::LedgerPool,
-    config::Settings,
+    config::{KafkaSettings, Settings},
     deferred,
     http::{self, QueryPool},
     metrics::Metrics,
@@ -185,7 +185,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         options: settings.http.clone(),
         queries: Arc::new(queries(
             &pool,
-            (settings.http.concurrency, &budgets),
+            (&settings.kafka, settings.http.concurrency, &budgets),
             (&decider, &clock, &metrics, &deferred_shards),
         )),
     };
@@ -257,7 +257,7 @@ fn query_pool(options: &RedisOptions, stats: &Arc<RedisStats>, opened: &Opened, 
 /// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
 fn queries(
     pool: &Arc<RedisPool>,
-    (concurrency, budgets): (usize, &Budgets),
+    (kafka, concurrency, budgets): (&KafkaSettings, usize, &Budgets),
     (decider, clock, metrics, deferred_shards): (
         &Decider,
         &ComparedClock<SystemClock>,
@@ -265,12 +265,14 @@ fn queries(
         &Arc<DeferredShards>,
     ),
 ) -> QueryPool<PooledStore, ComparedClock<SystemClock>> {
+    let topics: Arc<[String]> = kafka.topics_of_users().into();
     let one = || {
         let store = PooledStore(Arc::clone(pool));
         // What is asked over HTTP is answered now.
         let decider = Decider { wheel: None, ..decider.clone() };
         QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
             .beside(Arc::clone(deferred_shards))
+            .of_topics(Arc::clone(&topics))
             .taking(budgets.claimant())
     };
     QueryPool::new((0..concurrency).map(|_| one()).collect())

@@ -20,6 +20,7 @@ mod render;
 mod secret;
 mod settings;
 mod show;
+mod topics;
 mod values;
 
 use self::layers::Layers;

@@ -50,7 +50,10 @@ pub(super) async fn forget(
 ) -> Result<Json<Forgotten>, Problem> {
     let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
-    api.queries.forget(&user_id).await.map(Json).map_err(|error| Problem::of_store(&error))
+    let forgotten = api.queries.forget(&user_id).await;
+    // Who looks the user up after this answer must not get what a lookup found before it.
+    api.lookups.forget(&user_id);
+    forgotten.map(Json).map_err(|error| Problem::of_store(&error))
 }
 
 /// The parameters of what has none: one that is given was meant for something else, and is told.

@@ -18,21 +18,23 @@ use weir_core::{
 
 use crate::budgets::BudgetView;
 
-/// What was deleted of a user. Records in Kafka stay until retention deletes them; until then weir rebuild brings the sends of
-/// the approved topic back.
+/// What was deleted of a user, and what stays. Records in Kafka stay until retention deletes them; until then weir rebuild brings
+/// the sends of the approved topics back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Forgotten {
     /// The user, as asked for.
     pub user_id: String,
     /// How many sends were in the history.
     pub deleted: u64,
+    /// The topics that may have records of the user. A name that ends in `-*` stands for one topic per route.
+    pub kafka_topics: Vec<String>,
 }
 
 impl Forgotten {
-    /// So many sends of this user were deleted.
+    /// So many sends of this user were deleted, and these topics may have records.
     #[must_use]
-    pub fn new(user_id: &str, deleted: u64) -> Self {
-        Self { user_id: user_id.to_owned(), deleted }
+    pub fn new(user_id: &str, deleted: u64, kafka_topics: &[String]) -> Self {
+        Self { user_id: user_id.to_owned(), deleted, kafka_topics: kafka_topics.to_vec() }
     }
 }
 

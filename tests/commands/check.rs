@@ -291,6 +291,43 @@ fn a_worker_that_runs_is_not_disturbed() {
 }
 
 #[test]
+fn routes_need_their_topics_and_those_that_share_the_lag_of_a_topic_are_warned_of() {
+    let (mut scene, _redis) = scene("check-routes");
+    let route = |name: &str, more: &str| format!("[[routes]]\nname = {name:?}\nchannel = {name:?}\n{more}\n");
+    let policy = |routes: &[String]| format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", routes.concat());
+    let waiting = scene.topic("waiting");
+    let config = scene.config("i").replace("[kafka]", &format!("[kafka]\nwaiting = {waiting:?}"));
+    let suppresses = |group: &str| format!("consumer_group = {group:?}\nwhen_full = \"suppress\"");
+    for (one, other) in [("hedwig", "errol"), ("hedwig", "hedwig")] {
+        let routes = [route("email", &suppresses(one)), route("push", &suppresses(other))];
+        scene.write_policy(&policy(
+            &[routes.as_slice(), &[route("sms", "rate = 1\nwhen_full = \"suppress\"")]].concat(),
+        ));
+        let found = check(&scene, &config);
+        let shares: Vec<String> =
+            found.of("warning").into_iter().filter(|text| text.contains("share the lag")).collect();
+        assert_eq!(shares.len(), 1, "{one} {other}: {shares:?}");
+        let approved = scene.topic("approved");
+        assert!(shares[0].contains(&format!("email and push share the lag of {approved}")), "{shares:?}");
+        assert!(found.of("error").iter().all(|text| !text.contains("waiting")), "{:?}", found.of("error"));
+    }
+    let own = scene.topic("approved-push");
+    scene.kafka.create_topic(&own, 3).unwrap();
+    let apart = format!("{config}\n[kafka.approved_by_channel]\npush = {own:?}\n");
+    let found = check(&scene, &apart);
+    assert!(!found.of("warning").concat().contains("share the lag"), "{:?}", found.of("warning"));
+
+    scene.write_policy(&policy(&[route("email", "rate = 500")]));
+    let found = check(&scene, &config).of("error").concat();
+    let missing = format!("{waiting}-email");
+    assert!(found.contains(&missing) && found.contains("weir check --create"), "{found}");
+    scene.wait_for_routes(&["email"]);
+    let found = check(&scene, &config);
+    assert!(!found.of("error").concat().contains(&missing), "{:?}", found.of("error"));
+    assert!(found.of("ok").concat().contains(&format!("{missing}: 32 partitions")), "{:?}", found.of("ok"));
+}
+
+#[test]
 fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found_and_ends_the_start() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "check-wheel", 1, POLICY);

@@ -319,6 +319,11 @@ fn each_rule_of_a_policy_is_kept() {
         (route("rate = 1\nahead = \"4999ms\""), IsBlind, "routes[0].ahead must be from 5s to 1h, not 4s 999ms"),
         (route("rate = 1\nahead = \"1h 1ms\""), IsBlind, "from 5s to 1h, not 1h 1ms"),
         (route("rate = 1\nahead = 30"), Sees, "routes[0].ahead must be a length of time"),
+        (
+            route("service = \"hedwig/email\""),
+            Sees,
+            "6:11: routes[0].service must be at most 64 letters (a to z), digits,",
+        ),
         (route("service = \"a\"\nnetwork = \"61s\""), IsBlind, "routes[0].network must be at most 1m, not 1m 1s"),
         (
             route("rate = 1\nmax_attempts = 0"),

@@ -1,18 +1,27 @@
-//! Whether the approved topic keeps what a lost budget would be counted from.
+//! Whether the approved topics keep what a lost budget would be counted from.
+
+use std::collections::BTreeMap;
 
 use weir_core::{
     budget::{Budget, BudgetSpan},
     policy::Policy,
 };
-use weir_kafka::topic_settings::TopicSettings;
+use weir_kafka::{client::KafkaOptions, topic_settings::TopicSettings};
 
 use super::report::{Finding, Report};
+use crate::routes::approved_topics;
 
-/// Warns of each budget that counts approvals which the approved topic may have deleted.
-pub(super) fn retention(policy: &Policy, approved: &str, settings: &TopicSettings, report: &mut Report) {
+/// Warns of each budget that counts approvals which an approved topic may have deleted.
+pub(super) fn retention(
+    policy: &Policy,
+    options: &KafkaOptions,
+    found: &BTreeMap<String, TopicSettings>,
+    report: &mut Report,
+) {
     for budget in &policy.budgets {
-        if let Some(message) = deletes_too_early(budget, approved, settings) {
-            report.add(Finding::Warning, "kafka", message);
+        for topic in approved_topics(options, &budget.selection) {
+            let message = found.get(&topic).and_then(|settings| deletes_too_early(budget, &topic, settings));
+            message.into_iter().for_each(|message| report.add(Finding::Warning, "kafka", message));
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn look(
 
 /// Whether the lag of a route's group can be seen.
 async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &mut Report) {
-    let (kafka, topics, group_name) = (Arc::clone(options), approved_topics(options, route), group.to_owned());
+    let (kafka, topics, group_name) = (Arc::clone(options), approved_topics(options, &route.filter), group.to_owned());
     let asked = tokio::task::spawn_blocking(move || {
         let progress = GroupProgress::new(&kafka, group_name)?;
         let lags = topics.iter().map(|topic| progress.lag(topic));
@@ -69,13 +69,13 @@ async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &m
     }
 }
 
-/// Two routes by the lag of one group on one topic are paced by what both of them approve.
+/// Two routes by lag on one topic are paced by what both of them approve, whatever their groups: each consumes the whole topic.
 fn shared(options: &KafkaOptions, (one, other): (&Route, &Route), report: &mut Report) {
-    if one.consumer_group.is_none() || one.consumer_group != other.consumer_group {
+    if one.consumer_group.is_none() || other.consumer_group.is_none() {
         return;
     }
-    let topics = approved_topics(options, other);
-    if let Some(topic) = approved_topics(options, one).into_iter().find(|topic| topics.contains(topic)) {
+    let topics = approved_topics(options, &other.filter);
+    if let Some(topic) = approved_topics(options, &one.filter).into_iter().find(|topic| topics.contains(topic)) {
         let message = format!(
             "the routes {} and {} share the lag of {topic}: a blast on one slows the other down. Give a channel its own topic in \
              [kafka.approved_by_channel]",

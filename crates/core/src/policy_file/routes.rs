@@ -17,6 +17,7 @@ use crate::{
         AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, MAX_ROUTES, Reserved, Route,
         WhenFull,
     },
+    service::ServiceName,
 };
 
 /// The longest name: it is a part of a topic's, which has at most 249 characters.
@@ -75,7 +76,7 @@ fn route(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds)
     let consumer_group = table.optional("consumer_group", value::text);
     let ahead_ms = table.optional("ahead", ahead);
     let rate = table.optional("rate", |node| value::whole(node, 1..=MAX_RATE));
-    let service = table.optional("service", value::text);
+    let service = table.optional("service", service);
     let network_ms = table.optional("network", network);
     let reserved = table.node("reserved").and_then(|node| reserved(document, node, &format!("{path}.reserved")));
     let full = table.node("when_full").map_or(&node.origin, |node| &node.origin);
@@ -125,6 +126,16 @@ fn topic_part(node: &Node) -> Parsed<&str> {
     }
     Err(format!(
         "must be at most {LONGEST_NAME} letters (a to z), digits, `.`, `_` and `-`, not {name:?}: it is a part of a topic's name"
+    ))
+}
+
+fn service(node: &Node) -> Parsed<&str> {
+    let name = value::text(node)?;
+    if ServiceName::new(name).is_some() {
+        return Ok(name);
+    }
+    Err(format!(
+        "must be at most 64 letters (a to z), digits, `.`, `_` and `-`, not {name:?}: no service registers under another name"
     ))
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Route {
     #[schemars(range(min = 1, max = 1_000_000_000))]
     rate: Option<u64>,
     /// The service whose instances register what they take: no more is approved.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9._-]+$"))]
     service: Option<String>,
     /// The time on the network to the service, one way: "50ms" (the default), at most "1m".
     network: Option<Duration>,
