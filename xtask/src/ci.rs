@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     alerts, bounds,
+    changes::{self, Changes},
     counts::{self, CountsArgs},
     deploy, faults, fuzz, servers,
     setup::{self, Scope},
@@ -21,6 +22,10 @@ pub struct CiArgs {
     /// How much to run
     #[arg(long, value_enum, default_value_t = Extent::Change)]
     extent: Extent,
+    /// A commit that has passed: steps that check nothing that has changed since are left out [default: the last commit that passed on
+    /// this machine]
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
 }
 
 /// How much CI runs.
@@ -35,32 +40,63 @@ enum Extent {
 /// All steps of a change together end after so many seconds, so that whoever runs CI under a limit sees which step was slow.
 const ALL_SECONDS: u64 = 5_000;
 
-/// A name, after how many seconds it is ended, and what it runs. A deadline is some three times what the step takes on two quiet cores.
-type Step = (&'static str, u64, fn() -> Result<()>);
+/// A step.
+struct Step {
+    name: &'static str,
+    /// After how many seconds it is ended: some three times what it takes on two quiet cores.
+    seconds: u64,
+    run: fn(&Changes) -> Result<()>,
+    /// The files and folders that it checks (`Cargo.` is Cargo.toml and Cargo.lock): where none has changed since a commit that
+    /// passed, it is left out. Empty: it always runs.
+    of: &'static [&'static str],
+}
+
+const fn step(name: &'static str, seconds: u64, run: fn(&Changes) -> Result<()>) -> Step {
+    Step { name, seconds, run, of: &[] }
+}
 
 const CHANGE: [Step; 12] = [
-    ("format", 60, || shell::run(command("cargo", &["fmt", "--all", "--check"]))),
-    ("setup", 600, || setup::run(Scope::Everything)),
-    ("clippy", 400, clippy),
+    step("format", 60, |_| shell::run(command("cargo", &["fmt", "--all", "--check"]))),
+    step("setup", 600, |_| setup::run(Scope::Everything)),
+    step("clippy", 400, |_| clippy()),
     // Not advisories: deny.toml says why, and where they are checked.
-    ("deny", 60, || shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))),
-    ("deploy", 120, deploy::run),
-    ("doc", 200, doc),
-    ("alerts", 120, alerts::run),
-    ("build", 600, servers::build),
-    ("test", servers::TEST_SECONDS, || servers::run(&[], &[])),
-    ("counts", 300, || counts::run(&CountsArgs::default())),
+    step("deny", 60, |_| shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))),
+    Step { of: &["deploy/", "docker-compose.yml", "schemas/", "xtask/"], ..step("deploy", 120, |_| deploy::run()) },
+    step("doc", 200, |_| doc()),
+    step("alerts", 120, |_| alerts::run()),
+    step("build", 600, |_| servers::build()),
+    step("test", servers::TEST_SECONDS, test),
+    Step { of: &COUNTED, ..step("counts", 300, |_| counts::run(&CountsArgs::default())) },
     // Fuzzing has found nothing in a change for long: here only that the targets compile.
-    ("fuzz targets", 120, fuzz::check),
-    ("faults", 600, || faults::run(&["--ci".to_owned()])),
+    Step {
+        of: &["fuzz/", "crates/core/", "Cargo.", "rust-toolchain.toml", "xtask/"],
+        ..step("fuzz targets", 120, |_| fuzz::check())
+    },
+    step("faults", 600, |_| faults::run(&["--ci".to_owned()])),
+];
+
+/// What instructions are counted of, and with.
+const COUNTED: [&str; 6] = ["benches/", "crates/core/", "Cargo.", ".cargo/", "rust-toolchain.toml", "xtask/"];
+/// What the examples are, and what they talk to.
+const EXAMPLES: [&str; 10] = [
+    "examples/",
+    "tests/",
+    "testkit/",
+    "src/",
+    "crates/",
+    "lua/",
+    "schemas/",
+    "Cargo.",
+    "rust-toolchain.toml",
+    "xtask/",
 ];
 
 /// These take long and seldom find anything in a change.
 const EVERYTHING: [Step; 4] = [
-    ("long tests", 3 * 3600, servers::long),
-    ("fuzz", 2 * 3600, || fuzz::run(600, None)),
-    ("simulate", 4 * 3600, || simulate::run(&SimulateArgs::many(20_000))),
-    ("all faults", 6 * 3600, || faults::run(&[])),
+    step("long tests", 3 * 3600, |_| servers::long()),
+    step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
+    step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),
+    step("all faults", 6 * 3600, |_| faults::run(&[])),
 ];
 
 /// Checks format, lints, dependencies, deploy/ and docs, then tests, counts instructions, and injects faults. Prints how long each step
@@ -68,28 +104,44 @@ const EVERYTHING: [Step; 4] = [
 ///
 /// # Errors
 /// At the first step that fails, does not end by its deadline, or leaves processes behind; names it.
-pub fn run(args: &CiArgs) -> Result<()> {
-    let (more, all_seconds): (&[Step], _) = match args.extent {
-        Extent::Change => (&[], ALL_SECONDS),
-        Extent::Everything => (&EVERYTHING, u64::MAX),
+pub fn run(args: CiArgs) -> Result<()> {
+    let (more, all_seconds, changes): (&[Step], _, _) = match args.extent {
+        Extent::Change => (&[], ALL_SECONDS, Changes::since(args.since)),
+        Extent::Everything => (&EVERYTHING, u64::MAX, Changes::default()),
     };
     let start = Instant::now();
-    let mut took: Vec<(&str, Duration)> = Vec::new();
-    let outcome = CHANGE.iter().chain(more).try_for_each(|&(name, seconds, step)| {
-        eprintln!("== step {name}, at most {seconds} s");
+    let mut took: Vec<(&str, String)> = Vec::new();
+    let outcome = CHANGE.iter().chain(more).try_for_each(|step| {
+        let name = step.name;
+        if let Some(commit) = changes.none_in(step.of).filter(|_| !step.of.is_empty()) {
+            took.push((name, format!("not run: what it checks is as in {commit}, which passed")));
+            return Ok(());
+        }
+        eprintln!("== step {name}, at most {} s", step.seconds);
         let of_all = Duration::from_secs(all_seconds).saturating_sub(start.elapsed());
         let began = Instant::now();
-        let outcome = bounds::within(name, of_all.min(Duration::from_secs(seconds)), step);
-        took.push((name, began.elapsed()));
+        let outcome = bounds::within(name, of_all.min(Duration::from_secs(step.seconds)), || (step.run)(&changes));
+        took.push((name, format!("{:>6} s", began.elapsed().as_secs())));
         outcome.with_context(|| format!("step {name} failed"))
     });
     eprintln!("{}", test_report::slowest_and_flaky("default"));
     eprintln!("steps:");
-    for (name, time) in &took {
-        eprintln!("{name:<12}{:>6} s", time.as_secs());
+    for (name, took) in &took {
+        eprintln!("{name:<12}{took}");
     }
     eprintln!("{:<12}{:>6} s", "all", start.elapsed().as_secs());
-    outcome
+    outcome?;
+    changes::passed()
+}
+
+fn test(changes: &Changes) -> Result<()> {
+    match changes.none_in(&EXAMPLES) {
+        Some(commit) => {
+            eprintln!("the examples are not run: they and what they talk to are as in {commit}, which passed");
+            servers::run(&[], &["-E".to_owned(), "not binary(examples)".to_owned()])
+        }
+        None => servers::run(&[], &[]),
+    }
 }
 
 fn clippy() -> Result<()> {

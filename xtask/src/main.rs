@@ -6,6 +6,7 @@
 mod alerts;
 mod bench;
 mod bounds;
+mod changes;
 mod ci;
 mod counts;
 mod deploy;
@@ -120,6 +121,6 @@ fn main() -> Result<()> {
         Chore::Image => image::run(),
         Chore::Notices { out } => notices::run(&out),
         Chore::Release { tag, into } => release::run(tag.as_deref(), &into),
-        Chore::Ci(args) => ci::run(&args),
+        Chore::Ci(args) => ci::run(args),
     }
 }
