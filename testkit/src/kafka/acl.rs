@@ -1,6 +1,7 @@
 //! ACLs, written as the arguments of `kafka-acls.sh --add`, without the start of a JVM for each.
 
 use std::{
+    collections::HashSet,
     ffi::{CStr, CString},
     ptr,
     time::Duration,
@@ -10,9 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rdkafka::{bindings as rd, types::RDKafkaRespErr};
 
 use super::KafkaClient;
+use crate::wait_for;
 
-/// How long the broker may take to grant.
-const GRANT_DEADLINE: Duration = Duration::from_secs(30);
+/// How long the broker may take to answer, and to show what was granted.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// Room for librdkafka's own words about an ACL that is none.
 const REASON_BYTES: usize = 512;
 
@@ -80,43 +82,46 @@ impl Grant {
     }
 }
 
+/// What may be done with what.
+type Right = (rd::rd_kafka_ResourceType_t, String, rd::rd_kafka_ResourcePatternType_t, rd::rd_kafka_AclOperation_t);
+
 impl KafkaClient {
-    /// Allows a user (`User:weir` is `weir`) these things, all at once.
+    /// Allows a user (`User:weir` is `weir`) these things, all at once, and waits until the broker that answers shows them: the
+    /// controller accepts ACLs before brokers know of them.
     ///
     /// # Errors
-    /// When the broker refuses.
+    /// When the broker refuses, or does not show them within 30 s.
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
-        let admin = self.admin()?;
-        let mut bindings = Vec::new();
-        for grant in grants {
-            for &(kind, ref name) in &grant.resources {
-                for &operation in &grant.operations {
-                    bindings.push(binding(user, kind, name, grant.pattern, operation)?);
-                }
-            }
-        }
-        create(admin.inner().native_ptr(), &mut bindings)
+        let (admin, principal) = (self.admin()?, CString::new(format!("User:{user}"))?);
+        let client = admin.inner().native_ptr();
+        let of = |grant: &Grant| {
+            let (resources, operations, pattern) = (grant.resources.clone(), grant.operations.clone(), grant.pattern);
+            let right = move |(kind, name): (_, String)| {
+                operations.clone().into_iter().map(move |operation| (kind, name.clone(), pattern, operation))
+            };
+            resources.into_iter().flat_map(right)
+        };
+        let rights: HashSet<Right> = grants.iter().flat_map(of).collect();
+        let mut bindings = rights.iter().map(|right| binding(&principal, right)).collect::<Result<Vec<_>>>()?;
+        create(client, &mut bindings)?;
+        let are_shown = || shown(client, &principal).ok().filter(|shown| rights.is_subset(shown));
+        wait_for(DEADLINE, are_shown).with_context(|| format!("the broker does not show all rights of {user}"))?;
+        Ok(())
     }
 }
 
-fn binding(
-    user: &str,
-    kind: rd::rd_kafka_ResourceType_t,
-    name: &str,
-    pattern: rd::rd_kafka_ResourcePatternType_t,
-    operation: rd::rd_kafka_AclOperation_t,
-) -> Result<*mut rd::rd_kafka_AclBinding_t> {
-    let (name, principal) = (CString::new(name)?, CString::new(format!("User:{user}"))?);
+fn binding(principal: &CStr, (kind, name, pattern, operation): &Right) -> Result<*mut rd::rd_kafka_AclBinding_t> {
+    let name = CString::new(name.as_str())?;
     let mut reason = [0; REASON_BYTES];
     // SAFETY: all texts end in NUL and are copied; `reason` has the room that is told.
     let made = unsafe {
         rd::rd_kafka_AclBinding_new(
-            kind,
+            *kind,
             name.as_ptr(),
-            pattern,
+            *pattern,
             principal.as_ptr(),
             c"*".as_ptr(),
-            operation,
+            *operation,
             rd::rd_kafka_AclPermissionType_t::RD_KAFKA_ACL_PERMISSION_TYPE_ALLOW,
             reason.as_mut_ptr(),
             reason.len(),
@@ -129,35 +134,19 @@ fn binding(
 
 /// Makes the ACLs and frees their bindings.
 fn create(client: *mut rd::rd_kafka_t, bindings: &mut [*mut rd::rd_kafka_AclBinding_t]) -> Result<()> {
-    let wait_ms = i32::try_from(GRANT_DEADLINE.as_millis())?;
-    // SAFETY: the client is alive; the bindings are ours until they are destroyed below; queue and event are destroyed
-    // once, after the last use of what belongs to them.
+    // SAFETY: the client is alive; the bindings are ours until they are destroyed, and librdkafka copies them.
+    let answer = unsafe {
+        Answer::to(client, |queue| {
+            rd::rd_kafka_CreateAcls(client, bindings.as_mut_ptr(), bindings.len(), ptr::null(), queue);
+            rd::rd_kafka_AclBinding_destroy_array(bindings.as_mut_ptr(), bindings.len());
+        })
+    }?;
+    // SAFETY: the answer is alive, and what it gives lives as long.
     unsafe {
-        let queue = rd::rd_kafka_queue_new(client);
-        rd::rd_kafka_CreateAcls(client, bindings.as_mut_ptr(), bindings.len(), ptr::null(), queue);
-        rd::rd_kafka_AclBinding_destroy_array(bindings.as_mut_ptr(), bindings.len());
-        let event = rd::rd_kafka_queue_poll(queue, wait_ms);
-        let outcome = judge(event);
-        if !event.is_null() {
-            rd::rd_kafka_event_destroy(event);
-        }
-        rd::rd_kafka_queue_destroy(queue);
-        outcome
-    }
-}
-
-/// # Safety
-/// `event` is null, or an event that is alive.
-unsafe fn judge(event: *mut rd::rd_kafka_event_t) -> Result<()> {
-    ensure!(!event.is_null(), "no answer after {GRANT_DEADLINE:?}");
-    // SAFETY: the event is alive, and what it gives lives as long.
-    unsafe {
-        let code = rd::rd_kafka_event_error(event);
-        ensure!(code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR, "the ACLs were refused: {code:?}");
-        let answer = rd::rd_kafka_event_CreateAcls_result(event);
-        ensure!(!answer.is_null(), "an answer to something else came");
+        let result = rd::rd_kafka_event_CreateAcls_result(answer.0);
+        ensure!(!result.is_null(), "an answer to something else came");
         let mut count = 0;
-        let results = rd::rd_kafka_CreateAcls_result_acls(answer, &mut count);
+        let results = rd::rd_kafka_CreateAcls_result_acls(result, &mut count);
         for index in 0..count {
             let error = rd::rd_kafka_acl_result_error(*results.add(index));
             if !error.is_null() {
@@ -166,4 +155,76 @@ unsafe fn judge(event: *mut rd::rd_kafka_event_t) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the broker that answers knows to be allowed to somebody.
+fn shown(client: *mut rd::rd_kafka_t, principal: &CStr) -> Result<HashSet<Right>> {
+    let mut reason = [0; REASON_BYTES];
+    // SAFETY: the client is alive; the text ends in NUL and is copied, as the filter is, which is destroyed once; null stands for all.
+    let answer = unsafe {
+        let filter = rd::rd_kafka_AclBindingFilter_new(
+            rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_ANY,
+            ptr::null(),
+            rd::rd_kafka_ResourcePatternType_t::RD_KAFKA_RESOURCE_PATTERN_ANY,
+            principal.as_ptr(),
+            ptr::null(),
+            rd::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_ANY,
+            rd::rd_kafka_AclPermissionType_t::RD_KAFKA_ACL_PERMISSION_TYPE_ALLOW,
+            reason.as_mut_ptr(),
+            reason.len(),
+        );
+        ensure!(!filter.is_null(), "{}", CStr::from_ptr(reason.as_ptr()).to_string_lossy());
+        Answer::to(client, |queue| {
+            rd::rd_kafka_DescribeAcls(client, filter, ptr::null(), queue);
+            rd::rd_kafka_AclBinding_destroy(filter);
+        })
+    }?;
+    // SAFETY: the answer is alive, and what it gives lives as long; names end in NUL.
+    unsafe {
+        let result = rd::rd_kafka_event_DescribeAcls_result(answer.0);
+        ensure!(!result.is_null(), "an answer to something else came");
+        let mut count = 0;
+        let acls = rd::rd_kafka_DescribeAcls_result_acls(result, &mut count);
+        let right = |index| {
+            let acl = *acls.add(index);
+            let name = CStr::from_ptr(rd::rd_kafka_AclBinding_name(acl)).to_string_lossy().into_owned();
+            let (kind, pattern) =
+                (rd::rd_kafka_AclBinding_restype(acl), rd::rd_kafka_AclBinding_resource_pattern_type(acl));
+            (kind, name, pattern, rd::rd_kafka_AclBinding_operation(acl))
+        };
+        Ok((0..count).map(right).collect())
+    }
+}
+
+/// An answer of a broker; freed when dropped.
+struct Answer(*mut rd::rd_kafka_event_t);
+
+impl Answer {
+    /// The answer to what is asked by `ask`, which gets the queue that it comes to.
+    ///
+    /// # Safety
+    /// The client is alive.
+    unsafe fn to(client: *mut rd::rd_kafka_t, ask: impl FnOnce(*mut rd::rd_kafka_queue_t)) -> Result<Self> {
+        let wait_ms = i32::try_from(DEADLINE.as_millis())?;
+        // SAFETY: the client is alive; the queue is destroyed once, after its last use.
+        let answer = unsafe {
+            let queue = rd::rd_kafka_queue_new(client);
+            ask(queue);
+            let event = rd::rd_kafka_queue_poll(queue, wait_ms);
+            rd::rd_kafka_queue_destroy(queue);
+            ensure!(!event.is_null(), "no answer after {DEADLINE:?}");
+            Self(event)
+        };
+        // SAFETY: the event is alive.
+        let code = unsafe { rd::rd_kafka_event_error(answer.0) };
+        ensure!(code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR, "the broker refused: {code:?}");
+        Ok(answer)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: it is ours and not null, and freed once.
+        unsafe { rd::rd_kafka_event_destroy(self.0) }
+    }
 }
