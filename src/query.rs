@@ -2,6 +2,7 @@
 //! lanes answers them.
 
 mod funds;
+mod record;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -20,7 +21,7 @@ use weir_core::{
     origin::{Topic, TopicId},
     policy::{Caps, Mode},
     ports::{Clock, Histories, Store, StoreError},
-    record::{Headers, ReadBefore, RecordView, Records},
+    record::{ReadBefore, Records as _},
     routes::Taken,
     shard::UserHash,
     time::Time,
@@ -32,6 +33,7 @@ use weir_worker::{
     observer::Observer,
 };
 
+pub use self::record::SingleRecord;
 use self::funds::{Funded, Funds};
 use crate::{
     budgets::{BudgetView, LooksAtLedger},
@@ -357,50 +359,5 @@ fn user_view(user_id: &str, batch_decision: &BatchDecision, history: &NamedHisto
         shadow: policy.mode == Mode::Shadow,
         policy_version: policy.version.clone(),
         segments_version: set.version().to_owned(),
-    }
-}
-
-/// One intent that is in no topic, as a batch.
-#[derive(Debug, Clone, Copy)]
-pub struct SingleRecord<'a> {
-    /// What would be the record's value.
-    pub value: &'a [u8],
-    /// What would be its header `content-type`: `application/cloudevents+json` for an event in structured mode.
-    pub content_type: Option<&'a [u8]>,
-}
-
-impl<'a> From<&'a [u8]> for SingleRecord<'a> {
-    fn from(value: &'a [u8]) -> Self {
-        Self { value, content_type: None }
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for SingleRecord<'a> {
-    fn from(value: &'a Vec<u8>) -> Self {
-        value.as_slice().into()
-    }
-}
-
-impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for SingleRecord<'a> {
-    fn from(value: &'a [u8; BYTES]) -> Self {
-        value.as_slice().into()
-    }
-}
-
-impl Headers for SingleRecord<'_> {
-    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        let content_type = self.content_type.filter(|_| index == 0)?;
-        Some((b"content-type", Some(content_type)))
-    }
-}
-
-impl Records for SingleRecord<'_> {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn get(&self, _: usize) -> RecordView<'_> {
-        let value = Some(self.value);
-        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: self, deferral: None }
     }
 }

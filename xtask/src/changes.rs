@@ -35,17 +35,21 @@ impl Changes {
     }
 }
 
-/// Notes that what is checked out has passed. Not where something is uncommitted: no commit names that.
+/// The commit that is checked out; `None` where something is uncommitted.
+pub fn checked_out() -> Option<String> {
+    let uncommitted = lines(command("git", &["status", "--porcelain"]))?;
+    lines(command("git", &["rev-parse", "HEAD"]))?.into_iter().next().filter(|_| uncommitted.is_empty())
+}
+
+/// Notes that this commit has passed.
 ///
 /// # Errors
 /// When the note cannot be written.
-pub fn passed() -> Result<()> {
-    let is_clean = lines(command("git", &["status", "--porcelain"])).is_some_and(|lines| lines.is_empty());
-    let head = lines(command("git", &["rev-parse", "HEAD"])).and_then(|lines| lines.into_iter().next());
-    let (true, Some(head), Some(record)) = (is_clean, head, record()) else { return Ok(()) };
+pub fn passed(commit: &str) -> Result<()> {
+    let Some(record) = record() else { return Ok(()) };
     let folder = record.parent().context("the record is in a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    fs::write(&record, head + "\n").with_context(|| format!("cannot write {}", record.display()))
+    fs::write(&record, format!("{commit}\n")).with_context(|| format!("cannot write {}", record.display()))
 }
 
 /// Where the last commit that passed is noted; `None` without a home folder.

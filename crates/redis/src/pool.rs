@@ -124,14 +124,15 @@ impl RedisPool {
         Ok(Loan { of: queue, store: Some(store), _permit: permit })
     }
 
-    /// One more store. It begins with what others know, so that it need not ask a node that may not answer who owns what, or which
-    /// number a name has.
+    /// One more store. It begins with what the last look found and what a free store knows, so that it need not ask a node that may
+    /// not answer who owns what, or which number a name has.
     fn another(&self, seen: &Seen) -> RedisStore {
         let mut store = RedisStore::new(&self.options, &self.stats, &self.opened);
         if let Some(map) = &seen.map {
             store.cluster_mut().begin_with(map.clone());
         }
-        for queue in lock(&self.queues).values() {
+        let queues: Vec<Arc<Queue>> = lock(&self.queues).values().cloned().collect();
+        for queue in queues {
             if let Some(other) = lock(&queue.free).last() {
                 store.begin_with(other);
                 break;

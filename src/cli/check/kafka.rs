@@ -232,7 +232,7 @@ fn deferred_retention(
     max_ms: i64,
     report: &mut Report,
 ) {
-    for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
+    for topic in options.deferred.iter().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
         for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
             add_wrong(options, topic, wrong, report);

@@ -54,7 +54,10 @@ impl Connection {
     pub(super) async fn fresh_client(&self) -> Client {
         let made = self.made.load_full();
         let (replaced, profiles) = (made.authorities.as_ref().and_then(Authorities::replaced), profiles(&self.options));
-        if replaced.is_none() && profiles == made.profiles {
+        // A file that is being replaced may be missing for a moment.
+        let is_gone = |(was, is): (&Option<FileVersion>, &Option<FileVersion>)| was.is_some() && is.is_none();
+        let is_being_replaced = made.profiles.iter().zip(&profiles).any(is_gone);
+        if replaced.is_none() && (profiles == made.profiles || is_being_replaced) {
             return made.client.clone();
         }
         if profiles != made.profiles {

@@ -104,8 +104,12 @@ impl KafkaClient {
         let rights: HashSet<Right> = grants.iter().flat_map(of).collect();
         let mut bindings = rights.iter().map(|right| binding(&principal, right)).collect::<Result<Vec<_>>>()?;
         create(client, &mut bindings)?;
-        let are_shown = || shown(client, &principal).ok().filter(|shown| rights.is_subset(shown));
-        wait_for(DEADLINE, are_shown).with_context(|| format!("the broker does not show all rights of {user}"))?;
+        let mut last = None;
+        let are_shown =
+            || last.insert(shown(client, &principal)).as_ref().ok().filter(|shown| rights.is_subset(shown)).map(drop);
+        if wait_for(DEADLINE, are_shown).is_none() {
+            bail!("of the rights {rights:?} of {user} the broker shows {last:?}");
+        }
         Ok(())
     }
 }
