@@ -33,8 +33,8 @@ use weir_worker::{
     observer::Observer,
 };
 
-pub use self::record::SingleRecord;
 use self::funds::{Funded, Funds};
+pub use self::record::SingleRecord;
 use crate::{
     budgets::{BudgetView, LooksAtLedger},
     metrics::Metrics,

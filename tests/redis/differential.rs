@@ -35,8 +35,8 @@ use weir_redis::RedisStore;
 
 /// A bound that histories reach: the lowest that `redis.max_entries` may be.
 const FEW_ENTRIES: u32 = 200;
-/// How many decisions the random sequences hold together, at least.
-const DECISIONS: usize = 100_000;
+/// How many decisions the random sequences of a test hold together, at least. There are two such tests: one would be long.
+const DECISIONS: usize = 50_000;
 
 /// A sequence of batches; as JSON, what `tests/regressions/` holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -513,6 +513,15 @@ fn regressions() -> PathBuf {
 
 #[test]
 fn reference_embedded_redis_and_cluster_decide_alike() {
+    compare_random_cases();
+}
+
+#[test]
+fn reference_embedded_redis_and_cluster_decide_other_cases_alike() {
+    compare_random_cases();
+}
+
+fn compare_random_cases() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let stores = std::cell::RefCell::new(Stores::default());
     let (decisions, cases) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -551,7 +560,7 @@ fn reference_embedded_redis_and_cluster_decide_alike() {
     let least = ways.allowed.min(ways.denied).min(ways.filtered).min(ways.slow);
     assert!(least > DECISIONS / 50, "one of the ways to decide is hardly met: {ways:?}");
     assert!(ways.dropped > DECISIONS / 200, "histories are hardly ever too long: {ways:?}");
-    assert!(ways.swept > 20, "users are hardly ever swept: {ways:?}");
+    assert!(ways.swept > 10, "users are hardly ever swept: {ways:?}");
 }
 
 #[test]
