@@ -129,7 +129,6 @@ fn shown_by(server: &RedisServer) -> Time {
 
 async fn run(server: &RedisServer, keyspace: &Keyspace, mut logs: [impl ActivityLog; INSTANCES.len()]) {
     let seed = fastrand::u64(..);
-    eprintln!("seed {seed}");
     let (mut rng, mut book, mut seen) = (Rng::with_seed(seed), Book::default(), Seen::default());
     let clock_ms = shown_by(server).millis();
     fill(server, keyspace, &mut book, clock_ms);
@@ -173,17 +172,16 @@ async fn run(server: &RedisServer, keyspace: &Keyspace, mut logs: [impl Activity
                 is_so
             }),
         };
-        assert!(is_so, "step {number}, {:?}: {:?}\n{:?}", INSTANCES[place], Ends(&reply), Ends(&expected));
+        assert!(is_so, "seed {seed}, step {number}, {:?}: {:?}\n{:?}", INSTANCES[place], Ends(&reply), Ends(&expected));
         seen.note(&step, own.held, &reply);
         // Now and then the reply is lost.
         if rng.u8(..10) > 0 {
             *own = Kept { cursor: reply.cursor, in_book: expected.cursor, held: reply.held };
         }
     }
-    eprintln!("{seen:?}");
     let Seen { read, more, lost, granted, denied, left, ended } = seen;
     let fewest = [read, more, lost, granted, denied, left, ended].into_iter().min();
-    assert!(fewest >= Some(10), "the steps reach too little: {seen:?}");
+    assert!(fewest >= Some(10), "the steps of seed {seed} reach too little: {seen:?}");
 }
 
 impl Seen {
