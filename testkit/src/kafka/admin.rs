@@ -18,7 +18,8 @@ use super::{
 use crate::{process::output, wait_for, wait_until};
 
 impl KafkaClient {
-    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader.
+    /// Creates a topic, replicated to all brokers, and waits until each partition has a leader that answers for it: brokers know a
+    /// leader before it has made the partition, which a busy one does seconds later.
     ///
     /// # Errors
     /// When the brokers refuse, or the topic exists.
@@ -49,7 +50,7 @@ impl KafkaClient {
         }
         for (name, partitions) in topics {
             wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-                self.partitions(name).is_ok_and(|count| count == *partitions)
+                self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(*partitions))
             });
         }
         Ok(())
@@ -96,7 +97,7 @@ impl KafkaClient {
             done(result)?;
         }
         wait_until(REQUEST_DEADLINE, &format!("{name} has {count} partitions"), || {
-            self.partitions(name).is_ok_and(|found| found == count)
+            self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(count))
         });
         Ok(())
     }
