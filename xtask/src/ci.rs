@@ -59,7 +59,7 @@ const CHANGE: [Step; 12] = [
     step("format", 60, |_| shell::run(command("cargo", &["fmt", "--all", "--check"]))),
     // Cold, it downloads and compiles for 8 minutes.
     step("setup", 900, |_| setup::run(Scope::Everything)),
-    step("clippy", 400, |_| clippy()),
+    step("clippy", 600, |_| clippy()),
     // Not advisories: deny.toml says why, and where they are checked.
     step("deny", 60, |_| shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))),
     Step {
@@ -68,7 +68,7 @@ const CHANGE: [Step; 12] = [
     },
     step("doc", 200, |_| doc()),
     step("alerts", 120, |_| alerts::run()),
-    step("build", 600, |_| servers::build()),
+    step("build", 800, |_| servers::build()),
     step("test", servers::TEST_SECONDS, test),
     Step { of: &COUNTED, ..step("counts", 300, |_| counts::run(&CountsArgs::default())) },
     // Fuzzing has found nothing in a change for long: here only that the targets compile.
