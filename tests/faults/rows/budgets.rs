@@ -112,6 +112,8 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
             workers.push(trial.start(names[workers.len()], &SHORT_SESSION));
         }
         for worker in workers.split_off(wanted) {
+            // One that does not listen for signals yet is ended by them.
+            trial.ready(worker)?;
             trial.worker(worker).terminate();
             trial.ends(worker, 0, &[])?;
         }
