@@ -22,7 +22,7 @@ const FILES: [&str; 7] = [
     "schemas/config.schema.json",
     "schemas/policy.schema.json",
 ];
-/// The Helm chart, of which the archive has what is checked in.
+/// The Helm chart. The archive has its committed files only.
 const CHART: &str = "deploy/helm/weir";
 /// Shells with a completion script, and the name under which each looks for it.
 const SHELLS: [(&str, &str); 3] = [("bash", "weir.bash"), ("zsh", "_weir"), ("fish", "weir.fish")];

@@ -94,14 +94,13 @@ impl KafkaClient {
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
         let (admin, principal) = (self.admin()?, CString::new(format!("User:{user}"))?);
         let client = admin.inner().native_ptr();
-        let of = |grant: &Grant| {
-            let (resources, operations, pattern) = (grant.resources.clone(), grant.operations.clone(), grant.pattern);
-            let right = move |(kind, name): (_, String)| {
-                operations.clone().into_iter().map(move |operation| (kind, name.clone(), pattern, operation))
-            };
-            resources.into_iter().flat_map(right)
-        };
-        let rights: HashSet<Right> = grants.iter().flat_map(of).collect();
+        let mut rights: HashSet<Right> = HashSet::new();
+        for grant in grants {
+            for (kind, name) in &grant.resources {
+                rights
+                    .extend(grant.operations.iter().map(|&operation| (*kind, name.clone(), grant.pattern, operation)));
+            }
+        }
         let mut bindings = rights.iter().map(|right| binding(&principal, right)).collect::<Result<Vec<_>>>()?;
         create(client, &mut bindings)?;
         let mut last = None;
