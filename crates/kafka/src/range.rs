@@ -20,7 +20,7 @@ use super::{
     client::{KafkaOptions, Reads},
     lane_context::LaneContext,
     native::{MessageBatch, MessageQueue},
-    offsets::{offsets_at, partitions_of, right_to_read},
+    offsets::{Logical, ends, offsets_at, partitions_of, right_to_read},
     rights::Right,
 };
 
@@ -264,15 +264,17 @@ fn bounds(consumer: &BaseConsumer, range: &Range, partitions: &[i32]) -> Result<
         time.map(|time| offsets_at(consumer, &range.topic, partitions, time, ANSWER_TIMEOUT)).transpose()
     };
     let (from, to) = (at(range.from)?, at(range.to)?);
-    let mut bounds = Vec::with_capacity(partitions.len());
-    for (place, &partition) in partitions.iter().enumerate() {
-        let (low, high) = consumer.fetch_watermarks(&range.topic, partition, ANSWER_TIMEOUT)?;
+    let ends_at = |which| ends(consumer, &range.topic, partitions, which, ANSWER_TIMEOUT);
+    let (lows, highs) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
+    let of = |(place, &partition): (usize, &i32)| {
+        // Records may be deleted between the two answers.
+        let (low, high) = (lows[place], highs[place].max(lows[place]));
         let bound = |offsets: &Option<Vec<Option<i64>>>, none: i64| match offsets {
             None => none,
             // There is no record of that time or later.
             Some(offsets) => offsets[place].unwrap_or(high).clamp(low, high),
         };
-        bounds.push(Bounds { partition, start: bound(&from, low), end: bound(&to, high) });
-    }
-    Ok(bounds)
+        Bounds { partition, start: bound(&from, low), end: bound(&to, high) }
+    };
+    Ok(partitions.iter().enumerate().map(of).collect())
 }

@@ -15,7 +15,9 @@ use rdkafka::{
 
 use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of};
 
-/// How long reading to the end may go without a record.
+/// How long reading to the end may take.
+const WHOLE_DEADLINE: Duration = Duration::from_secs(600);
+/// How long it may go without a record.
 const END_DEADLINE: Duration = Duration::from_secs(120);
 /// How long one poll waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -56,7 +58,7 @@ impl TopicReader {
     /// it came: sorted within a partition. An open transaction hides what comes after its begin.
     ///
     /// # Errors
-    /// When the brokers do not answer for two minutes.
+    /// When the brokers do not answer for two minutes, or records keep coming for ten.
     pub fn read_to_end(&mut self) -> Result<Vec<Consumed>> {
         let mut records = Vec::new();
         self.visit_to_end(|record| records.push(record))?;
@@ -71,11 +73,14 @@ impl TopicReader {
         // An end is told once each time it is reached, and ends told before are old: ask again.
         self.at_end.clear();
         self.assign()?;
-        let mut start = Instant::now();
+        let (began, mut start) = (Instant::now(), Instant::now());
         while self.at_end.len() < self.next.len() {
             if start.elapsed() > END_DEADLINE {
                 let (ends, all) = (self.at_end.len(), self.next.len());
                 bail!("{ends} of {all} partitions of {} read to their end{}", self.topic, self.after(END_DEADLINE));
+            }
+            if began.elapsed() > WHOLE_DEADLINE {
+                bail!("records of {} still came{}", self.topic, self.after(WHOLE_DEADLINE));
             }
             self.poll(|record| {
                 start = Instant::now();
