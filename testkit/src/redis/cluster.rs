@@ -84,7 +84,10 @@ impl RedisCluster {
     fn join(&self, replicas_per_primary: usize) -> Result<()> {
         if let [alone] = &self.nodes[..] {
             // redis-cli makes no cluster of fewer than three.
-            return alone.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+            // Redis 6.2 has no ADDSLOTSRANGE.
+            let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
+            let all: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+            return alone.query(&all);
         }
         let mut create = Command::new(program("redis-cli")?);
         create.args(["--cluster", "create"]);

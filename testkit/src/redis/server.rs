@@ -23,6 +23,14 @@ const CLI_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one command may take before it counts as not answered.
 const REPLY_DEADLINE: Duration = Duration::from_secs(2);
 
+/// Names another server's program than the redis-server on the path: `cargo xtask redis-versions` sets it.
+const OTHER_SERVER: &str = "WEIR_REDIS_SERVER";
+
+/// The program of the servers.
+fn server_program() -> Result<PathBuf> {
+    std::env::var_os(OTHER_SERVER).map_or_else(|| program("redis-server"), |path| Ok(path.into()))
+}
+
 /// A Redis server that keeps nothing on disk: killed and restarted, it is empty.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -151,7 +159,7 @@ impl RedisServer {
     /// When it does not answer in time.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
-        let mut command = Command::new(program("redis-server")?);
+        let mut command = Command::new(server_program()?);
         command.args(&self.args).envs(self.env.iter().cloned()).current_dir(self.scratch.path());
         let mut process = Guarded::spawn(&self.name, &command, &self.scratch.join("redis.log"))?;
         // With ACL users the default user may be off: an answer that says so is an answer.
