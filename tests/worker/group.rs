@@ -71,20 +71,61 @@ fn commit_beginnings(scene: &Scene) {
     somebody.commit(&offsets, CommitMode::Sync).unwrap();
 }
 
+/// A member that has answered its revocation, and another one that has just joined. One joins behind the other, so that the second
+/// generation is the only one that has both.
+fn two_members(scene: &Scene) -> [KafkaSource; 2] {
+    let options = options(scene);
+    commit_beginnings(scene);
+    let mut late = KafkaSource::join(&options).unwrap();
+    until_event(&mut late, GroupEvent::Assigned);
+    block_on(late.settle()).unwrap();
+    let other = KafkaSource::join(&options).unwrap();
+    until_event(&mut late, GroupEvent::Revoked);
+    block_on(late.settle()).unwrap();
+    [late, other]
+}
+
+/// A member does not look for its assignment. The topic grows: its client rejoins without a revocation, and commits by the new
+/// generation, whose partitions are others.
+#[test]
+fn an_assignment_that_is_noticed_when_the_group_has_moved_on_is_not_taken_up() {
+    let scene = Scene::new("unnoticed", PARTITIONS, POLICY);
+    let [mut late, mut other] = two_members(&scene);
+    until_event(&mut other, GroupEvent::Assigned);
+    block_on(other.settle()).unwrap();
+    assert_eq!(other.partitions(), PARTITIONS as usize / 2);
+
+    // Half of the new partitions are the other's, so both get others than before.
+    let grown = 3 * PARTITIONS;
+    scene.kafka.grow_topic(&scene.topic("intents"), grown).unwrap();
+    until_event(&mut other, GroupEvent::Revoked);
+    block_on(other.settle()).unwrap();
+    until_event(&mut other, GroupEvent::Assigned);
+    block_on(other.settle()).unwrap();
+    assert_eq!(other.partitions(), grown as usize / 2);
+
+    // One event at a time: the first assignment is answered before the second one is seen.
+    let (mut refused, start) = (0, Instant::now());
+    while late.partitions() < grown as usize / 2 {
+        let mut batch = late.batch();
+        if block_on(late.poll(&mut batch, 1, Duration::ZERO)).unwrap().is_some() {
+            match block_on(late.settle()) {
+                Ok(()) => assert!([0, grown as usize / 2].contains(&late.partitions()), "{}", late.partitions()),
+                Err(SourceError::Temporary(_)) => refused += 1,
+                Err(SourceError::Fatal(reason)) => panic!("{reason}"),
+            }
+        }
+        assert!(start.elapsed() < DEADLINE, "no assignment holds");
+    }
+    assert!(refused > 0, "the first assignment was not refused");
+}
+
 /// A member gets partitions and does not answer yet. The topic grows: its client rejoins at once, without a revocation, and
 /// gets some of the partitions again.
 #[test]
 fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
     let scene = Scene::new("late", PARTITIONS, POLICY);
-    let options = options(&scene);
-    commit_beginnings(&scene);
-    // One joins behind the other, so that the second generation is the only one that has both.
-    let mut late = KafkaSource::join(&options).unwrap();
-    until_event(&mut late, GroupEvent::Assigned);
-    block_on(late.settle()).unwrap();
-    let mut other = KafkaSource::join(&options).unwrap();
-    until_event(&mut late, GroupEvent::Revoked);
-    block_on(late.settle()).unwrap();
+    let [mut late, mut other] = two_members(&scene);
     until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
     block_on(other.settle()).unwrap();
 
@@ -96,14 +137,19 @@ fn an_answer_to_a_generation_that_is_over_loses_no_partition() {
         block_on(other.settle()).unwrap();
         settling.join().unwrap()
     });
-    settled.unwrap();
-    assert!(late.partitions() > 0);
+    assert!(!matches!(settled, Err(SourceError::Fatal(_))), "{settled:?}");
 
-    until_events([&mut late, &mut other], [GroupEvent::Assigned; 2]);
-    for member in [&mut late, &mut other] {
-        block_on(member.settle()).unwrap();
+    let start = Instant::now();
+    while late.partitions() + other.partitions() != PARTITIONS as usize + 1 {
+        for member in [&mut late, &mut other] {
+            if poll(member).0.is_some()
+                && let Err(SourceError::Fatal(reason)) = block_on(member.settle())
+            {
+                panic!("{reason}");
+            }
+        }
+        assert!(start.elapsed() < DEADLINE, "not all partitions are read: {}", late.partitions());
     }
-    assert_eq!(late.partitions() + other.partitions(), PARTITIONS as usize + 1);
     let all: BTreeSet<i32> = (0..=PARTITIONS).collect();
     scene.publish(all.iter().map(|partition| Record::new("user", "{}").partition(*partition)));
     let (mut read, start) = (BTreeSet::new(), Instant::now());

@@ -1,5 +1,6 @@
 //! One member of the consumer group, as the lane's source.
 
+mod holding;
 mod put_back;
 mod queues;
 mod starts;
@@ -51,8 +52,9 @@ const TAKE: usize = 128;
 /// one call's records, and the larger they are the fewer are taken.
 const LEAST_RECORD_BYTES: usize = 128 * 1024;
 
-/// What a commit must carry: the consumer, and its membership when the partitions were given to it. Not the one at the time
-/// of the commit: the group may have moved on by then, and what was read under one generation is not for the next one.
+/// What a commit must carry: the consumer, and its membership when the partitions were taken up, which `holding.rs` compares with the
+/// coordinator. Not the one at the time of the commit: the group may have moved on, and what was read under one generation is not for
+/// the next one.
 pub struct Membership {
     pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
     pub(super) metadata: Arc<ConsumerGroupMetadata>,
@@ -313,6 +315,7 @@ impl Source for KafkaSource {
         match &*context.pending() {
             Pending::Nothing => {}
             Pending::Assign { partitions, membership, generation } => {
+                self.check_holding(partitions)?;
                 self.generation = *generation;
                 self.start(partitions).await?;
                 self.membership.clone_from(membership);

@@ -42,7 +42,14 @@ impl Generation {
 }
 
 /// An answer; freed when dropped.
-struct Event(NonNull<rd::rd_kafka_event_t>);
+pub(super) struct Event(NonNull<rd::rd_kafka_event_t>);
+
+impl Event {
+    /// For librdkafka's functions, as long as this is alive.
+    pub(super) const fn as_ptr(&self) -> *mut rd::rd_kafka_event_t {
+        self.0.as_ptr()
+    }
+}
 
 impl Drop for Event {
     fn drop(&mut self) {
@@ -51,11 +58,50 @@ impl Drop for Event {
     }
 }
 
+/// The options of a request; freed when dropped. Null, which stands for the defaults, where they could not be made.
+pub(super) struct RequestOptions(*mut rd::rd_kafka_AdminOptions_t);
+
+impl RequestOptions {
+    /// For one request of this kind, which may take so long.
+    pub(super) fn new<C: ClientContext>(client: &Client<C>, of: rd::rd_kafka_admin_op_t, wait: Duration) -> Self {
+        // SAFETY: the client is alive; the options are ours. Without room for its text an error is left out.
+        unsafe {
+            let options = rd::rd_kafka_AdminOptions_new(client.native_ptr(), of);
+            if !options.is_null() {
+                let _ = rd::rd_kafka_AdminOptions_set_request_timeout(options, millis(wait), ptr::null_mut(), 0);
+            }
+            Self(options)
+        }
+    }
+
+    /// Asks this broker, and not the controller.
+    fn ask(&self, broker: i32) {
+        if !self.0.is_null() {
+            // SAFETY: the options are alive. Without room for its text an error is left out.
+            let _ = unsafe { rd::rd_kafka_AdminOptions_set_broker(self.0, broker, ptr::null_mut(), 0) };
+        }
+    }
+
+    /// For librdkafka's functions, as long as this is alive.
+    pub(super) const fn as_ptr(&self) -> *const rd::rd_kafka_AdminOptions_t {
+        self.0
+    }
+}
+
+impl Drop for RequestOptions {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: made by `rd_kafka_AdminOptions_new`, destroyed once.
+            unsafe { rd::rd_kafka_AdminOptions_destroy(self.0) }
+        }
+    }
+}
+
 fn millis(wait: Duration) -> i32 {
     i32::try_from(wait.as_millis()).unwrap_or(i32::MAX)
 }
 
-fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
+pub(super) fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
     if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR { Ok(()) } else { Err(error.into()) }
 }
 
@@ -78,25 +124,15 @@ impl Answers {
         wait: Duration,
     ) {
         let mut names = [topic.as_ptr()];
-        // SAFETY: client, queue and name are alive; librdkafka copies the names and the options, which are destroyed once.
-        // Options that could not be made are null, which stands for the defaults.
+        let options = RequestOptions::new(client, rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, wait);
+        if let Some(broker) = broker {
+            options.ask(broker);
+        }
+        // SAFETY: client, queue, options and name are alive; librdkafka copies the names and the options.
         unsafe {
-            let options = rd::rd_kafka_AdminOptions_new(
-                client.native_ptr(),
-                rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
-            );
-            if !options.is_null() {
-                let _ = rd::rd_kafka_AdminOptions_set_request_timeout(options, millis(wait), ptr::null_mut(), 0);
-                if let Some(broker) = broker {
-                    let _ = rd::rd_kafka_AdminOptions_set_broker(options, broker, ptr::null_mut(), 0);
-                }
-            }
             let topics = rd::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
-            rd::rd_kafka_DescribeTopics(client.native_ptr(), topics, options, self.0.queue.as_ptr());
+            rd::rd_kafka_DescribeTopics(client.native_ptr(), topics, options.as_ptr(), self.0.queue.as_ptr());
             rd::rd_kafka_TopicCollection_destroy(topics);
-            if !options.is_null() {
-                rd::rd_kafka_AdminOptions_destroy(options);
-            }
         }
     }
 
@@ -129,7 +165,11 @@ impl Answers {
         committed(&event)
     }
 
-    fn next(&self, wait: Duration) -> Option<Event> {
+    pub(super) const fn queue(&self) -> *mut rd::rd_kafka_queue_t {
+        self.0.queue.as_ptr()
+    }
+
+    pub(super) fn next(&self, wait: Duration) -> Option<Event> {
         // SAFETY: the queue is alive.
         NonNull::new(unsafe { rd::rd_kafka_queue_poll(self.0.queue.as_ptr(), millis(wait)) }).map(Event)
     }

@@ -1,0 +1,144 @@
+//! What a group's coordinator says of one member, which the wrapper reports only for whole clusters.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{CStr, c_void},
+    ptr,
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, TopicPartitionList,
+    bindings::{self as rd, rd_kafka_consumer_group_state_t as State},
+    client::Client,
+    error::RDKafkaErrorCode,
+};
+
+use super::answers::{Answers, Event, RequestOptions, outcome};
+
+/// Whether a member has partitions, by its group's coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// It has these, or the group is about to give partitions again: a commit under the next generation needs a new assignment.
+    Held,
+    /// It has others, or none: the group has moved on.
+    Others,
+    /// The broker cannot be asked: librdkafka's mock cluster.
+    NotAsked,
+}
+
+impl Answers {
+    /// Whether this client has exactly these partitions in its group. Blocks, for so long at the most.
+    ///
+    /// # Errors
+    /// The coordinator does not answer in time, or refuses.
+    pub fn holding<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        (group, partitions): (&CStr, &TopicPartitionList),
+        wait: Duration,
+    ) -> Result<Holding, RDKafkaErrorCode> {
+        let mut groups = [group.as_ptr()];
+        let of = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS;
+        let options = RequestOptions::new(client, of, wait);
+        // SAFETY: client, queue, options and name are alive; librdkafka copies the names and the options.
+        unsafe {
+            rd::rd_kafka_DescribeConsumerGroups(
+                client.native_ptr(),
+                groups.as_mut_ptr(),
+                groups.len(),
+                options.as_ptr(),
+                self.queue(),
+            );
+        }
+        let event = self.next(wait).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
+        // SAFETY: the client is alive; what it gives is null or ours.
+        let member = unsafe { Text::new(rd::rd_kafka_memberid(client.native_ptr()), client.native_ptr()) };
+        let wanted = partitions.elements().iter().map(|element| element.partition()).collect();
+        match member.map_or(Ok(Holding::Others), |member| holding(&event, &member, &wanted)) {
+            Err(RDKafkaErrorCode::UnsupportedFeature) => Ok(Holding::NotAsked),
+            answer => answer,
+        }
+    }
+}
+
+/// A text of librdkafka's; freed when dropped.
+struct Text {
+    text: ptr::NonNull<std::ffi::c_char>,
+    client: *mut rd::rd_kafka_t,
+}
+
+impl Text {
+    /// # Safety
+    /// The text is null or was handed out by this client, which outlives it.
+    unsafe fn new(text: *mut std::ffi::c_char, client: *mut rd::rd_kafka_t) -> Option<Self> {
+        Some(Self { text: ptr::NonNull::new(text)?, client })
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        // SAFETY: it is a C string, and alive.
+        unsafe { CStr::from_ptr(self.text.as_ptr()) }
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: librdkafka allocated it, and it is freed once.
+        unsafe { rd::rd_kafka_mem_free(self.client, self.text.as_ptr().cast::<c_void>()) }
+    }
+}
+
+fn holding(event: &Event, member: &Text, wanted: &BTreeSet<i32>) -> Result<Holding, RDKafkaErrorCode> {
+    let event = event.as_ptr();
+    // SAFETY: the event is alive, and what is read here belongs to it. The result is null where it is the answer to something
+    // else; each description and each of its members is there as long as the event. A null error is no error.
+    unsafe {
+        outcome(rd::rd_kafka_event_error(event))?;
+        let result = rd::rd_kafka_event_DescribeConsumerGroups_result(event);
+        if result.is_null() {
+            return Err(RDKafkaErrorCode::Unknown);
+        }
+        let mut count = 0;
+        let groups = rd::rd_kafka_DescribeConsumerGroups_result_groups(result, &mut count);
+        if groups.is_null() || count == 0 {
+            return Err(RDKafkaErrorCode::Unknown);
+        }
+        let group = *groups;
+        outcome(rd::rd_kafka_error_code(rd::rd_kafka_ConsumerGroupDescription_error(group)))?;
+        match rd::rd_kafka_ConsumerGroupDescription_state(group) {
+            // The generation has not changed yet: it does when all members have joined again.
+            State::RD_KAFKA_CONSUMER_GROUP_STATE_PREPARING_REBALANCE => return Ok(Holding::Held),
+            State::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE => {}
+            State::RD_KAFKA_CONSUMER_GROUP_STATE_UNKNOWN
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE_COMPLETING_REBALANCE
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE_DEAD
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE_EMPTY
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE__CNT => return Ok(Holding::Others),
+        }
+        for index in 0..rd::rd_kafka_ConsumerGroupDescription_member_count(group) {
+            let described = rd::rd_kafka_ConsumerGroupDescription_member(group, index);
+            let id = rd::rd_kafka_MemberDescription_consumer_id(described);
+            if id.is_null() || CStr::from_ptr(id) != member.as_c_str() {
+                continue;
+            }
+            let assignment = rd::rd_kafka_MemberDescription_assignment(described);
+            let list = rd::rd_kafka_MemberAssignment_partitions(assignment);
+            let held = partitions(list);
+            return Ok(if held == *wanted { Holding::Held } else { Holding::Others });
+        }
+    }
+    Ok(Holding::Others)
+}
+
+/// # Safety
+/// The list is null or alive.
+unsafe fn partitions(list: *const rd::rd_kafka_topic_partition_list_t) -> BTreeSet<i32> {
+    if list.is_null() {
+        return BTreeSet::new();
+    }
+    // SAFETY: it has `cnt` elements behind `elems`, which is null where there are none.
+    unsafe {
+        let count = usize::try_from((*list).cnt).unwrap_or(0);
+        (0..count).map(|index| (*(*list).elems.add(index)).partition).collect()
+    }
+}
