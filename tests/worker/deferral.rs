@@ -27,7 +27,7 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 /// A worker and a Redis whose clock the test moves.
 pub(super) struct Lapse {
     _redis: RedisServer,
-    clock: ProcessClock,
+    pub(super) clock: ProcessClock,
     _moved: MovedClock,
     pub(super) scene: Scene,
     /// By how much the clock is ahead of the true one, in seconds.
@@ -35,7 +35,7 @@ pub(super) struct Lapse {
 }
 
 /// The time of a clock text such as `2026-11-20T21:30:00Z`, in milliseconds.
-fn ms(text: &str) -> i64 {
+pub(super) fn ms(text: &str) -> i64 {
     text.parse::<Timestamp>().unwrap().as_millisecond()
 }
 
@@ -55,6 +55,11 @@ impl Lapse {
         self.scene.worker_by(instance, &self.clock, &[])
     }
 
+    /// By how much the moved clock is ahead of the true one, in milliseconds.
+    pub(super) fn ahead_ms(&self) -> i64 {
+        self.ahead_s * 1000
+    }
+
     fn now_ms(&self) -> i64 {
         SystemClock.now().millis() + self.ahead_s * 1000
     }
@@ -66,7 +71,7 @@ impl Lapse {
     }
 
     /// Waits until so many intents are decided, and gives what became of each: `approved`, or the reason.
-    fn wait_decided(&self, worker: &mut Worker, count: usize) -> BTreeMap<String, String> {
+    pub(super) fn wait_decided(&self, worker: &mut Worker, count: usize) -> BTreeMap<String, String> {
         wait_until(DEADLINE, &format!("{count} intents are decided"), || {
             assert_eq!(worker.exit(), None, "the worker ended");
             self.decided().len() >= count
@@ -75,7 +80,7 @@ impl Lapse {
     }
 
     /// What became of each case.
-    fn decided(&self) -> BTreeMap<String, String> {
+    pub(super) fn decided(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for (record, reason) in self.records() {
             let name = header(&record, "case").unwrap();
@@ -98,12 +103,18 @@ impl Lapse {
     }
 
     fn waiting_in(&self, ring: &str) -> i64 {
-        let topic = self.scene.topic(&format!("deferred-{ring}"));
-        let committed = self.scene.kafka.committed(&format!("{}-later", self.scene.name), &topic).unwrap();
+        self.waiting_on(&self.scene.topic(&format!("deferred-{ring}")))
+    }
+
+    /// How many records wait in a topic of a wheel.
+    pub(super) fn waiting_on(&self, topic: &str) -> i64 {
+        // The group has no coordinator before its first member asks for one.
+        let committed = self.scene.kafka.committed(&format!("{}-later", self.scene.name), topic).unwrap_or_default();
         // Each committed batch ends with the mark of its transaction, which has an offset, too: what is left is counted by reading.
-        let records = self.scene.kafka.read_committed(&topic).unwrap();
+        let records = self.scene.kafka.read_committed(topic).unwrap();
         let left = |record: &&Consumed| {
-            committed[record.partition as usize].is_none_or(|committed| record.offset >= committed)
+            let committed = committed.get(record.partition as usize).copied().flatten();
+            committed.is_none_or(|committed| record.offset >= committed)
         };
         records.iter().filter(left).count() as i64
     }
@@ -123,7 +134,7 @@ channel = "email"
 max = "72h"
 "#;
 
-fn decided(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(super) fn decided(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned())).collect()
 }
 

@@ -24,3 +24,4 @@ mod retries;
 mod run;
 mod traces;
 mod unavailable;
+mod wheels;

@@ -120,6 +120,31 @@ fn a_failed_delivery_comes_back_as_it_was_and_counts_once_until_it_is_given_up()
 }
 
 #[test]
+fn a_retry_that_is_given_up_when_no_topic_is_set_for_it_is_not_lost() {
+    let mut lapse = lapse("retries-unset", POLICY);
+    let mut worker = lapse.worker("only");
+    lapse.scene.publish([intent("expires", "u-expires", json!({"expires_at": "2026-11-20T21:40:00Z"}))]);
+    let approved = wait_output(&mut worker, &lapse.scene, "approved", 1);
+    fail(&lapse.scene, [of(&approved, "expires", 0)]);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    lapse.move_to("2026-11-20T21:41:00Z");
+    let set = std::mem::take(&mut lapse.scene.env);
+    lapse.scene.env = set.iter().filter(|(name, _)| *name == "WEIR__KAFKA__DEFERRED").cloned().collect();
+    let mut worker = lapse.worker("only");
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    assert!(worker.log().contains("kafka.undelivered is not set"), "{exit:?} {}", worker.log());
+    assert_eq!(lapse.waiting(), 1, "it still waits");
+
+    lapse.scene.env = set;
+    let mut worker = lapse.worker("only");
+    let undelivered = wait_output(&mut worker, &lapse.scene, "undelivered", 1);
+    assert_eq!(header(&undelivered[0], "weir-reason").unwrap(), "expired");
+    assert_eq!(wait_output(&mut worker, &lapse.scene, "approved", 1), approved);
+}
+
+#[test]
 fn a_worker_that_is_killed_delivers_again_once() {
     const COUNT: usize = 400;
     let mut lapse = lapse("retries-killed", "version = \"1\"\n[default]\ncaps = \"unlimited\"\n");

@@ -154,7 +154,8 @@ const GATHERED_BYTES: u64 = 65_536;
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
 /// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::round`]).
-const PARTITION_FETCH_BYTES: u64 = 524_288;
+/// Not of a wheel's: there a lane reads one or a few.
+pub(super) const PARTITION_FETCH_BYTES: u64 = 524_288;
 
 /// How long a partition rests after an error, in milliseconds: a record batch that is not inflated is passed over record by record,
 /// each with such an error.
@@ -193,35 +194,6 @@ impl KafkaOptions {
             |topic: &String| topics.iter().position(|known| known == topic).and_then(|at| u16::try_from(at).ok());
         let of = |(channel, topic)| (String::clone(channel), ApprovedTopic(number(topic).unwrap_or_default()));
         self.approved_by_channel.iter().map(of).collect()
-    }
-
-    /// All wheels: the one that intents are deferred to, then those before it.
-    pub fn wheels(&self) -> impl Iterator<Item = &WheelTopics> {
-        self.deferred.iter().chain(&self.deferred_before)
-    }
-
-    /// The group that reads deferred intents.
-    #[must_use]
-    pub fn later_group(&self) -> String {
-        format!("{}-later", self.group)
-    }
-
-    /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
-    #[must_use]
-    pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
-        let mut options = self.clone();
-        options.intents = wheel.topic(ring).to_owned();
-        options.group = self.later_group();
-        options.reads = Reads::Deferred;
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
-        // What is due may be decided within a minute: brokers gather for longer, and answer for empty buckets less often.
-        options.commit_interval = Duration::from_secs(1);
-        if ring == Ring::Hours {
-            // They go on in the same wheel.
-            options.deferred = Some(wheel.clone());
-        }
-        options
     }
 
     /// The transactional id of a lane, `<group>/<instance>/<lane>`: stable over restarts, and no other lane's. A `/` within a
@@ -302,9 +274,9 @@ impl KafkaOptions {
             ("fetch.queue.backoff.ms", "10"),
             ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
             ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
-            ("partition.assignment.strategy", "range"),
+            ("partition.assignment.strategy", self.assignment()),
             ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
-            ("fetch.message.max.bytes", &self.memory.fetch_bytes.min(PARTITION_FETCH_BYTES).to_string()),
+            ("fetch.message.max.bytes", &self.partition_fetch_bytes().to_string()),
             ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
             ("receive.message.max.bytes", &self.inflated_bytes().to_string()),
             ("fetch.error.backoff.ms", FETCH_BACKOFF_MS),
@@ -435,6 +407,19 @@ mod tests {
             memory: LaneMemory::default(),
             records_a_call: RECORDS_A_CALL,
             commit_interval: COMMIT_INTERVAL,
+        }
+    }
+
+    #[test]
+    fn shares_of_a_bucket_go_to_different_lanes_and_members_from_before_can_join() {
+        let options = options("weir", "0");
+        let wheel = WheelTopics::of("later");
+        let strategy = |options: &KafkaOptions| {
+            options.consumer().get("partition.assignment.strategy").map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!(strategy(&options), "range");
+        for ring in Ring::ALL {
+            assert_eq!(strategy(&options.for_ring(&wheel, ring)), "roundrobin,range");
         }
     }
 

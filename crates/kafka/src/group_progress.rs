@@ -79,34 +79,65 @@ impl GroupProgress {
         Ok(GroupLag { end_sum: sum(|open| open.end), committed_sum: sum(|open| open.from) })
     }
 
+    /// How many records wait at the most in a topic that the group has read; 0 in one that it has not. Blocks.
+    ///
+    /// # Errors
+    /// A broker cannot be asked, or there is no such topic.
+    pub fn left(&self, topic: &str) -> Result<u64, TopicError> {
+        let (partitions, committed) = self.committed(topic)?;
+        // Nothing else is asked of a topic that is not this group's: it may be on its way to be made or deleted.
+        if committed.iter().all(Option::is_none) {
+            return Ok(0);
+        }
+        Ok(self.open_behind(topic, (&partitions, &committed))?.iter().map(Open::count).sum())
+    }
+
     fn open(&self, topic: &str) -> Result<Vec<Open>, TopicError> {
+        let (partitions, committed) = self.committed(topic)?;
+        self.open_behind(topic, (&partitions, &committed))
+    }
+
+    /// The partitions of a topic, and what the group has committed of each.
+    fn committed(&self, topic: &str) -> Result<(Vec<i32>, Vec<Option<i64>>), TopicError> {
         handle_events(&self.consumer);
         let unseen = |error| self.unseen(topic, error);
         let partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
             return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
         }
-        let mut asked = TopicPartitionList::with_capacity(partitions.len());
+        let mut asked = TopicPartitionList::new();
         for &partition in &partitions {
             asked.add_partition(topic, partition);
         }
-        // Before the ends: what is committed meanwhile makes the figure larger, never smaller.
         let committed = self.consumer.committed_offsets(asked, ANSWER_TIMEOUT).map_err(unseen)?;
-        let ends_at = |which| ends(&self.consumer, topic, &partitions, which, ANSWER_TIMEOUT).map_err(unseen);
+        let of = |&partition: &i32| match committed.find_partition(topic, partition) {
+            None => Ok(None),
+            Some(element) => {
+                element.error().map_err(unseen)?;
+                Ok(next_offset(element.offset()))
+            }
+        };
+        let committed = partitions.iter().map(of).collect::<Result<_, TopicError>>()?;
+        Ok((partitions, committed))
+    }
+
+    /// What is open behind the committed offsets, which were read before: what is committed meanwhile makes the figure larger, never
+    /// smaller.
+    fn open_behind(
+        &self,
+        topic: &str,
+        (partitions, committed): (&[i32], &[Option<i64>]),
+    ) -> Result<Vec<Open>, TopicError> {
+        let ends_at = |which| {
+            ends(&self.consumer, topic, partitions, which, ANSWER_TIMEOUT).map_err(|error| self.unseen(topic, error))
+        };
         let (first, end) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
         let exactly_once = self.options.delivery == Delivery::ExactlyOnce;
-        let of = |(&partition, (first, end)): (&i32, (i64, i64))| {
-            let committed = match committed.find_partition(topic, partition) {
-                None => None,
-                Some(element) => {
-                    element.error().map_err(unseen)?;
-                    next_offset(element.offset())
-                }
-            };
+        let of = |((&partition, &committed), (first, end)): ((&i32, &Option<i64>), (i64, i64))| {
             let (from, end) = open(committed, first, end, exactly_once);
-            Ok(Open { partition, from, end })
+            Open { partition, from, end }
         };
-        partitions.iter().zip(first.into_iter().zip(end)).map(of).collect()
+        Ok(partitions.iter().zip(committed).zip(first.into_iter().zip(end)).map(of).collect())
     }
 
     /// Why the progress is not to be seen.

@@ -50,6 +50,8 @@ pub enum Unsent {
     PartitionsUnknown(String),
     /// It has no key, and there is no such topic.
     NoTopic(String),
+    /// No topic is set that it could go to: this setting is missing.
+    NotSet(&'static str),
 }
 
 /// One output topic.
@@ -166,13 +168,19 @@ impl OutputTopics {
         let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
+            if output.to == Destination::Nowhere {
+                continue;
+            }
+            self.open_waiting(producer, output.to)?;
+            // A record that is left out would be lost: its offset is committed with the batch.
+            let Some(output_topic) = self.output_topic(output.to) else {
+                return Err(Unsent::NotSet(setting(output.to)));
+            };
             if let Destination::Deferred(Bucket { partition, .. }) | Destination::Waiting { partition, .. } = output.to
             {
-                self.open_waiting(producer, output.to)?;
                 rounds.add((output.to, partition), index, bytes_of(records, index, output));
                 continue;
             }
-            let Some(output_topic) = self.output_topic(output.to) else { continue };
             if !looked.iter().any(|(topic, _)| *topic == output.to) {
                 // Without an answer librdkafka finds the partitions of what has a key, as soon as it can.
                 looked.push((output.to, output_topic.look(producer)));
@@ -203,9 +211,8 @@ impl OutputTopics {
     ) -> Result<(), Unsent> {
         for group in round.partitions() {
             let Some(Addressed { partition, to, .. }) = group.first().copied() else { continue };
-            if let Some(output_topic) = self.output_topic(to) {
-                Stream { producer, batch, deadline, output_topic, partition }.put(group)?;
-            }
+            let output_topic = self.output_topic(to).ok_or(Unsent::NotSet(setting(to)))?;
+            Stream { producer, batch, deadline, output_topic, partition }.put(group)?;
         }
         Ok(())
     }
@@ -216,8 +223,7 @@ impl OutputTopics {
         if self.waiting.contains_key(&topic) {
             return Ok(());
         }
-        let name =
-            self.options.waiting_on(topic).ok_or_else(|| Unsent::NoTopic("kafka.waiting is not set".to_owned()))?;
+        let name = self.options.waiting_on(topic).ok_or(Unsent::NotSet(setting(to)))?;
         let opened = OutputTopic::new(producer, &name, &self.options).map_err(Unsent::PartitionsUnknown)?;
         self.waiting.insert(topic, opened);
         Ok(())
@@ -244,6 +250,19 @@ impl OutputTopics {
         for output_topic in self.approved.iter_mut().chain(&mut self.undelivered).chain(others) {
             output_topic.partitions = None;
         }
+    }
+}
+
+/// The setting that names the topic of outputs that go there.
+const fn setting(to: Destination) -> &'static str {
+    match to {
+        Destination::Approved(_) => "kafka.approved_by_channel",
+        Destination::Suppressed => "kafka.suppressed",
+        Destination::DeadLetters => "kafka.dead_letters",
+        Destination::Deferred(_) => "kafka.deferred",
+        Destination::Waiting { .. } => "kafka.waiting",
+        Destination::Undelivered => "kafka.undelivered",
+        Destination::Nowhere => "",
     }
 }
 

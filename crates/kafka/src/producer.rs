@@ -204,6 +204,10 @@ impl LaneProducer {
                 self.undelivered(&failed, &what)
             }
             Unsent::PartitionsUnknown(reason) => CommitError::Failed(reason),
+            Unsent::NotSet(setting) => CommitError::Fatal(format!(
+                "{setting} is not set, and a record of {} has to be written to its topic: it was there when the record was deferred or had to wait. Set it as it was until weir_deferred_waiting is 0 (docs/operations.md)",
+                self.options.intents
+            )),
             Unsent::NoTopic(name) => {
                 CommitError::Fatal(format!("the topic {name} does not exist: create it (`weir check` lists them)"))
             }

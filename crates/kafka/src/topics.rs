@@ -113,6 +113,16 @@ pub enum TopicError {
         /// What repairs it.
         command: String,
     },
+    /// Deferred intents are in topics that nothing reads any more.
+    #[error(
+        "up to {intents} deferred intents wait in {}, which no setting names: nothing would read them. Set kafka.deferred to the prefix that it had, or list that prefix in kafka.deferred_before, until they are decided (docs/operations.md). To give them up, delete these topics", topics.join(" and ")
+    )]
+    LeftBehind {
+        /// Which.
+        topics: Vec<String>,
+        /// How many intents at the most.
+        intents: u64,
+    },
     /// A topic could not be made.
     #[error("the topic {topic} could not be created: {reason}")]
     NotMade {
@@ -155,10 +165,7 @@ pub struct Inventory {
 /// A broker cannot be asked, or hides a topic.
 pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     let consumer = asking(&options.client())?;
-    let metadata =
-        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
-    let known: Partitions =
-        metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect();
+    let known = all_known(options, &consumer)?;
     let mut inventory = Inventory::default();
     for topic in all(options) {
         match known.get(topic) {
@@ -185,12 +192,15 @@ const fn read_beside(options: &KafkaOptions) -> [&Option<String>; 4] {
     [&options.refunds, &options.activity, &options.delivery_reports, &options.retries]
 }
 
-/// The names of all topics that this user may see.
-pub(super) fn names(options: &KafkaOptions) -> Result<Vec<String>, TopicError> {
-    let consumer = asking(&options.client())?;
+/// All topics that this user may see.
+pub(super) fn visible(options: &KafkaOptions) -> Result<Partitions, TopicError> {
+    all_known(options, &asking(&options.client())?)
+}
+
+fn all_known(options: &KafkaOptions, consumer: &Asking) -> Result<Partitions, TopicError> {
     let metadata =
-        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
-    Ok(metadata.topics().iter().map(|topic| topic.name().to_owned()).collect())
+        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))?;
+    Ok(metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect())
 }
 
 /// How many partitions each of these topics has, 0: there is none.

@@ -61,7 +61,7 @@ pub(super) fn is_one(options: &KafkaOptions, topic: &str) -> bool {
 pub fn routes(options: &KafkaOptions) -> Result<BTreeSet<String>, TopicError> {
     let Some(prefix) = options.waiting.as_deref() else { return Ok(BTreeSet::new()) };
     let route = |topic: &str| Some(topic.strip_prefix(prefix)?.strip_prefix('-')?.to_owned());
-    Ok(topics::names(options)?.iter().filter_map(|topic| route(topic)).collect())
+    Ok(topics::visible(options)?.keys().filter_map(|topic| route(topic)).collect())
 }
 
 /// The settings by which a topic may lose an intent that waits.

@@ -54,6 +54,9 @@ pub(super) async fn look(
         }
     };
     buckets(&options, &inventory, report);
+    if let Err(error) = ask_kafka(&options, wheel_topics::none_left_behind).await {
+        report.add(finding(&error), "kafka", error.to_string());
+    }
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, report).await;
     if let Some(policy) = policy {
@@ -79,6 +82,7 @@ fn finding(error: &anyhow::Error) -> Finding {
             | TopicError::Partitions { .. }
             | TopicError::Shares { .. }
             | TopicError::Keeps { .. }
+            | TopicError::LeftBehind { .. }
             | TopicError::NotMade { .. }
             | TopicError::NoTransaction { .. },
         )
@@ -232,7 +236,7 @@ fn deferred_retention(
     max_ms: i64,
     report: &mut Report,
 ) {
-    for topic in options.deferred.iter().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
+    for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
         for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
             add_wrong(options, topic, wrong, report);

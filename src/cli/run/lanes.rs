@@ -18,9 +18,15 @@ use weir_worker::lane::Task;
 use super::{ask_kafka, patience};
 use crate::cli::{exit::UsageError, worker::LaneEnds};
 
-/// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be.
+/// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be, and
+/// that no wheel is left out that still has intents.
 pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Result<Vec<(WheelTopics, Wheel)>> {
     let mut wheels = Vec::new();
+    ask_kafka(kafka, wheel_topics::none_left_behind).await.map_err(|error| match error.downcast() {
+        Ok(error @ TopicError::LeftBehind { .. }) => UsageError(error.to_string()).into(),
+        Ok(error) => error.into(),
+        Err(error) => error,
+    })?;
     if kafka.deferred.is_none() {
         return Ok(wheels);
     }
@@ -33,8 +39,8 @@ pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Re
     for topics in kafka.wheels() {
         wheels.push((topics.clone(), wheel_topics::wheel(topics, &partitions).map_err(usage)?));
     }
-    // To the wheels before it nothing is deferred any more.
-    if let Some(topics) = &kafka.deferred {
+    // Also those before it: nothing new is deferred to them, but what is there may have as long to wait.
+    for topics in kafka.wheels() {
         let verified = (|| wheel_topics::verify(kafka, topics, max_ms))
             .retry(patience())
             .when(|error| matches!(error, TopicError::Unreachable { .. }));

@@ -3,6 +3,9 @@
 //! A lane reads all its buckets until it meets a record whose time has not come. Then that bucket sleeps until it has: what is
 //! behind the record is due no sooner (see [`weir_core::wheel`]). Where several buckets are overdue, the younger ones sleep until
 //! the oldest one is empty.
+//!
+//! So nobody asks brokers for the lag of buckets: what comes late into a bucket that has been open for long is fetched at once, and
+//! empty buckets only take a place in the session of fetches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
