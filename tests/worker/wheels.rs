@@ -134,6 +134,8 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
         intent("second", "u-two", json!({"not_before": DUE})),
         intent("late", "u-late", json!({"not_before": "2026-11-20T23:10:00Z"})),
     ]);
+    // The wheel's lanes have committed where they start.
+    wait_ready(&worker);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == 3);
     let (one, other) = (lapse.scene.topic("deferred"), lapse.scene.topic("other"));
     stop(worker);

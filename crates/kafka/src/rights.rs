@@ -31,6 +31,13 @@ pub enum Right {
     IdempotentWrite,
 }
 
+impl Right {
+    /// Whether it is a right on a group.
+    pub(super) const fn is_of_a_group(&self) -> bool {
+        matches!(self, Self::ReadGroup(_) | Self::DescribeGroup(_))
+    }
+}
+
 impl std::fmt::Display for Right {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

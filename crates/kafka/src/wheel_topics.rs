@@ -7,6 +7,7 @@ use weir_core::wheel::{KEPT_BEYOND_MS, LONGEST_MS, Ring, Wheel};
 use super::{
     client::{KafkaOptions, PARTITION_FETCH_BYTES, ReadOrder, Reads, WheelTopics},
     group_progress::GroupProgress,
+    rights::Right,
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Partitions, TopicError},
 };
@@ -116,7 +117,9 @@ pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
     for topic in candidates.into_keys() {
         let waiting = match progress.left(&topic) {
             Ok(waiting) => waiting,
-            // Who may not ask for the group's offsets has read nothing as that group; and it may be deleted meanwhile.
+            // Who may not ask for the group's offsets has read nothing as that group. It takes as long as an answer may.
+            Err(TopicError::NotAllowed { rights, .. }) if rights.iter().any(Right::is_of_a_group) => break,
+            // It may be deleted meanwhile.
             Err(TopicError::NotAllowed { .. } | TopicError::Missing { .. }) => 0,
             Err(error) => return Err(error),
         };

@@ -315,11 +315,11 @@ where
         while !self.poll_commit(state, SERVE_EVERY).await? {
             self.serve_group().await?;
         }
-        *state = ReaderState::new();
         if self.serve_group().await?.is_some() {
             self.source.settle().await?;
             self.status.assigned();
         }
+        *state = ReaderState::new();
         self.take_up_starts(state);
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(super) async fn look(
         }
     };
     buckets(&options, &inventory, report);
-    if let Err(error) = ask_kafka(&options, wheel_topics::none_left_behind).await {
+    if let Err(error) = patiently(&options, wheel_topics::none_left_behind).await {
         report.add(finding(&error), "kafka", error.to_string());
     }
     let found = report_topics(settings, &options, inventory, missing, report).await;
@@ -255,12 +255,19 @@ fn add_wrong(options: &KafkaOptions, topic: &str, wrong: KeepsTooLittle, report:
     );
 }
 
-async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
-    // The brokers answer; but the coordinator of a group may have to be elected first.
-    let asked = (|| ask_kafka(options, topics::has_progress))
+/// Asks about a group. The brokers answer; but its coordinator may have to be elected first.
+async fn patiently<T: Send + 'static>(
+    options: &Arc<KafkaOptions>,
+    question: fn(&KafkaOptions) -> Result<T, TopicError>,
+) -> anyhow::Result<T> {
+    (|| ask_kafka(options, question))
         .retry(ExponentialBuilder::default().with_min_delay(COORDINATOR_WAIT).with_max_times(COORDINATOR_TRIES))
-        .when(|error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })));
-    match asked.await {
+        .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
+        .await
+}
+
+async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
+    match patiently(options, topics::has_progress).await {
         Ok(true) => HasDecided::Yes,
         Ok(false) => HasDecided::No,
         Err(error) => {

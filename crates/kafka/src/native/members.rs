@@ -19,9 +19,9 @@ use super::answers::{Answers, Event, RequestOptions, outcome};
 /// Whether a member has partitions, by its group's coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
-    /// It has these, or the group is about to give partitions again: a commit under the next generation needs a new assignment.
+    /// It has these, and the group is stable.
     Held,
-    /// It has others, or none: the group has moved on.
+    /// It has others, or none, or the group is about to give them anew: it has moved on.
     Others,
     /// The broker cannot be asked: librdkafka's mock cluster.
     NotAsked,
@@ -106,10 +106,9 @@ fn holding(event: &Event, member: &Text, wanted: &BTreeSet<i32>) -> Result<Holdi
         let group = *groups;
         outcome(rd::rd_kafka_error_code(rd::rd_kafka_ConsumerGroupDescription_error(group)))?;
         match rd::rd_kafka_ConsumerGroupDescription_state(group) {
-            // The generation has not changed yet: it does when all members have joined again.
-            State::RD_KAFKA_CONSUMER_GROUP_STATE_PREPARING_REBALANCE => return Ok(Holding::Held),
             State::RD_KAFKA_CONSUMER_GROUP_STATE_STABLE => {}
             State::RD_KAFKA_CONSUMER_GROUP_STATE_UNKNOWN
+            | State::RD_KAFKA_CONSUMER_GROUP_STATE_PREPARING_REBALANCE
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_COMPLETING_REBALANCE
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_DEAD
             | State::RD_KAFKA_CONSUMER_GROUP_STATE_EMPTY

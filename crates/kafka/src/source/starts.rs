@@ -315,7 +315,7 @@ impl KafkaSource {
     }
 
     /// Why something cannot be read.
-    fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
+    pub(super) fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
         match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
             Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),
             None if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) => {
