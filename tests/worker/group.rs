@@ -13,7 +13,10 @@ use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
 };
-use testkit::kafka::{BoundedConsumer, Record};
+use testkit::{
+    kafka::{Api, BoundedConsumer, Fate, Kafka, Moment, Record, Trap},
+    wait_until,
+};
 use weir::cli::assemble;
 use weir_core::{
     ports::{GroupEvent, Source, SourceError},
@@ -127,6 +130,42 @@ fn an_assignment_that_is_noticed_when_the_group_has_moved_on_is_not_taken_up() {
         assert!(start.elapsed() < DEADLINE, "no assignment holds");
     }
     assert!(refused > 0, "the first assignment was not refused");
+}
+
+/// A member gets partitions and does not answer yet. Its heartbeats stop until its group has dropped it: the client that is told so
+/// waits for the answer to that assignment before it joins again.
+#[test]
+fn a_member_that_is_dropped_before_it_answers_joins_again() {
+    let kafka = Kafka::start_tapped(1).unwrap();
+    // The member reaches the broker through its tap, the test does not.
+    let nowhere = vec!["redis://127.0.0.1:1".to_owned()];
+    let scene = Scene::on(kafka.tapped_client(), nowhere, "dropped", PARTITIONS, POLICY);
+    let observer: BoundedConsumer = kafka.client().config().create().unwrap();
+    let members = || observer.fetch_group_list(Some(&scene.name), DEADLINE).unwrap().groups()[0].members().len();
+    let mut member = KafkaSource::join(&options(&scene)).unwrap();
+    until_event(&mut member, GroupEvent::Assigned);
+    assert_eq!(members(), 1);
+
+    kafka.tap(0).arm(Trap { api: Api::Heartbeat, moment: Moment::Request, fate: Fate::Hold });
+    wait_until(DEADLINE, "the group drops its silent member", || members() == 0);
+    assert!(kafka.tap(0).is_sprung());
+    kafka.tap(0).disarm();
+
+    settle(&mut member);
+    kafka
+        .client()
+        .publish(&scene.topic("intents"), (0..PARTITIONS).map(|at| Record::new("user", "{}").partition(at)))
+        .unwrap();
+    let (mut read, start) = (BTreeSet::new(), Instant::now());
+    while read.len() < PARTITIONS as usize {
+        let (event, more) = poll(&mut member);
+        read.extend(more);
+        if event.is_some() {
+            settle(&mut member);
+        }
+        assert!(start.elapsed() < DEADLINE, "not in its group any more: only {read:?} were read");
+    }
+    assert_eq!(members(), 1);
 }
 
 /// A member gets partitions and does not answer yet. The topic grows: its client rejoins at once, without a revocation, and

@@ -12,8 +12,8 @@ pub(super) enum SlotMap {
     Single(NodeAddr),
     /// Slot -> index of its primary; `u16::MAX` for none.
     Cluster {
-        /// The primaries, ascending.
-        primaries: Vec<NodeAddr>,
+        /// Each primary, with how many slots it owns.
+        primaries: Vec<(NodeAddr, usize)>,
         /// By slot.
         owners: Vec<u16>,
     },
@@ -44,12 +44,17 @@ impl SlotMap {
     /// Gives a slot to a node.
     pub(super) fn set(&mut self, slot: u16, owner: &NodeAddr) {
         let Self::Cluster { primaries, owners } = self else { return };
-        let known = primaries.iter().position(|addr| addr == owner).unwrap_or_else(|| {
-            primaries.push(owner.clone());
+        let Some(place) = owners.get_mut(usize::from(slot)) else { return };
+        if let Some((_, owned)) = primaries.get_mut(usize::from(*place)) {
+            *owned -= 1;
+        }
+        let known = primaries.iter().position(|(addr, _)| addr == owner).unwrap_or_else(|| {
+            primaries.push((owner.clone(), 0));
             primaries.len() - 1
         });
-        if let Some(place) = owners.get_mut(usize::from(slot)) {
-            *place = u16::try_from(known).unwrap_or(NOBODY);
+        *place = u16::try_from(known).unwrap_or(NOBODY);
+        if let Some((_, owned)) = primaries.get_mut(usize::from(*place)) {
+            *owned += 1;
         }
     }
 
@@ -57,7 +62,9 @@ impl SlotMap {
     pub(super) fn owner(&self, slot: u16) -> Option<&NodeAddr> {
         match self {
             Self::Single(addr) => Some(addr),
-            Self::Cluster { primaries, owners } => primaries.get(usize::from(*owners.get(usize::from(slot))?)),
+            Self::Cluster { primaries, owners } => {
+                primaries.get(usize::from(*owners.get(usize::from(slot))?)).map(|(addr, _)| addr)
+            }
         }
     }
 
@@ -65,15 +72,8 @@ impl SlotMap {
     pub(super) fn primaries(&self) -> Vec<NodeAddr> {
         match self {
             Self::Single(addr) => vec![addr.clone()],
-            Self::Cluster { primaries, owners } => {
-                let mut owning = vec![false; primaries.len()];
-                for owner in owners {
-                    if let Some(owning) = owning.get_mut(usize::from(*owner)) {
-                        *owning = true;
-                    }
-                }
-                let owning = primaries.iter().zip(owning).filter(|(_, owning)| *owning);
-                owning.map(|(addr, _)| addr.clone()).collect()
+            Self::Cluster { primaries, .. } => {
+                primaries.iter().filter(|(_, owned)| *owned > 0).map(|(addr, _)| addr.clone()).collect()
             }
         }
     }
@@ -90,7 +90,7 @@ mod tests {
             *3\r\n:0\r\n:99\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n\
             *4\r\n:200\r\n:16383\r\n*2\r\n$-1\r\n:7001\r\n*2\r\n$1\r\nr\r\n:7002\r\n\
             *3\r\n:150\r\n:150\r\n*2\r\n$0\r\n\r\n:7003\r\n";
-        let map = SlotMap::of_reply(&redis::parse_redis_value(reply).unwrap(), &asked).unwrap();
+        let mut map = SlotMap::of_reply(&redis::parse_redis_value(reply).unwrap(), &asked).unwrap();
         let owner = |slot| map.owner(slot).map(ToString::to_string);
         for (slot, expected) in [
             (0, Some("127.0.0.1:7000")),
@@ -103,6 +103,12 @@ mod tests {
             assert_eq!(owner(slot).as_deref(), expected, "{slot}");
         }
         assert_eq!(map.primaries().len(), 3);
+        // The last slot of a node moves away: it owns none.
+        map.set(150, &NodeAddr { host: "127.0.0.1".to_owned(), port: 7000 });
+        assert_eq!(
+            map.primaries().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["127.0.0.1:7000", "seed:7001"]
+        );
         for torn in ["*1\r\n:1\r\n", "+OK\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n"] {
             assert_eq!(SlotMap::of_reply(&redis::parse_redis_value(torn.as_bytes()).unwrap(), &asked), None, "{torn}");
         }

@@ -29,6 +29,8 @@ use crate::{
 pub enum Api {
     /// Records to a partition.
     Produce = 0,
+    /// A member of a group is alive.
+    Heartbeat = 12,
     /// The start of a transactional producer.
     InitProducerId = 22,
     /// A partition joins the open transaction.
