@@ -13,6 +13,8 @@
 --                 h<holder>  a holder's leases, `<end>:<tokens>` ascending, a space between two: the end of the lease, rounded
 --                            up to a multiple of a fourth of its length, in ms since 1970, and the tokens granted in it
 --                 x          closed until a rebuild has counted again; why
+--                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
+--                            Tokens that were spent before, and that the rebuild did not see, are not in it
 -- ARGV  [1]     what the epoch has to be
 --       [2]     the holder
 --       [3]     what the budget looks back over: `r` a rolling window, `p` a calendar period, `t` all time
@@ -26,11 +28,11 @@
 --       [11]    how long the lease lasts, in ms, above 0
 -- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
 --        the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0: now, -1: never by waiting,
---        [6] the server's clock in ms since 1970.
+--        [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for ever.
 -- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed; nothing was written.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000
---            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123
+--            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
 
@@ -51,7 +53,7 @@ local now = server_clock()
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
-local holders, leased, own_leases, closed, has_total = 1, 0, {}, nil, false
+local holders, leased, own_leases, closed, has_total, since = 1, 0, {}, nil, false, 0
 
 local function read_tokens(field, tokens)
   used, tokens_in[field] = used + tokens, tokens
@@ -92,6 +94,9 @@ local function read_holder(field, value)
 end
 
 local hash = redis.call('HGETALL', key)
+if #hash == 0 then
+  since = now
+end
 for at = 1, #hash, 2 do
   local field, value = hash[at], hash[at + 1]
   local first = sub(field, 1, 1)
@@ -101,6 +106,8 @@ for at = 1, #hash, 2 do
     read_period(field, tonumber(value))
   elseif first == 'x' then
     closed = value
+  elseif first == 's' then
+    since = tonumber(value)
   elseif first ~= 't' then
     read_bucket(field, tonumber(value))
   else
@@ -154,7 +161,7 @@ local function free_in()
   end
 end
 
-local reply = { granted, used, min(leased, used), bucket, free_in(), now }
+local reply = { granted, used, min(leased, used), bucket, free_in(), now, since }
 if want == 0 then
   return reply
 end
@@ -164,6 +171,9 @@ end
 local quantum = max(1, floor(lease_ms / 4))
 add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)
 redis.call('HSET', key, own_field, leases_text(own_leases))
+if #hash == 0 then
+  redis.call('HSET', key, 's', whole(since))
+end
 if granted > 0 then
   redis.call('HSET', key, field, whole(tokens_in[field]))
 end

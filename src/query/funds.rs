@@ -74,7 +74,8 @@ fn answers(claim: &Claim, looked: &Looked) -> Answers {
         last.map_or(Outcome::Granted, |(place, _)| Outcome::Denied(place))
     };
     let (outcomes, leases) = (claim.wants.iter().map(outcome).collect(), vec![None; claim.budgets.len()]);
-    Answers { outcomes, spent, leases }
+    let counted_since = vec![Time::MIN; claim.budgets.len()];
+    Answers { outcomes, spent, leases, counted_since }
 }
 
 #[cfg(test)]
@@ -102,7 +103,9 @@ mod tests {
             wants: (0..5).map(|set| Want { set, cost: 3 }).collect(),
             sets: wants.to_vec(),
         };
-        let answer = |free_in_ms| Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms });
+        let answer = |free_in_ms| {
+            Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms, counted_since: Time::default() })
+        };
         let looked = Looked {
             answers: vec![answer(Some(1_000)), answer(Some(2_000)), answer(None), answer(Some(0)), None],
             error: Some("a shard does not answer".to_owned()),

@@ -1,12 +1,10 @@
 //! The ledger of budgets never grants more than a limit, whatever is lost, repeated or moved; and a part of Redis that is in trouble
 //! keeps no other part from answering.
 
+mod memory;
 mod steps;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use testkit::{
     proxy::{Mode, Proxy},
@@ -23,7 +21,6 @@ use weir_redis::{Keyspace, Opened, RedisLedger, RedisOptions, RedisStats};
 
 use crate::redis_support::{DAY_MS, opened, options, own, patiently, server};
 
-const HOUR_MS: i64 = 3_600_000;
 const LIMIT: u64 = 1_000;
 
 pub(crate) fn budget(name: &str) -> BudgetId {
@@ -321,49 +318,9 @@ async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
     let mut back = Vec::new();
     ledger.give_back_each(&[all.clone(), all, foreign], |_, tokens, _| back.push(tokens)).await.unwrap();
     assert_eq!(back, [10, 0, 0]);
-    for name in ["b", "nobody's"] {
+    for (name, fields) in [("b", &["s"][..]), ("nobody's", &[])] {
         let key = keyspace.budget_key(&budget(name));
-        assert_eq!(server.query::<u64>(&["EXISTS", &key]).unwrap(), 0, "a hash without fields goes");
-    }
-}
-
-#[tokio::test]
-async fn a_key_ends_with_what_it_counts_and_only_a_total_stays() {
-    let (server, keyspace, mut ledger) = alone().await;
-    let (_, now) = look(&mut ledger, &budget("b"), 1).await;
-    let left = |name: &str| server.query::<i64>(&["PTTL", &keyspace.budget_key(&budget(name))]).unwrap();
-    let of = |name: &str, span| TakeRequest { span, ..request(name, 1) };
-    let period = |start: i64| SpanNow::Period { start: now.plus(start), end: now.plus(start + DAY_MS) };
-
-    take_one(&mut ledger, &of("rolling", rolling(DAY_MS))).await;
-    assert!((DAY_MS + 4_000..DAY_MS + 12_000 + DAY_MS / 60).contains(&left("rolling")), "{}", left("rolling"));
-    take_one(&mut ledger, &of("period", period(-DAY_MS / 2))).await;
-    let expected = DAY_MS / 2 + HOUR_MS;
-    assert!((expected - 60_000..=expected).contains(&left("period")), "{}", left("period"));
-    // Neither the period before nor a shorter window of another policy makes the key end earlier.
-    take_one(&mut ledger, &of("period", period(-DAY_MS - DAY_MS / 2))).await;
-    take_one(&mut ledger, &of("period", rolling(600))).await;
-    assert!((expected - 60_000..=expected).contains(&left("period")), "{}", left("period"));
-    // A look writes nothing, not even how long the key lives.
-    server.query::<()>(&["PEXPIRE", &keyspace.budget_key(&budget("rolling")), "50000"]).unwrap();
-    used(&mut ledger, "rolling").await;
-    assert!(left("rolling") <= 50_000);
-    used(&mut ledger, "nobody's").await;
-    assert_eq!(left("nobody's"), -2, "there is none");
-
-    take_one(&mut ledger, &of("total", SpanNow::Total)).await;
-    assert_eq!(left("total"), -1, "it stays");
-    take_one(&mut ledger, &of("total", rolling(600))).await;
-    assert_eq!(left("total"), -1, "the next version of the policy may count in total again");
-    take_one(&mut ledger, &of("b", rolling(600))).await;
-    take_one(&mut ledger, &of("b", SpanNow::Total)).await;
-    assert_eq!(left("b"), -1, "a total from now on");
-
-    take_one(&mut ledger, &TakeRequest { lease_ms: 20, ..of("short", rolling(300)) }).await;
-    let started = Instant::now();
-    while left("short") != -2 {
-        assert!(started.elapsed() < Duration::from_secs(30), "{}", left("short"));
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(server.query::<Vec<String>>(&["HKEYS", &key]).unwrap(), fields, "since when it is counted stays");
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
     run::World,
     script::Item,
     till::Denial,
+    time::wall,
     truth::Decided,
     workload::Ask,
 };
@@ -191,6 +192,7 @@ impl World {
             }
         }
         let (keyspace, mut cluster) = (&self.keyspace.opened.keyspace, lock(&self.keyspace.cluster));
+        let now = wall(self.env.passed());
         for (id, sums) in sums.iter().filter(|(id, _)| shards.contains(&keyspace.budget_shard(id))) {
             let key = keyspace.budget_key(id).into_bytes();
             let epoch = cluster.key(keyspace.epoch_key(keyspace.budget_shard(id)).as_bytes());
@@ -199,8 +201,9 @@ impl World {
                 self.env.note(|| format!("{id} is restored: {sums:?}"));
                 let pair =
                     |(field, tokens): (&String, &u64)| (field.clone().into_bytes(), tokens.to_string().into_bytes());
-                cluster.put([(key, Item::Hash(sums.iter().map(pair).collect()))].into());
-                cluster.till.rebuilt += 1;
+                let since = (b"s".to_vec(), now.millis().to_string().into_bytes());
+                cluster.till.restored(&key);
+                cluster.put([(key, Item::Hash(sums.iter().map(pair).chain([since]).collect()))].into());
             }
         }
     }

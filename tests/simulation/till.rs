@@ -82,7 +82,7 @@ impl Till {
 
     /// A call is answered that there is too little only where so much is granted.
     fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64]) {
-        let [granted, _, _, bucket, free_in, now] = *reply else { panic!("a reply of take: {reply:?}") };
+        let [granted, _, _, bucket, free_in, now, _] = *reply else { panic!("a reply of take: {reply:?}") };
         let arg = |at: usize| number(&args[at - 1]);
         let (from, limit, need, least) = (arg(4), arg(6), arg(7), arg(10));
         let kind = args[2][0];
@@ -124,6 +124,13 @@ impl Till {
     /// A node loses its keys.
     pub fn wiped<'k>(&mut self, keys: impl Iterator<Item = &'k Vec<u8>>) {
         keys.filter(|key| is_budget(key)).for_each(|key| self.accounts.entry(key.clone()).or_default().unsure = true);
+    }
+
+    /// A rebuild has counted a budget from what was approved, which may be more than was granted: in shadow mode, and while the budget
+    /// was unavailable.
+    pub fn restored(&mut self, key: &[u8]) {
+        self.accounts.entry(key.to_vec()).or_default().unsure = true;
+        self.rebuilt += 1;
     }
 
     /// How many tokens of a budget failovers have forgotten.

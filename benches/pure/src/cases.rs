@@ -14,6 +14,7 @@ use weir_core::{
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
+    time::Time,
 };
 
 use crate::workload::{
@@ -181,7 +182,14 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
     let Some(claim) = batch_decision.claim(batch, &decoded, JUDGED_AT, WAITS) else { return leases };
     assert_eq!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
     for (call, _) in leases.due(JUDGED_AT).takes {
-        let answer = TakeAnswer { granted: 1 << 50, used: 0, leased: 0, bucket: 0, free_in_ms: Some(0) };
+        let answer = TakeAnswer {
+            granted: 1 << 50,
+            used: 0,
+            leased: 0,
+            bucket: 0,
+            free_in_ms: Some(0),
+            counted_since: Time::MIN,
+        };
         leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
     }
     assert!(matches!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Answered(_)), "there are tokens");

@@ -10,7 +10,7 @@
 //!
 //! Invariant: of one budget, one call is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
 //! for is covered by the answer, or is answered with what the ledger had. So a ticket waits for two calls at most, while the
-//! ledger answers and its own wants stay the same.
+//! ledger answers within the lease and its own wants stay the same. A lease that ends too early for a ticket is longer the next time.
 
 mod claim;
 mod held;
@@ -20,12 +20,14 @@ mod slot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
+use claim::Key;
 pub use claim::{
     Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket,
     Want,
@@ -33,7 +35,6 @@ pub use claim::{
 use held::Grant;
 use judge::Line;
 use moment::{Moment, milliseconds};
-use slot::Key;
 pub use slot::LEASE;
 use table::Table;
 
@@ -113,7 +114,9 @@ impl Leases {
         let claimed = if lines.iter().all(Line::is_covered) {
             self.cancel(ticket);
             let leases = lines.iter().map(|line| self.spend(line, judged_at)).collect();
-            Claimed::Answered(Answers { outcomes, spent: lines.iter().map(Line::spent).collect(), leases })
+            let counted_since = lines.iter().map(|line| self.table.get(line.slot).counted_since).collect();
+            let spent = lines.iter().map(Line::spent).collect();
+            Claimed::Answered(Answers { outcomes, spent, leases, counted_since })
         } else {
             self.reserve(ticket, &lines, now);
             Claimed::Pending
@@ -240,7 +243,11 @@ impl Leases {
                     self.returns.push(GiveBack { budget: request.budget, span: request.span, bucket, tokens });
                 }
                 if let Some(number) = slot {
-                    self.table.change(number).refused(now);
+                    let slot = self.table.change(number);
+                    if answer.is_ok() {
+                        slot.lease_was_too_short();
+                    }
+                    slot.refused(now);
                 }
             }
         }

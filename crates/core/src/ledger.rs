@@ -14,6 +14,7 @@ pub mod recount;
 use crate::{
     budget::{BudgetId, SpanNow},
     lease::BudgetUse,
+    time::Time,
 };
 pub use book::Book;
 pub use embedded::EmbeddedLedger;
@@ -63,7 +64,7 @@ impl TakeRequest {
 
 /// What grants of a budget are multiples of: 1 with `best_effort`, else a thousandth of the limit, at least 1.
 #[must_use]
-pub fn unit(limit: u64, best_effort: bool) -> u64 {
+pub(crate) fn unit(limit: u64, best_effort: bool) -> u64 {
     if best_effort { 1 } else { (limit / 1000).max(1) }
 }
 
@@ -82,6 +83,9 @@ pub struct TakeAnswer {
     /// In how many milliseconds at the earliest `least` tokens are left; `None`: never, or not by the passing of time alone
     /// in this period. 0 where they are left now.
     pub free_in_ms: Option<i64>,
+    /// Since when its tokens are counted: since its first use, or since a rebuild counted the records that were approved by then. An
+    /// intent that was admitted before, and is approved only now, is not counted.
+    pub counted_since: Time,
 }
 
 /// Tokens that were granted and have not been spent, and never will be. Not safe to repeat: a call whose reply is lost must not be

@@ -260,7 +260,7 @@ fn why(keyspace: &Keyspace, calls: &[Call<'_>], failed: &BTreeMap<usize, Request
 
 /// The answer in the numbers of a reply, and the server's clock.
 fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
-    let [granted, used, leased, bucket, free_in_ms, now] = *numbers else { return None };
+    let [granted, used, leased, bucket, free_in_ms, now, since] = *numbers else { return None };
     let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
     let answer = TakeAnswer {
         granted: granted?,
@@ -268,6 +268,7 @@ fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
         leased: leased?,
         bucket,
         free_in_ms: (free_in_ms >= 0).then_some(free_in_ms),
+        counted_since: Time::from_millis(since)?,
     };
     Some((answer, Time::from_millis(now)?))
 }

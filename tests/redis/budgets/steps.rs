@@ -10,7 +10,7 @@ use weir_core::{
 };
 use weir_redis::RedisLedger;
 
-use super::{budget, ledger, look, rolling};
+use super::{budget, ledger, look, request, rolling};
 use crate::redis_support::{opened, options};
 
 /// Steps on each of the two.
@@ -78,6 +78,14 @@ impl Draw {
         }
     }
 
+    /// A token of each budget, in a period. A key that ends is counted from another time on, which the reference does not know; with
+    /// this none ends within two hours.
+    fn firsts(&self) -> Vec<TakeRequest> {
+        let span = SpanNow::Period { start: self.began, end: self.began.plus(HOUR_MS) };
+        let one = TakeRequest { span, lease_ms: 1, ..request("", 1) };
+        self.budgets.iter().map(|budget| TakeRequest { budget: budget.clone(), ..one.clone() }).collect()
+    }
+
     /// Of some grant; sometimes more than were granted.
     fn give_back(&mut self, granted: &[GiveBack]) -> GiveBack {
         let mut given = granted[self.rng.usize(..granted.len())].clone();
@@ -123,6 +131,7 @@ async fn run(urls: &[String], seed: u64) -> Seen {
     let (_, began) = look(&mut ledgers[0], &budget("b0"), 1).await;
     let (mut draw, mut book, mut seen) = (Draw::new(seed, began), Book::default(), Seen::default());
     let mut granted: [Vec<GiveBack>; HOLDERS.len()] = Default::default();
+    take(&mut ledgers[0], &mut book, HOLDERS[0], &draw.firsts(), &mut seen).await;
     for round in 0..STEPS / STEPS_A_ROUND {
         let holder = draw.rng.usize(..HOLDERS.len());
         if round % GIVE_BACK_EVERY == 3 && !granted[holder].is_empty() {

@@ -6,6 +6,7 @@ use super::{held::Terms, moment::Moment};
 use crate::{
     budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeRequest},
+    time::Time,
 };
 
 /// A batch's number, chosen by the caller, unlike that of any other batch of the process.
@@ -63,6 +64,15 @@ pub struct Claim {
     pub wants: Vec<Want>,
 }
 
+/// Identifies a budget among those that tokens are held of. Another period, window or limit is another budget: no tokens are
+/// carried over, and those of the one before are given back when their lease ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) id: BudgetId,
+    pub(super) span: SpanNow,
+    pub(super) limit: u64,
+}
+
 /// The answer to one intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -92,6 +102,8 @@ pub struct Answers {
     pub spent: Vec<Option<Spent>>,
     /// For each budget of which tokens were taken: where they are put back to.
     pub leases: Vec<Option<LeaseNumber>>,
+    /// For each budget: since when its tokens are counted, as far as is known.
+    pub counted_since: Vec<Time>,
 }
 
 /// What became of a claim.

@@ -69,6 +69,12 @@ impl Held {
         self.grants.iter().filter(|grant| grant.terms.allow(judged_at)).map(|grant| grant.tokens).sum()
     }
 
+    /// How many of them may be spent beyond this moment, too.
+    pub(super) fn lasting(&self, judged_at: Moment, beyond: Moment) -> u64 {
+        let lasting = |grant: &&Grant| grant.terms.allow(judged_at) && grant.terms.ends > beyond;
+        self.grants.iter().filter(lasting).map(|grant| grant.tokens).sum()
+    }
+
     /// How many there are.
     pub(super) fn total(&self) -> u64 {
         self.grants.iter().map(|grant| grant.tokens).sum()
@@ -77,6 +83,12 @@ impl Held {
     /// When the first grant ends.
     pub(super) fn first_end(&self) -> Moment {
         self.grants.first().map_or(Moment::NEVER, |grant| grant.terms.ends)
+    }
+
+    /// When the first grant ends of those that end after this moment.
+    pub(super) fn next_end(&self, after: Moment) -> Moment {
+        let ends = self.grants.iter().map(|grant| grant.terms.ends);
+        ends.filter(|ends| *ends > after).min().unwrap_or(Moment::NEVER)
     }
 
     /// Adds tokens. Those that come back to a grant that is still held become part of it.

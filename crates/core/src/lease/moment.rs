@@ -22,6 +22,11 @@ impl Moment {
         Self(self.0.saturating_add(nanos(by)))
     }
 
+    /// Earlier by this much; [`Self::NEVER`] stays.
+    pub(super) fn minus(self, by: Duration) -> Self {
+        if self == Self::NEVER { self } else { Self(self.0.saturating_sub(nanos(by))) }
+    }
+
     /// What has passed then; `None` for [`Self::NEVER`].
     pub(super) fn passed(self) -> Option<Duration> {
         (self != Self::NEVER).then(|| Duration::from_nanos(self.0))

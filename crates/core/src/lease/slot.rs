@@ -3,19 +3,25 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    claim::{BudgetState, CallNumber, Mode},
+    claim::{BudgetState, CallNumber, Key, Mode},
     held::{Grant, Held, Terms},
     judge::Line,
     moment::{Moment, milliseconds},
+    waiter::Waiter,
 };
 use crate::{
-    budget::{BudgetId, SpanNow},
+    budget::SpanNow,
     ledger::{TakeAnswer, TakeRequest, unit},
+    time::Time,
 };
 
-/// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window. Also how long a place is kept for a
-/// ticket that could claim.
+/// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window at first. Also how long a place is kept
+/// for a ticket that could claim.
 pub const LEASE: Duration = Duration::from_secs(5);
+/// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
+const LEASE_PARTS: u32 = 10;
+/// How often a lease's length is doubled, at most: the shortest becomes as long as [`LEASE`].
+const MOST_DOUBLINGS: u8 = 8;
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 /// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
@@ -24,39 +30,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// The first pause after a call that the ledger did not answer; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// What makes a budget another one here: nothing is carried over to another period, window or limit. The tokens of the one before
-/// are given back when their lease ends.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) id: BudgetId,
-    pub(super) span: SpanNow,
-    pub(super) limit: u64,
-}
-
-/// A ticket that waits for this budget.
-#[derive(Debug, Clone)]
-pub(super) struct Waiter {
-    /// Its place in the order of arrival, over all budgets.
-    pub(super) place: u64,
-    /// The tokens reserved for it, those that are missing included.
-    pub(super) need: u64,
-    /// The smallest cost that it needs them for.
-    pub(super) smallest: u8,
-    /// As in [`BudgetUse`](super::BudgetUse).
-    pub(super) unavailable_after: Option<Duration>,
-    /// Whether the call in flight asks for what it lacks.
-    pub(super) is_asked: bool,
-    /// The budget's answer to this ticket, once known, until when: the ledger could not grant all that it was asked for. Without
-    /// it, a ticket would wait for as long as a little frees again and again.
-    pub(super) settled: Option<(Mode, Moment)>,
-}
-
-impl Waiter {
-    fn settled(&self, now: Moment) -> Option<Mode> {
-        self.settled.and_then(|(mode, until)| (now < until).then_some(mode))
-    }
-}
 
 /// The ledger had less than was needed.
 #[derive(Debug, Clone, Copy)]
@@ -77,9 +50,14 @@ pub(super) struct Slot {
     pub(super) call: Option<CallNumber>,
     /// How many tokens a refill asks for.
     pub(super) batch: u64,
+    /// How often the length of its leases is doubled: a hundredth of a short window may be less than the ledger takes to answer, or
+    /// than all the budgets of a batch take. Such leases end again and again before anybody can spend them.
+    doublings: u8,
     closed: Option<Closed>,
     /// What the ledger last reported as used.
     pub(super) used: Option<u64>,
+    /// Since when its tokens are counted, as the ledger answered last.
+    pub(super) counted_since: Time,
     /// Since when the ledger has refused; `NEVER`: it does not.
     pub(super) refused_since: Moment,
     refusals: u8,
@@ -100,7 +78,7 @@ pub(super) struct Slot {
 struct Lack {
     tokens: u64,
     smallest: u8,
-    /// The usable tokens that nobody has reserved.
+    /// The usable tokens that nobody has reserved, without those whose lease is about to end.
     spare: u64,
 }
 
@@ -113,8 +91,10 @@ impl Slot {
             held: Held::default(),
             waiting: Vec::new(),
             call: None,
+            doublings: 0,
             closed: None,
             used: None,
+            counted_since: Time::MIN,
             refused_since: Moment::NEVER,
             refusals: 0,
             pause_until: Moment::START,
@@ -135,9 +115,21 @@ impl Slot {
 
     fn lease_length(&self) -> Duration {
         match self.key.span {
-            SpanNow::Rolling { window_ms } => LEASE.min(milliseconds((window_ms / 100).max(1))),
+            SpanNow::Rolling { window_ms } => {
+                LEASE.min(milliseconds((window_ms / 100).max(1)) * 2_u32.pow(u32::from(self.doublings)))
+            }
             SpanNow::Period { .. } | SpanNow::Total => LEASE,
         }
+    }
+
+    /// How long before its end a lease is about to end.
+    fn about_to_end(&self) -> Duration {
+        self.lease_length() / LEASE_PARTS
+    }
+
+    /// Notes that a lease has ended before its tokens could be spent.
+    pub(super) fn lease_was_too_short(&mut self) {
+        self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
     }
 
     /// How it answers to a ticket (`settled`: what it has already answered) what is more than it holds.
@@ -227,6 +219,7 @@ impl Slot {
                 lack.smallest = lack.smallest.min(waiter.smallest);
             }
         }
+        lack.spare = lack.spare.min(self.held.lasting(now, now.plus(self.about_to_end())));
         lack
     }
 
@@ -244,7 +237,8 @@ impl Slot {
         if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
             return None;
         }
-        let unit = unit(self.key.limit, self.best_effort);
+        // What is needed comes in whole units; ahead of need any number will do, so that an instance can hold as few as it spends.
+        let unit = unit(self.key.limit, self.best_effort || lack.tokens == 0);
         let most = self.key.limit - self.key.limit % unit;
         let need = lack.tokens.next_multiple_of(unit).min(most);
         let want = self.batch.max(need).next_multiple_of(unit).min(most);
@@ -280,6 +274,9 @@ impl Slot {
             at = at.min(self.asks_from());
         } else if self.wants_more(lack.spare, now) && self.key.limit > 0 {
             at = at.min(self.asks_from().max(self.ahead_from));
+        } else {
+            let about_to_end = self.about_to_end();
+            at = at.min(self.held.next_end(now.plus(about_to_end)).minus(about_to_end));
         }
         for waiter in &self.waiting {
             at = at.min(
@@ -303,6 +300,7 @@ impl Slot {
         self.call = None;
         (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
         self.used = Some(answer.used);
+        self.counted_since = answer.counted_since;
         let terms = Terms { since: now, ends, bucket: answer.bucket };
         self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
         if answer.granted < request.want {
@@ -355,6 +353,7 @@ impl Slot {
     /// Takes the tokens of a claim.
     pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
         let taken = self.held.take(tokens, judged_at);
+        self.doublings = self.doublings.saturating_sub(u8::from(taken.terms.is_some()));
         for _ in 0..taken.used_up {
             self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1));
         }
@@ -366,6 +365,9 @@ impl Slot {
         let ended: Vec<Grant> = self.held.end(now).collect();
         for _ in ended.iter().filter(|grant| grant.is_mostly_unspent()) {
             self.batch = (self.batch / 2).max(1);
+        }
+        if !ended.is_empty() && self.waiting.iter().any(|waiter| waiter.need > 0) {
+            self.lease_was_too_short();
         }
         ended
     }

@@ -7,10 +7,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use super::{
-    moment::Moment,
-    slot::{Key, Slot},
-};
+use super::{claim::Key, moment::Moment, slot::Slot};
 
 const KNOWN: &str = "only the numbers of known budgets are kept";
 

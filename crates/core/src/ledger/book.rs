@@ -20,8 +20,10 @@ pub struct Book {
 }
 
 /// The tokens granted of one budget.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Account {
+    /// Since when its tokens are counted, in ms since 1970; 0: for ever.
+    since: i64,
     /// Of rolling windows: when leases end, rounded up to a bucket -> tokens.
     buckets: BTreeMap<i64, u64>,
     /// Of calendar periods: start -> tokens.
@@ -41,10 +43,10 @@ impl Book {
         let now = now.millis();
         if request.want == 0 {
             // A look changes nothing.
-            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_default();
+            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_else(|| Account::new(now));
             return account.take(now, holder, request);
         }
-        self.accounts.entry(request.budget.clone()).or_default().take(now, holder, request)
+        self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now)).take(now, holder, request)
     }
 
     /// Takes tokens back from a holder at a moment; gives how many. None that no longer count.
@@ -78,6 +80,11 @@ fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
 }
 
 impl Account {
+    /// It counts from now on: an account that was lost and that no rebuild has written looks like a new one.
+    fn new(now: i64) -> Self {
+        Self { since: now, buckets: BTreeMap::new(), periods: BTreeMap::new(), total: 0, holders: BTreeMap::new() }
+    }
+
     fn take(&mut self, now: i64, holder: &str, request: &TakeRequest) -> TakeAnswer {
         let TakeRequest { span, limit, need, want, unit, least, lease_ms, .. } = *request;
         self.drop_ended(now, span);
@@ -107,7 +114,8 @@ impl Account {
         let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
         let used = used + granted;
         let free_in_ms = self.free_in_ms(now, request, used);
-        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms }
+        let counted_since = Time::from_millis(self.since).unwrap_or_default();
+        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_since }
     }
 
     /// Drops what no longer counts.

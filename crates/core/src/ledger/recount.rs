@@ -247,4 +247,23 @@ mod tests {
         assert_eq!(used(&buckets, daily.span.at(&zone, now), now), 6);
         assert_eq!(used(&buckets, daily.span.at(&zone, tomorrow), tomorrow), 8);
     }
+
+    #[test]
+    fn the_days_on_which_summer_time_begins_and_ends_have_23_and_25_hours() {
+        let zone = Zone::named("Europe/Berlin").unwrap();
+        let daily = budget("daily", Scope::Every, BudgetSpan::Per(Period::Day));
+        let days = [("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"), ("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z")];
+        for (start, end) in days.map(|(start, end)| (at(start), at(end))) {
+            for now in [start, end.plus(-1)] {
+                assert_eq!(daily.span.at(&zone, now), SpanNow::Period { start, end });
+                let mut recount = Recount::new([&daily], &zone, now);
+                assert_eq!(recount.starts_at(), Some(start));
+                for (time, cost) in [(start.plus(-1), 1), (start, 2), (end.plus(-1), 4), (end, 8)] {
+                    recount.add(&spent(time, cost, None, &["daily"]));
+                }
+                let buckets = recount.of(&id("daily", None)).into_iter().collect::<Vec<_>>();
+                assert_eq!(buckets, [(start.millis(), 6), (end.millis(), 8)]);
+            }
+        }
+    }
 }

@@ -257,7 +257,12 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let claim = begun.claim(&asked, &decoded, Duration::ZERO, patience).unwrap();
     assert_eq!(claim.wants.len(), 2, "a's, and b's email");
     let denied = crate::lease::Outcome::Denied(0);
-    let answers = Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None] };
+    let answers = Answers {
+        outcomes: vec![denied, denied],
+        spent: vec![None],
+        leases: vec![None],
+        counted_since: vec![Time::MIN],
+    };
     begun.claimed(answers);
     let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
     assert_eq!(words(&begun, &asked, &gate_results, &[]), ["budget", "pressure", "budget"]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::budget::SpanNow;
+use crate::{budget::SpanNow, time::Time};
 
 const HOUR_MS: i64 = 3_600_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
@@ -44,7 +44,14 @@ fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeRequest) {
 }
 
 fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
-    Ok(TakeAnswer { granted: tokens, used: tokens, leased: tokens, bucket: 7, free_in_ms: Some(0) })
+    Ok(TakeAnswer {
+        granted: tokens,
+        used: tokens,
+        leased: tokens,
+        bucket: 7,
+        free_in_ms: Some(0),
+        counted_since: Time::default(),
+    })
 }
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
@@ -82,7 +89,14 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     let mut leases = Leases::new(10);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let answer = TakeAnswer { granted: 2, used: LIMIT, leased: 2, bucket: 7, free_in_ms: Some(4_000) };
+    let answer = TakeAnswer {
+        granted: 2,
+        used: LIMIT,
+        leased: 2,
+        bucket: 7,
+        free_in_ms: Some(4_000),
+        counted_since: Time::default(),
+    };
     leases.answered(number, Ok(answer), at(0), at(5));
     let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
     assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
@@ -103,7 +117,8 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let spent = TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None };
+    let spent =
+        TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None, counted_since: Time::default() };
     leases.answered(number, Ok(spent), at(0), at(0));
     // Claimed all the while, so that it is not forgotten.
     for second in 0..60 {
@@ -161,7 +176,14 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(1));
     assert_eq!((request.need, request.limit), (5, 5));
-    let spent = TakeAnswer { granted: 0, used: 10, leased: 10, bucket: 7, free_in_ms: Some(60_000) };
+    let spent = TakeAnswer {
+        granted: 0,
+        used: 10,
+        leased: 10,
+        bucket: 7,
+        free_in_ms: Some(60_000),
+        counted_since: Time::default(),
+    };
     leases.answered(number, Ok(spent), at(1), at(2));
     let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
     assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
@@ -180,6 +202,58 @@ fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
     assert_eq!(returned.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
 }
 
+/// A budget of the shortest window: its lease is 100 ms at first.
+fn short(name: &str) -> BudgetUse {
+    BudgetUse { span: SpanNow::Rolling { window_ms: 10_000 }, ..used(name) }
+}
+
+#[test]
+fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_shorter_again_once_spent() {
+    let mut leases = Leases::new(10);
+    let one = |now| claim(vec![short("a")], 10, now);
+    let (mut now, mut lengths) = (0, Vec::new());
+    assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+    while leases.ready(at(now)).is_empty() {
+        let (number, request) = call(&mut leases, at(now));
+        lengths.push(request.lease_ms);
+        leases.answered(number, granted(10), at(now), at(now + 700));
+        now += 10_000;
+        assert!(lengths.len() < 10, "it is never granted: {lengths:?}");
+        if request.lease_ms > 700 {
+            now -= 10_000 - 700;
+        }
+    }
+    assert_eq!(lengths, [100, 200, 400, 800]);
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
+    assert_eq!(leases.claim(Ticket(2), &one(at(now)), at(now)), Claimed::Pending);
+    assert_eq!(call(&mut leases, at(now)).1.lease_ms, 400);
+}
+
+#[test]
+fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
+    let mut leases = Leases::new(10);
+    let both = |now| claim(vec![short("a"), short("b")], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &both(at(0)), at(0)), Claimed::Pending);
+    // The ledger answers one call at a time, and takes 90 ms for each.
+    let mut tokens_ended = 0;
+    for now in (0..).step_by(90).map(at) {
+        if leases.ready(now) == [Ticket(1)] {
+            assert_eq!(outcomes(&leases.claim(Ticket(1), &both(now), now)), [Outcome::Granted]);
+            break;
+        }
+        let mut sent_at = now;
+        let due = leases.due(now);
+        tokens_ended += due.returns.len();
+        for (number, request) in due.takes {
+            let answered_at = sent_at + at(90);
+            leases.answered(number, granted(request.want), now, answered_at);
+            sent_at = answered_at;
+        }
+        assert!(now < at(10_000), "it is never granted");
+    }
+    assert!(tokens_ended > 0, "the first leases were too short");
+}
+
 #[test]
 fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not() {
     let mut leases = holding("a", 10, at(0));
@@ -193,6 +267,48 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
     let (_, request) = call(&mut leases, at(5_100));
     assert_eq!((request.need, request.want), (1, 7));
+}
+
+#[test]
+fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_needed_comes_in_whole_units() {
+    let mut leases = Leases::new(10);
+    let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(0));
+    assert_eq!((request.need, request.want, request.unit, request.least), (1_000, 1_000, 1_000, 1_000));
+    leases.answered(number, granted(1_000), at(0), at(0));
+    // One a second is spent, so that each lease ends nearly whole.
+    let mut want = 1_000;
+    for second in 0..60 {
+        let now = second * 1_000;
+        let claimed = leases.claim(Ticket(1), &claim(vec![large()], 1, at(now)), at(now));
+        assert_eq!(outcomes(&claimed), [Outcome::Granted], "nobody waits");
+        let mut next = at(now);
+        while next < at(now + 1_000) {
+            let due = leases.due(next);
+            for (number, request) in due.takes {
+                assert_eq!((request.need, request.unit, request.least), (0, 1, 1));
+                want = request.want;
+                leases.answered(number, granted(want), next, next);
+            }
+            next = due.next_at.unwrap_or(at(now + 1_000));
+        }
+    }
+    assert!(want < 20, "{want} for about 5 that are spent in a lease");
+}
+
+#[test]
+fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for_that() {
+    let mut leases = holding("a", 10, at(0));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(1_000)), at(1_000))).len(), 1);
+    let due = leases.due(at(1_000));
+    assert_eq!((due.takes.len(), due.next_at), (0, Some(at(4_500))));
+    assert!(leases.due(at(4_499)).takes.is_empty());
+    let (number, request) = call(&mut leases, at(4_500));
+    assert_eq!((request.need, request.want), (0, 10));
+    leases.answered(number, granted(10), at(4_500), at(4_510));
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(5_000)), at(5_000));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -232,4 +348,14 @@ fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(2)), at(2)), Claimed::Pending);
     leases.put_back(&[(used("a").id, taken[0].unwrap(), 4)], at(3));
     assert_eq!(leases.due(at(3)).returns.iter().map(|back| back.tokens).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn a_live_budget_takes_half_a_kilobyte_of_memory() {
+    use std::mem::size_of;
+    // Two grants, a hash table that is half full, two places in trees that are two thirds full, and the counts of a shared key.
+    let grants = 2 * size_of::<Grant>();
+    let found = 2 * (size_of::<std::sync::Arc<Key>>() + size_of::<u32>() + 1) + 2 * 16 * 3 / 2;
+    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found;
+    assert!(bytes <= 512, "{bytes} bytes");
 }

@@ -1,0 +1,85 @@
+//! How much memory of Redis a budget takes, and for how long.
+
+use std::time::{Duration, Instant};
+
+use weir_core::{budget::SpanNow, ledger::TakeRequest};
+use weir_redis::RedisLedger;
+
+use super::{alone, budget, ledger, look, request, rolling, take_one, used};
+use crate::redis_support::{DAY_MS, opened, own, server};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// What docs/budgets.md says: with its name, up to 60 buckets and as many leases as holders have at full speed.
+#[tokio::test]
+async fn a_budget_takes_at_most_4_kb_and_200_bytes_for_each_holder_in_redis() {
+    const HOLDERS: usize = 8;
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let key = opened.keyspace.budget_key(&budget("large"));
+    let mut holders: Vec<RedisLedger> =
+        (0..HOLDERS).map(|number| ledger(&options, &opened, &format!("weir-{number}"))).collect();
+    // Short leases, so that each holder has several.
+    let one = TakeRequest { lease_ms: 40, limit: 10_u64.pow(15), ..request("large", 1_000_000) };
+    let bytes = || server.query::<usize>(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap();
+    let take = async |ledger: &mut RedisLedger| take_one(ledger, &one).await.bucket;
+    let last = take(&mut holders[0]).await;
+    for earlier in 1..60 {
+        let bucket = last - earlier * DAY_MS / 60;
+        server.query::<()>(&["HSET", &key, &bucket.to_string(), "123456789"]).unwrap();
+    }
+    let (used, _) = look(&mut holders[0], &budget("large"), DAY_MS).await;
+    assert_eq!(used, 59 * 123_456_789 + 1_000_000, "all buckets count");
+    let alone = bytes();
+    for ledger in &mut holders {
+        for _ in 0..20 {
+            take(ledger).await;
+        }
+    }
+    let all = bytes();
+    assert!(
+        alone <= 1_500 && all <= 4_000 + HOLDERS * 200,
+        "{alone} bytes with one lease, {all} with {HOLDERS} holders"
+    );
+}
+
+#[tokio::test]
+async fn a_key_ends_with_what_it_counts_and_only_a_total_stays() {
+    let (server, keyspace, mut ledger) = alone().await;
+    let (_, now) = look(&mut ledger, &budget("b"), 1).await;
+    let left = |name: &str| server.query::<i64>(&["PTTL", &keyspace.budget_key(&budget(name))]).unwrap();
+    let of = |name: &str, span| TakeRequest { span, ..request(name, 1) };
+    let period = |start: i64| SpanNow::Period { start: now.plus(start), end: now.plus(start + DAY_MS) };
+
+    take_one(&mut ledger, &of("rolling", rolling(DAY_MS))).await;
+    assert!((DAY_MS + 4_000..DAY_MS + 12_000 + DAY_MS / 60).contains(&left("rolling")), "{}", left("rolling"));
+    take_one(&mut ledger, &of("period", period(-DAY_MS / 2))).await;
+    let expected = DAY_MS / 2 + HOUR_MS;
+    assert!((expected - 60_000..=expected).contains(&left("period")), "{}", left("period"));
+    // Neither the period before nor a shorter window of another policy makes the key end earlier.
+    take_one(&mut ledger, &of("period", period(-DAY_MS - DAY_MS / 2))).await;
+    take_one(&mut ledger, &of("period", rolling(600))).await;
+    assert!((expected - 60_000..=expected).contains(&left("period")), "{}", left("period"));
+    // A look writes nothing, not even how long the key lives.
+    server.query::<()>(&["PEXPIRE", &keyspace.budget_key(&budget("rolling")), "50000"]).unwrap();
+    used(&mut ledger, "rolling").await;
+    assert!(left("rolling") <= 50_000);
+    used(&mut ledger, "nobody's").await;
+    assert_eq!(left("nobody's"), -2, "there is none");
+
+    take_one(&mut ledger, &of("total", SpanNow::Total)).await;
+    assert_eq!(left("total"), -1, "it stays");
+    take_one(&mut ledger, &of("total", rolling(600))).await;
+    assert_eq!(left("total"), -1, "the next version of the policy may count in total again");
+    take_one(&mut ledger, &of("b", rolling(600))).await;
+    take_one(&mut ledger, &of("b", SpanNow::Total)).await;
+    assert_eq!(left("b"), -1, "a total from now on");
+
+    take_one(&mut ledger, &TakeRequest { lease_ms: 20, ..of("short", rolling(300)) }).await;
+    let started = Instant::now();
+    while left("short") != -2 {
+        assert!(started.elapsed() < Duration::from_secs(30), "{}", left("short"));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
