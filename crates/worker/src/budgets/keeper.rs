@@ -27,7 +27,7 @@ pub(super) const MOST_CALLS: usize = 64;
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often it looks while it knows budgets, at least.
+/// How often it looks while it knows budgets or calls are under way, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// After a longer pause the process stood still. Its leases ended long ago, and a rebuild may have counted a budget without what they
 /// left: tokens that come back now are kept from the ledger, and count as spent. A rebuild waits longer than this.
@@ -35,8 +35,15 @@ const STOOD_STILL: Duration = Duration::from_secs(15);
 
 /// What came of a call.
 enum Called {
-    Took { call: CallNumber, budget: BudgetId, limit: u64, sent_at: Duration, answer: Result<TakeAnswer, StoreError> },
-    GaveBack(Result<(), StoreError>),
+    Took {
+        call: CallNumber,
+        budget: BudgetId,
+        limit: u64,
+        sent_at: Duration,
+        answer: Result<TakeAnswer, StoreError>,
+    },
+    /// So many calls.
+    GaveBack(usize, Result<(), StoreError>),
 }
 
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
@@ -54,7 +61,7 @@ pub struct BudgetKeeper<L, C> {
     calls: JoinSet<(L, Called)>,
     /// Those to be made once fewer are under way.
     waiting: VecDeque<(CallNumber, TakeRequest)>,
-    /// When it looked last, where it knew budgets then.
+    /// When it looked last, where it knew budgets or calls were under way then.
     looked_at: Option<Duration>,
     /// Until then no tokens are given back.
     keeps_until: Duration,
@@ -124,25 +131,33 @@ where
     /// Sends what is due; gives when to look again.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
-        if self.looked_at.is_some_and(|looked_at| sent_at > looked_at + STOOD_STILL) {
-            self.keeps_until = sent_at + STOOD_STILL;
-        }
+        let keeps = self.keeps(sent_at);
         self.send_waiting(sent_at);
         if self.calls.len() >= MOST_CALLS {
             self.looked_at = Some(sent_at);
             return Some(sent_at + LOOK_EVERY);
         }
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
-        self.looked_at = next_at.map(|_| sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
-        if sent_at < self.keeps_until {
+        if keeps {
             returns.iter().for_each(kept);
         } else if !returns.is_empty() {
             let ledger = self.ledger();
             self.calls.spawn(give_back(ledger, returns));
         }
+        // A call may be answered after the process stood still, also where nothing else is due.
+        let next_at = if self.calls.is_empty() { next_at } else { next_at.or(Some(sent_at + LOOK_EVERY)) };
+        self.looked_at = next_at.map(|_| sent_at);
         next_at
+    }
+
+    /// Whether tokens are kept from the ledger now, because the process stood still.
+    fn keeps(&mut self, now: Duration) -> bool {
+        if self.looked_at.is_some_and(|looked_at| now > looked_at + STOOD_STILL) {
+            self.keeps_until = now + STOOD_STILL;
+        }
+        now < self.keeps_until
     }
 
     /// Makes the calls that wait, as many as may be under way.
@@ -187,15 +202,16 @@ where
                 });
                 self.leases.answered(call, answer, sent_at, passed);
             }
-            Called::GaveBack(outcome) => self.gave_back(&outcome),
+            Called::GaveBack(calls, outcome) => self.gave_back(calls, &outcome),
         }
     }
 
-    fn gave_back(&self, outcome: &Result<(), StoreError>) {
+    fn gave_back(&self, calls: usize, outcome: &Result<(), StoreError>) {
         if let Err(error) = outcome {
             tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
         }
-        self.observer.ledger_called(if outcome.is_ok() { LedgerCall::GaveBack } else { LedgerCall::Failed });
+        let call = if outcome.is_ok() { LedgerCall::GaveBack } else { LedgerCall::Failed };
+        (0..calls).for_each(|_| self.observer.ledger_called(call));
     }
 
     /// Gives back what is left.
@@ -217,12 +233,16 @@ where
         if returns.is_empty() {
             return;
         }
+        // The signal may be the first that it hears after it stood still.
+        if self.keeps(self.clock.passed()) {
+            return returns.iter().for_each(kept);
+        }
         let mut ledger = self.ledger();
         let outcome = tokio::select! {
             outcome = ledger.give_back(&returns) => outcome,
             () = self.clock.sleep(CLOSE_WITHIN) => return,
         };
-        self.gave_back(&outcome);
+        self.gave_back(returns.len(), &outcome);
     }
 }
 
@@ -247,5 +267,5 @@ async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, 
 
 async fn give_back<L: Ledger>(mut ledger: L, returns: Vec<GiveBack>) -> (L, Called) {
     let outcome = ledger.give_back(&returns).await;
-    (ledger, Called::GaveBack(outcome))
+    (ledger, Called::GaveBack(returns.len(), outcome))
 }
