@@ -1,7 +1,8 @@
 -- sync: one turn of an instance at the log of activity: reads what others appended, appends its own users, and shares places.
 --
--- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply; places
--- that members hold are taken from it. The caller gets up to its fair share, room / members rounded down, and never more than is
+-- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply, or the
+-- least that another member told in its last turn: who knows of fewer users lets no more in than who knows of more. Places that members
+-- hold are taken from it. The caller gets up to its fair share, room / members rounded down, and never more than is
 -- free; the remainder is each member's for a second, in the order of their names, so no place stays with members to whom nobody comes.
 -- So users who are active and places that are held are together never more than the maximum, whatever the order of turns. Who was no
 -- member before gets no more places: after a loss of the members, all have to take a turn before it is known what they hold. It equals
@@ -12,14 +13,16 @@
 -- KEYS  [1]     the log, a stream; an entry is up to 4,096 users of one instance and minute:
 --                 i  the instance     m  minutes since 1970     n  how many of the users were not active before, as far as it knew
 --                 u  the users: their hashes, 8 bytes each, big-endian
---       [2]     the members, a hash: instance -> `<places held>:<end>`, in ms since 1970
+--       [2]     the members, a hash: instance -> `<places held>:<end>:<room>`, the end in ms since 1970; the room of its last turn,
+--               without the new users of the entries read then, or nothing
 -- ARGV  [1]     the instance
 --       [2]     its cursor, from its last reply; '': from the beginning of the window, with the instance's own entries, which it
 --               does not know any more
 --       [3]     the window in ms: older entries are removed
 --       [4]     for how long it is a member, in ms; 0: it leaves
 --       [5]     the places that it holds
---       [6]     the room: the maximum less the users whom it knows to be active; '': it wants no more places
+--       [6]     the room: the maximum less the users whom it knows to be active; '': it wants no more places, and sets no bound for
+--               others
 --       [7..]   entries to append, three arguments each: m, n, u
 -- Reply: [1] the cursor: the id of the last entry, behind `*` while own entries are still to be read; '': the log is empty,
 --        [2] 1: there is more to read, and no places were added, [3] 1: the log no longer has the entry at the cursor: it is read from
@@ -91,10 +94,10 @@ if with_own and more == 1 then
 end
 
 -- Share places.
-local count, others_held, was_member, before = 0, 0, false, 0
+local count, others_held, was_member, before, least = 0, 0, false, 0, math.huge
 local found = redis.call('HGETALL', members)
 for at = 1, #found, 2 do
-  local places, ends = found[at + 1]:match('^(%d+):(%d+)$')
+  local places, ends, its_room = found[at + 1]:match('^(%d+):(%d+):(%d*)$')
   if not places or tonumber(ends) <= now then
     redis.call('HDEL', members, found[at])
   elseif found[at] == own then
@@ -102,21 +105,23 @@ for at = 1, #found, 2 do
   else
     count, others_held = count + 1, others_held + places
     before = before + (found[at] < own and 1 or 0)
+    least = math.min(least, tonumber(its_room) or least)
   end
 end
 if member_for_ms == 0 then
   redis.call('HDEL', members, own)
 else
   count = count + 1
+  room = room and math.max(room - told, 0)
   if room and was_member and more == 0 then
-    local left = room - told
+    local left = math.min(room, least)
     local fair = math.floor(left / count)
     if before == time[1] % count then
       fair = fair + left % count
     end
     held = math.max(held, math.min(fair, left - others_held))
   end
-  redis.call('HSET', members, own, whole(held) .. ':' .. whole(now + member_for_ms))
+  redis.call('HSET', members, own, whole(held) .. ':' .. whole(now + member_for_ms) .. ':' .. (room and whole(room) or ''))
   redis.call('PEXPIRE', members, keep_ms)
 end
 

@@ -151,6 +151,7 @@ impl<S, C: Clock> QueryService<S, C> {
                 let mut batch_decision = decider.begin_batch(now(clock)?);
                 // The same id again is a replay here, too, whatever the gate says of it now.
                 batch_decision.look_up(ReadBefore::All);
+                decider.give_up_overdue(clock.passed());
                 batch_decision.press(record, decoded, places);
                 let permits = match places {
                     Places::Take => PermitsFrom::Pools,

@@ -233,13 +233,16 @@ impl<D: Store + 'static> Worker<D> {
             asked_at = Some(Instant::now());
         };
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
-        self.budgets.close().await;
-        if let Some(pressure) = self.pressure {
-            pressure.close().await;
-        }
-        if let Some(server) = server {
-            server.ended().await;
-        }
+        // The last requests make users active, too.
+        let requests = async {
+            if let Some(server) = server {
+                server.ended().await;
+            }
+            if let Some(pressure) = self.pressure {
+                pressure.close().await;
+            }
+        };
+        tokio::join!(self.budgets.close(), requests);
         if let Some(traces) = self.traces {
             let passed = asked_at.map(|at| at.elapsed()).unwrap_or_default();
             traces.close(self.drain.saturating_sub(passed)).await;

@@ -113,11 +113,16 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
         assert_eq!(metric(worker, "weir_pressure_members", ""), Some(3.0));
     }
 
-    // One after the other.
+    wait_until(DEADLINE, "each knows whom the others let in last", || {
+        all.iter().all(|worker| active(worker) == active(&all[0]))
+    });
+    // One after the other, while active users are written to.
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
+        publish(&scene, &format!("{name} leaves"), came_in.iter().copied(), &push());
         worker.terminate();
         worker.wait_exit(DEADLINE).unwrap();
+        publish(&scene, &format!("{name} returns"), came_in.iter().copied(), &push());
         *worker = scene.worker(name);
         wait_ready(worker);
         assert!((active(worker) - count as f64).abs() <= count as f64 / 50.0, "read before it is ready");
@@ -130,6 +135,10 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     publish(&scene, "then", 100_000..100_100, &push());
     scene.wait_until_drained();
     let decisions = scene.decisions();
+    for wave in ["a", "b", "c"].iter().flat_map(|name| [format!("{name} leaves"), format!("{name} returns")]) {
+        let (approved, reasons) = of_wave(&decisions, &wave);
+        assert!(approved == came_in, "{wave}: {} of {count} passed: {reasons:?}", approved.len());
+    }
     let (after, _) = of_wave(&decisions, "after");
     let forgotten = came_in.difference(&after).count();
     assert_eq!(forgotten, 0, "of {count} users");
@@ -147,7 +156,7 @@ fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
     wait_until(DEADLINE, "the time has come", || {
         for instance in ["a", "b"] {
             let member: Option<String> = server.query(&["HGET", &members, instance]).unwrap();
-            let ends = member.and_then(|member| Some(member.split_once(':')?.1.to_owned()));
+            let ends = member.and_then(|member| Some(member.split(':').nth(1)?.to_owned()));
             seen.insert((instance, ends));
         }
         Instant::now() >= until

@@ -24,8 +24,8 @@ pub struct SyncRequest<'r> {
     pub member_for_ms: i64,
     /// The places that it holds, used or not, whose users it has not told yet.
     pub held: u64,
-    /// The most users that may be active, without those that this instance knows to be active: what all places together may be. `None`:
-    /// it wants no more places than it holds.
+    /// The maximum, minus the users that this instance knows to be active: all instances together may hold no more places. `None`: it
+    /// wants no more places, and sets no bound for others.
     pub room: Option<u64>,
 }
 

@@ -6,10 +6,13 @@
 
 mod places;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-    mpsc,
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
@@ -23,6 +26,7 @@ use crate::{
     class::Filter,
     policy::Action,
     shard::UserHash,
+    time::{Time, passed_ms},
 };
 
 /// When nobody new comes in any more: at this share of the maximum, which is as exactly as the number of active users is known.
@@ -52,11 +56,15 @@ impl PressureRule {
         i64::from(self.window_minutes) * 60_000
     }
 
-    /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window.
+    /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window. Each minute in
+    /// another order, so that nobody is always the last.
     #[must_use]
-    pub fn spread_of(&self, user: UserHash) -> i64 {
+    pub fn spread_of(&self, user: UserHash, now: Time) -> i64 {
+        // The golden ratio in 64 bits: the multiples of it lie evenly.
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let turned = Minute::from(now).0.unsigned_abs().wrapping_mul(GOLDEN);
         let window = u128::try_from(self.window_ms()).unwrap_or(0);
-        let share = (u128::from(ActivityHash::from(user).0) * window) >> 64;
+        let share = (u128::from(ActivityHash::from(user).0 ^ turned) * window) >> 64;
         i64::try_from(share).unwrap_or(0)
     }
 }
@@ -66,6 +74,8 @@ impl PressureRule {
 #[derive(Debug)]
 pub struct Pressure {
     in_force: ArcSwapOption<PressureState>,
+    /// Until when the places are this process's, by the monotonic clock in milliseconds.
+    usable_until_ms: AtomicU64,
     told: mpsc::Sender<ActiveIn>,
 }
 
@@ -85,7 +95,23 @@ impl Pressure {
     #[must_use]
     pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
         let (told, inbox) = mpsc::channel();
-        (Arc::new(Self { in_force: ArcSwapOption::empty(), told }), inbox)
+        let usable_until_ms = AtomicU64::new(u64::MAX);
+        (Arc::new(Self { in_force: ArcSwapOption::empty(), usable_until_ms, told }), inbox)
+    }
+
+    /// The places are this process's until then, by the monotonic clock; other instances may have them later.
+    pub fn renew(&self, until: Duration) {
+        self.usable_until_ms.store(passed_ms(until), Ordering::Release);
+    }
+
+    /// Gives the places up that are not this process's any more: to be done before a batch takes some, as the process may have stood
+    /// still. `passed`: the monotonic clock.
+    pub fn give_up_overdue(&self, passed: Duration) {
+        if passed_ms(passed) >= self.usable_until_ms.load(Ordering::Acquire)
+            && let Some(state) = self.in_force.load().as_deref()
+        {
+            state.places.withdraw_above(0);
+        }
     }
 
     /// What is in force; hold it for a batch.
@@ -147,7 +173,7 @@ impl PressureState {
         self.max
     }
 
-    /// Whether only users come in that are active: from the maximum on, until 5% below it.
+    /// Whether only active users pass: starts at 99% of the maximum, ends below 95%.
     #[must_use]
     pub fn is_throttling(&self) -> bool {
         self.throttling.load(Ordering::Relaxed)
@@ -163,6 +189,13 @@ impl PressureState {
             self.throttling.store(false, Ordering::Relaxed);
         }
         active
+    }
+
+    /// Looks again how many more users may become active: none while it throttles.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let active = self.look();
+        if self.is_throttling() { 0 } else { self.max.saturating_sub(active) }
     }
 
     /// Takes a place for a user who is not active; `false`: nobody may come in now.

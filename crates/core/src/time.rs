@@ -1,6 +1,6 @@
 //! Points in time, as weir counts them.
 
-use std::{borrow::Cow, fmt::Write as _, str::FromStr};
+use std::{borrow::Cow, fmt::Write as _, str::FromStr, time::Duration};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -171,6 +171,11 @@ impl<'de> Deserialize<'de> for Time {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         Self::from_rfc3339(&text).ok_or_else(|| de::Error::custom("a time that is not RFC 3339"))
     }
+}
+
+/// A moment of the monotonic clock in milliseconds, for an atomic.
+pub(crate) fn passed_ms(passed: Duration) -> u64 {
+    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

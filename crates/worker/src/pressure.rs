@@ -3,6 +3,7 @@
 
 mod keeper;
 mod untold;
+mod view;
 
 use std::{sync::Arc, time::Duration};
 

@@ -113,7 +113,7 @@ impl std::fmt::Debug for Ends<'_> {
 fn times(server: &RedisServer, keyspace: &Keyspace, instance: &str, (step, began): (&Step, Time)) -> Vec<Time> {
     if step.member_for_ms > 0 {
         let member: String = server.query(&["HGET", keyspace.activity_members_key(), instance]).unwrap();
-        return vec![at(member.split_once(':').unwrap().1.parse::<i64>().unwrap() - step.member_for_ms)];
+        return vec![at(member.split(':').nth(1).unwrap().parse::<i64>().unwrap() - step.member_for_ms)];
     }
     let last: Vec<(String, Vec<redis::Value>)> =
         server.query(&["XREVRANGE", keyspace.activity_key(), "+", "-", "COUNT", "1"]).unwrap();
@@ -141,9 +141,9 @@ async fn run(server: &RedisServer, keyspace: &Keyspace, mut logs: [impl Activity
             0 => *own = Kept::default(),
             // Its users have taken places.
             1..20 => own.held = rng.u64(..=own.held),
-            // Somebody else's history, from before a loss.
+            // Somebody else's history, from before a loss; before all entries of the steps, as their ids differ.
             20 => {
-                own.cursor = Some(format!("{}-7", clock_ms + rng.i64(-300_000..1_000)).into());
+                own.cursor = Some(format!("{}-7", clock_ms - rng.i64(1..300_000)).into());
                 own.in_book.clone_from(&own.cursor);
             }
             _ => {}

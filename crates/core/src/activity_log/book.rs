@@ -44,6 +44,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Member {
     held: u64,
+    /// The room of its last turn, without those whom it read of then.
+    room: Option<u64>,
     /// From when on it is none, in milliseconds since 1970.
     ends: i64,
 }
@@ -139,19 +141,21 @@ impl Book {
         }
         let members = others + 1;
         let mut held = request.held;
-        if let Some(room) = request.room
+        let told: u64 = read.active.iter().map(|active| active.new).sum();
+        let room = request.room.map(|room| room.saturating_sub(told));
+        if let Some(room) = room
             && was_member
             && !read.more
         {
             let others_hold: u64 = self.members.values().map(|member| member.held).sum();
-            let told: u64 = read.active.iter().map(|active| active.new).sum();
-            let left = room.saturating_sub(told);
+            // Who knows of fewer users lets no more in than who knows of more.
+            let left = self.members.values().filter_map(|member| member.room).fold(room, u64::min);
             let before = self.members.range(..instance.to_owned()).count() as u64;
             // The remainder is each member's for a second.
             let remainder = if before == now.div_euclid(1_000).unsigned_abs() % members { left % members } else { 0 };
             held = held.max((left / members + remainder).min(left.saturating_sub(others_hold)));
         }
-        self.members.insert(instance.to_owned(), Member { held, ends: now + request.member_for_ms });
+        self.members.insert(instance.to_owned(), Member { held, room, ends: now + request.member_for_ms });
         self.members_end = now + request.window_ms + 2 * SLACK_MS;
         (held, members)
     }

@@ -139,6 +139,27 @@ fn places_that_a_loss_of_the_members_hides_are_not_given_twice() {
 }
 
 #[test]
+fn whoever_joins_after_the_log_was_lost_lets_no_more_in_than_others_have_room_for() {
+    for filled in [300, 1_500, MAX] {
+        let mut instances = Instances::new(3);
+        instances.all_turn();
+        (0..3).for_each(|at| instances.come(at, at as u64 * 1_000..at as u64 * 1_000 + filled / 3));
+        (0..3).for_each(|_| instances.all_turn());
+        instances.wipe();
+        instances.all_turn();
+        instances.join();
+        for next in 0..30 {
+            let from = 10_000 + next * 1_000;
+            (0..4).for_each(|at| instances.come(at, from + at as u64 * 200..from + at as u64 * 200 + 200));
+            instances.all_turn();
+        }
+        let active = instances.truly_active();
+        assert!(active <= MAX * 101 / 100, "{active} of {MAX}, {filled} before");
+        assert!(active >= MAX * 97 / 100, "{active} of {MAX}, {filled} before");
+    }
+}
+
+#[test]
 fn a_killed_instance_gives_its_places_up_after_its_membership() {
     let mut instances = Instances::new(2);
     instances.all_turn();
@@ -258,6 +279,12 @@ fn room_is_shared_evenly_and_never_twice() {
     assert_eq!(turn("a", 0, Some(101), &[told(1, 30, 0..40)], 2), (51, 2), "with the remainder, in this second");
     assert_eq!(turn("a", 0, Some(101), &[], 1_002), (50, 2), "which is another's in the next");
     assert_eq!(turn("b", 0, Some(101), &[], 2), (21, 2), "what the log tells takes of the room");
+    assert_eq!(turn("a", 0, Some(30), &[], 1_002), (9, 2), "b holds 21 of the 30");
+    assert_eq!(turn("b", 0, Some(101), &[], 2), (15, 2), "a knows of more users");
+    assert_eq!(turn("a", 0, Some(0), &[], 1_002), (0, 2));
+    assert_eq!(turn("b", 0, Some(101), &[], 2), (0, 2), "a says that nobody is to come in");
+    assert_eq!(turn("a", 0, None, &[], 1_002), (0, 2));
+    assert_eq!(turn("b", 0, Some(101), &[], 2), (35, 2), "a says nothing of the room");
     assert_eq!(turn("c", 0, Some(0), &[], 2), (0, 3));
     assert_eq!(turn("c", 0, Some(0), &[], 2), (0, 3));
     assert_eq!(turn("c", 5, Some(0), &[], 11_002), (5, 1), "the others are members for ten seconds");

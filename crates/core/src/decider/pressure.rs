@@ -1,10 +1,10 @@
 //! The pressure of one batch: which of its users may not come in, and which become active by it.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decoded, Disposition, GateResult, gate::facts};
+use super::{Decider, Decoded, Disposition, GateResult, gate::facts};
 use crate::{
     activity::{ActivityHash, Minute},
     decide::{AdmitVerdict, Answer},
@@ -21,6 +21,15 @@ pub enum Places {
     Take,
     /// They do not: it is only asked what would become of an intent.
     Look,
+}
+
+impl Decider {
+    /// Gives the places up that other instances may have by now ([`Pressure::give_up_overdue`]): before a batch takes some.
+    pub fn give_up_overdue(&self, passed: Duration) {
+        if let Some(pressure) = &self.pressure {
+            pressure.give_up_overdue(passed);
+        }
+    }
 }
 
 /// The pressure of one batch. What it took and did not use goes back when it is dropped.

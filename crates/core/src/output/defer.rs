@@ -61,7 +61,7 @@ pub(crate) fn to_defer(
         }
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
-        (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user))),
+        (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
         (Cause::Capacity, _) if route_defers() => (DeferReason::Capacity, eligible_at?),
         (
             Cause::Cap(_)

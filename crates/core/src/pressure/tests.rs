@@ -72,16 +72,42 @@ fn places_are_held_until_their_users_are_noted() {
 }
 
 #[test]
+fn places_that_may_be_others_by_now_are_given_up() {
+    let (pressure, _inbox) = Pressure::new();
+    let state = Arc::new(PressureState::new(&rule(1_000)));
+    pressure.replace(Some(Arc::clone(&state)));
+    state.places.add(5);
+    pressure.give_up_overdue(Duration::from_secs(1_000_000));
+    assert_eq!(state.places.left(), 5, "nobody else has any");
+    pressure.renew(Duration::from_secs(20));
+    assert!(state.take_place());
+    pressure.give_up_overdue(Duration::from_millis(19_999));
+    assert_eq!(state.places.left(), 4);
+    pressure.give_up_overdue(Duration::from_secs(20));
+    assert_eq!((state.places.left(), state.places.held()), (0, 1), "one is taken");
+}
+
+#[test]
 fn users_who_wait_come_back_evenly_over_the_window() {
     let rule = rule(1_000);
-    let mut spread: Vec<i64> = (0..3_000).map(|number| rule.spread_of(UserHash::of(&number.to_string()))).collect();
-    assert_eq!(rule.spread_of(UserHash::of("7")), spread[7], "a user always has the same");
-    spread.sort_unstable();
-    for (place, share) in [(0, 0), (750, 25), (1_500, 50), (2_250, 75), (2_999, 100)] {
-        let expected = rule.window_ms() * share / 100;
-        assert!((spread[place] - expected).abs() < rule.window_ms() / 20, "{} at {share}%", spread[place]);
+    let window_ms = rule.window_ms();
+    let users: Vec<UserHash> = (0..3_000).map(|number| UserHash::of(&number.to_string())).collect();
+    let spread = |at: Time| -> Vec<i64> { users.iter().map(|user| rule.spread_of(*user, at)).collect() };
+    let first = Time::default().plus(1_795_132_800_000);
+    for minutes in [0, 1, 17] {
+        let mut spread = spread(first.plus(minutes * 60_000));
+        spread.sort_unstable();
+        for (place, share) in [(0, 0), (750, 25), (1_500, 50), (2_250, 75), (2_999, 100)] {
+            let expected = window_ms * share / 100;
+            assert!((spread[place] - expected).abs() < window_ms / 20, "{} at {share}%", spread[place]);
+        }
+        assert!((0..window_ms).contains(&spread[0]) && (0..window_ms).contains(&spread[2_999]));
     }
-    assert!((0..rule.window_ms()).contains(&spread[0]) && (0..rule.window_ms()).contains(&spread[2_999]));
+    // Whoever is among the last tenth is so about every tenth time.
+    let tries: Vec<Vec<i64>> = (0..100).map(|minutes| spread(first.plus(minutes * 60_000))).collect();
+    let is_last = |user: usize| move |spread: &&Vec<i64>| spread[user] >= window_ms * 9 / 10;
+    let most = (0..users.len()).map(|user| tries.iter().filter(is_last(user)).count()).max().unwrap();
+    assert!(most <= 20, "a user is among the last tenth in {most} of 100 minutes");
 }
 
 #[test]

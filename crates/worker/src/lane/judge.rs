@@ -75,6 +75,7 @@ where
         let mut batch_decision = self.decider.begin_batch(now);
         // What was asked for in a round before may have been recorded, whatever came of the answer.
         batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
+        self.decider.give_up_overdue(asked_at);
         batch_decision.press(batch, decoded, Places::Take);
         batch_decision.take_permits(batch, decoded, permits, asked_at);
         if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {

@@ -4,6 +4,7 @@ mod again;
 mod clock;
 mod lost;
 mod paced;
+mod pressure;
 mod routes;
 mod traces;
 mod unavailable;
@@ -29,6 +30,7 @@ use weir_core::{
     ledger::EmbeddedLedger,
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, Settled, StoreError},
+    pressure::{Pressure, PressureRule},
     record::{Destination, Headers, ReadBefore, RecordView},
     route::Route,
     routes::Routes,
@@ -98,6 +100,8 @@ struct World {
     /// The routes of the policy, and their permits.
     routes: Vec<Route>,
     permits: Option<Arc<Routes>>,
+    /// How many users the policy says may be active, and who is.
+    pressed: Option<(PressureRule, Arc<Pressure>)>,
     stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
     /// For lanes whose waits take no time.
@@ -283,8 +287,8 @@ impl Sink<Batch, ()> for FakeSink {
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             let away = world.unavailable_after.is_some();
             assert!(job.records.0[0].0 == world.committed, "batches follow each other without a gap");
-            let expires = world.expires_at.is_some();
-            assert!(away || expires || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
+            let (expires, pressed) = (world.expires_at.is_some(), world.pressed.is_some());
+            assert!(away || expires || pressed || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
             world.ledger.write().unwrap().note(&job);
             let done = job.outputs.iter().zip(&job.records.0).filter(|(output, _)| output.to != Destination::Nowhere);
             world.visible.extend(done.map(|(_, (offset, _))| *offset));
@@ -401,7 +405,7 @@ impl Clock for VirtualClock {
 }
 
 fn decider(world: &World) -> Decider {
-    let World { on_unavailable, wheel, bypass, budgets, routes, permits, .. } = world;
+    let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
     let cap = Cap {
         name: "daily".into(),
         limit: 1,
@@ -419,7 +423,7 @@ fn decider(world: &World) -> Decider {
         on_unavailable: on_unavailable.clone(),
         quiet_hours: None,
         stops: Vec::new(),
-        pressure: None,
+        pressure: pressed.as_ref().map(|(rule, _)| rule.clone()),
         budgets: budgets.clone(),
         routes: routes.clone(),
         defer_max_ms: 0,
@@ -434,7 +438,7 @@ fn decider(world: &World) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: *wheel,
-        pressure: None,
+        pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
         routes: permits.clone(),
         approved_by_channel: Arc::default(),
     }

@@ -5,21 +5,17 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    task::block_in_place,
-};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    activity::{AHEAD_MINUTES, Minute},
-    activity_log::{ActiveIn, Cursor, SyncReply, SyncRequest},
+    activity::Minute,
+    activity_log::{ActiveIn, SyncReply, SyncRequest},
     current::Current,
     policy::Policy,
     ports::{ActivityLog, Clock, StoreError},
     pressure::{Pressure, PressureRule, PressureState},
 };
 
-use super::{PressureSeen, PressureStatus, Unsynced, untold::Untold};
+use super::{PressureSeen, PressureStatus, Unsynced, untold::Untold, view::View};
 use crate::observer::Observer;
 
 /// From one turn to the next.
@@ -30,21 +26,6 @@ pub const MEMBER_FOR: Duration = Duration::from_secs(10);
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Users that a turn tells, at most: 1 MiB.
 const USERS_A_TURN: usize = 128 * 1024;
-
-/// Who is active, as far as the log was read.
-struct View {
-    state: Arc<PressureState>,
-    window_ms: i64,
-    cursor: Cursor,
-    /// The minute of the last sweep.
-    swept: Minute,
-}
-
-impl View {
-    fn is_of(&self, rule: &PressureRule) -> bool {
-        self.state.max() == rule.max_active_users && self.state.users.window() == rule.window_minutes
-    }
-}
 
 /// Tells the log who became active here, notes who did elsewhere, and gets places for users of this process.
 pub struct PressureKeeper<L, C> {
@@ -64,6 +45,8 @@ pub struct PressureKeeper<L, C> {
     view: Option<View>,
     /// Read from the beginning of its window, to be in force then.
     next: Option<View>,
+    /// `view` has no places yet: it comes into force with those of the next turn.
+    waits_for_places: bool,
     /// In force before; batches that have begun by it are still decided by it.
     before: Option<Arc<PressureState>>,
     /// The fair share of the places, by the last turn.
@@ -72,7 +55,10 @@ pub struct PressureKeeper<L, C> {
     held: u64,
     came: u64,
     members: u64,
-    /// When the last turn was sent that was answered, and when the answer came.
+    /// The log was lost: nobody gets more places before so many members have taken a turn since, or until then. What the others hold
+    /// and whom they let in last is not known sooner.
+    gathers: Option<(u64, Duration)>,
+    /// When the last turn began that was answered, and when the answer came.
     synced: Option<(Duration, Duration)>,
     unsynced: Option<Unsynced>,
 }
@@ -104,11 +90,13 @@ where
             told: Default::default(),
             view: None,
             next: None,
+            waits_for_places: false,
             before: None,
             fair: 0,
             held: 0,
             came: 0,
             members: 0,
+            gathers: None,
             synced: None,
             unsynced: None,
         };
@@ -130,6 +118,10 @@ where
                 }
                 Err(error) => return Err(error),
             }
+        }
+        // Nothing is decided yet.
+        if self.waits_for_places {
+            self.put_in_force();
         }
         Ok(())
     }
@@ -184,7 +176,7 @@ where
                     Some((since, _)) => *since,
                 };
                 self.unsynced = Some((since, message));
-                self.freeze();
+                self.give_up_overdue(self.clock.passed());
                 false
             }
         };
@@ -201,8 +193,46 @@ where
         let now = self.clock.time_to_decide(&[]).map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let now = Minute::from(now);
         self.follow(&rule, now);
-        self.sweep(now);
+        if let Some(view) = &mut self.view {
+            view.sweep(now);
+        }
 
+        // What is asked for below counts from here on: the process may stand still before it is sent, and others be given the places.
+        let begun_at = self.clock.passed();
+        self.give_up_overdue(begun_at);
+        let (mut held, mut room) = self.places_to_ask();
+        self.choose_told(&rule);
+        held += self.untold.new_users();
+        self.gathers = self.gathers.filter(|(_, until)| begun_at < *until);
+        if self.next.is_some() || !self.untold.is_empty() {
+            room = None;
+        } else if self.gathers.is_some() {
+            // Nor do those get any who do not know that the log was lost.
+            room = Some(0);
+        }
+
+        let waited_for_places = self.waits_for_places;
+        let Some(reply) = self.sync((begun_at, member_for), held, room).await? else { return Ok(false) };
+        self.told.rotate_right(1);
+        self.told[0] = std::mem::take(&mut self.telling);
+        self.synced = Some((begun_at, self.clock.passed()));
+        self.pressure.renew(begun_at + MEMBER_FOR);
+        self.take_reply(&reply, now);
+        if let Some(View { state, .. }) = &self.view {
+            state.places.add(reply.held.saturating_sub(held));
+            self.held = state.places.held();
+            let active = state.look();
+            self.fair = state.max().saturating_sub(active) / self.members.max(1);
+        }
+        if waited_for_places {
+            self.put_in_force();
+        }
+        Ok(reply.more || !self.untold.is_empty() || self.waits_for_places)
+    }
+
+    /// The places held and the users who may become active without one until the next turn; and how many more may come in, as far as
+    /// this instance knows.
+    fn places_to_ask(&mut self) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
         let before_held = self.before.as_ref().map_or(0, |before| before.places.held());
         let before_is_used = self.before.as_ref().is_some_and(|before| Arc::strong_count(before) > 1);
@@ -214,13 +244,17 @@ where
             let without = std::mem::take(&mut self.came).saturating_sub(used);
             state.places.withdraw_above(self.fair.saturating_sub(without));
             held += state.places.held() + without;
-            let active = state.look();
-            room = (!state.is_throttling()).then(|| state.max().saturating_sub(active));
+            room = Some(state.room());
         }
         self.drain();
         if !before_is_used {
             self.before = None;
         }
+        (held, room)
+    }
+
+    /// Chooses which of the users that the log does not have yet this turn adds to it.
+    fn choose_told(&mut self, rule: &PressureRule) {
         // Reports may be of more users than the maximum; what one turn tells is not dropped.
         let most = usize::try_from(rule.max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN);
         let dropped = self.untold.keep(most);
@@ -228,15 +262,18 @@ where
             self.observer.activity_synced(0, dropped);
         }
         self.telling = self.untold.take(USERS_A_TURN);
-        held += self.untold.new_users();
-        if self.next.is_some() || !self.untold.is_empty() {
-            room = None;
-        }
+    }
 
-        let Some(reading) = self.next.as_mut().or(self.view.as_mut()) else { return Ok(false) };
-        let sent_at = self.clock.passed();
-        let frozen_at = self.synced.map_or(Duration::ZERO, |(sent_at, _)| sent_at + MEMBER_FOR);
-        let within = frozen_at.checked_sub(sent_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
+    /// Sends a turn that began at a moment, as a member for so long; gives the reply. `None`: nothing is read.
+    async fn sync(
+        &mut self,
+        (begun_at, member_for): (Duration, Duration),
+        held: u64,
+        room: Option<u64>,
+    ) -> Result<Option<SyncReply>, StoreError> {
+        let Some(reading) = self.next.as_ref().or(self.view.as_ref()) else { return Ok(None) };
+        let overdue_at = self.synced.map_or(Duration::ZERO, |(begun_at, _)| begun_at + MEMBER_FOR);
+        let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
         let request = SyncRequest {
             cursor: &reading.cursor,
             active: &self.telling,
@@ -250,27 +287,26 @@ where
             reply = self.log.sync(&request) => reply?,
             () = self.clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
         };
-        self.told.rotate_right(1);
-        self.told[0] = std::mem::take(&mut self.telling);
-        self.synced = Some((sent_at, self.clock.passed()));
-        let ignored = note(reading, &reply, now);
+        Ok(Some(reply))
+    }
+
+    /// Takes what a turn has read, and what it says of the log.
+    fn take_reply(&mut self, reply: &SyncReply, now: Minute) {
+        let reading = self.next.as_mut().or(self.view.as_mut());
+        let ignored = reading.map_or(0, |reading| reading.note(reply, now));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
             // What this turn told is there.
             self.told[1..].iter_mut().flat_map(|told| told.drain(..)).for_each(|active| self.untold.add(active));
+            self.gathers = Some((self.members, self.clock.passed() + MEMBER_FOR));
+        } else {
+            self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
         }
         self.members = reply.members;
         if !reply.more && self.next.is_some() {
             self.take_up();
         }
-        if let Some(View { state, .. }) = &self.view {
-            state.places.add(reply.held.saturating_sub(held));
-            self.held = state.places.held();
-            let active = state.look();
-            self.fair = state.max().saturating_sub(active) / self.members.max(1);
-        }
-        Ok(reply.more || !self.untold.is_empty())
     }
 
     /// The policy has no pressure.
@@ -279,6 +315,7 @@ where
             self.pressure.replace(None);
         }
         (self.next, self.before, self.synced, self.fair, self.held) = (None, None, None, 0, 0);
+        self.waits_for_places = false;
         self.drain();
         (self.untold, self.telling, self.told) = (Untold::default(), Vec::new(), Default::default());
     }
@@ -288,26 +325,23 @@ where
         if self.view.as_ref().is_some_and(|view| view.is_of(rule)) {
             self.next = None;
         } else if !self.next.as_ref().is_some_and(|next| next.is_of(rule)) {
-            let state = Arc::new(aside(|| PressureState::new(rule)));
-            self.next = Some(View { state, window_ms: rule.window_ms(), cursor: None, swept: now });
+            self.next = Some(View::new(rule, now));
         }
     }
 
-    /// What has been read comes into force.
+    /// All is read: the next turn asks for places.
     fn take_up(&mut self) {
         let Some(next) = self.next.take() else { return };
-        self.pressure.replace(Some(Arc::clone(&next.state)));
-        let before = self.view.replace(next);
-        self.before = before.map(|before| {
-            before.state.places.withdraw_above(0);
-            before.state
-        });
+        self.before = self.view.replace(next).map(|before| before.state);
+        self.waits_for_places = true;
     }
 
-    fn sweep(&mut self, now: Minute) {
-        if let Some(view) = self.view.as_mut().filter(|view| view.swept != now) {
-            aside(|| view.state.users.sweep(now));
-            view.swept = now;
+    /// Puts the new view into force, with the places of this turn.
+    fn put_in_force(&mut self) {
+        self.waits_for_places = false;
+        self.pressure.replace(self.view.as_ref().map(|view| Arc::clone(&view.state)));
+        if let Some(before) = &self.before {
+            before.places.withdraw_above(0);
         }
     }
 
@@ -328,11 +362,14 @@ where
         }
     }
 
-    /// Gives up the places, where other instances may take this one for gone.
-    fn freeze(&mut self) {
-        let frozen = self.synced.is_none_or(|(sent_at, _)| self.clock.passed() >= sent_at + MEMBER_FOR);
-        if let Some(view) = self.view.as_ref().filter(|_| frozen) {
-            view.state.places.withdraw_above(0);
+    /// Gives up the places, where other instances may take this one for gone. `passed`: the monotonic clock.
+    fn give_up_overdue(&mut self, passed: Duration) {
+        if self.synced.is_some_and(|(begun_at, _)| passed < begun_at + MEMBER_FOR) {
+            return;
+        }
+        let states = self.view.iter().map(|view| &view.state).chain(&self.before);
+        states.for_each(|state| state.places.withdraw_above(0));
+        if self.view.is_some() {
             self.fair = 0;
         }
     }
@@ -350,27 +387,6 @@ where
         });
         self.status.set(seen, self.unsynced.clone());
     }
-}
-
-/// Notes what a reply has; gives how many users are ignored, because their minute is ahead of the clock.
-fn note(view: &mut View, reply: &SyncReply, now: Minute) -> u64 {
-    let mut ignored = 0;
-    for ActiveIn { minute, users, .. } in &reply.active {
-        if minute.0 > now.0 + AHEAD_MINUTES {
-            ignored += users.len();
-            continue;
-        }
-        for user in users {
-            view.state.users.note(*user, *minute, now);
-        }
-    }
-    view.cursor.clone_from(&reply.cursor);
-    u64::try_from(ignored).unwrap_or(u64::MAX)
-}
-
-/// Does what takes long for many users. Where the runtime has several threads, its other tasks go on meanwhile.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(work) } else { work() }
 }
 
 fn no_answer_within(limit: Duration) -> String {

@@ -72,10 +72,9 @@ impl Instance {
     fn turn(&mut self, book: &mut Book, now: Time, answered: bool) -> bool {
         self.state.places.withdraw_above(self.fair);
         let held = self.state.places.held();
-        let estimate = self.state.look();
+        let room = self.state.room();
         self.untold.extend(self.inbox.try_iter());
-        let room = (!self.state.is_throttling()).then(|| MAX.saturating_sub(estimate));
-        let reply = book.sync(&self.name, &self.request(held, room, MEMBER_FOR_MS), now);
+        let reply = book.sync(&self.name, &self.request(held, Some(room), MEMBER_FOR_MS), now);
         if answered {
             self.take_up(&reply, held, now);
         }

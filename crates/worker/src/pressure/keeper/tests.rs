@@ -85,6 +85,28 @@ async fn what_others_may_not_have_read_is_told_again_where_the_log_has_lost_it()
 }
 
 #[tokio::test]
+async fn after_a_loss_nobody_gets_places_until_all_members_have_told_again_or_may_be_gone() {
+    let reply = |lost, members| Does::Answers(SyncReply { lost, members, ..SyncReply::default() });
+    for returns in [true, false] {
+        let mut world = World::loaded().await;
+        world.log.next(reply(false, 3));
+        world.turn().await;
+        world.log.next(reply(true, 1));
+        world.turn().await;
+        let lost_at = world.clock.passed();
+        let mut turns = 0;
+        while turns == 0 || world.log.last().room == Some(0) {
+            world.log.next(reply(false, if returns && turns == 2 { 3 } else { 1 }));
+            world.turn().await;
+            turns += 1;
+        }
+        let waited = world.clock.passed() - lost_at;
+        assert_eq!(waited, if returns { 4 * TURN_EVERY } else { MEMBER_FOR }, "returns: {returns}");
+        assert_eq!(world.log.last().room, Some(1_000));
+    }
+}
+
+#[tokio::test]
 async fn without_the_log_places_are_usable_until_others_may_have_them() {
     let mut world = World::loaded().await;
     world.turn().await;
@@ -95,6 +117,8 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         world.turn().await;
         assert_eq!(world.state().places.left(), 1_000);
     }
+    world.pressure.give_up_overdue(world.clock.passed());
+    assert_eq!(world.state().places.left(), 1_000);
     assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().0, synced_at + TURN_EVERY);
     assert!(world.state().take_place());
     // Not answered within the second that is left.
@@ -111,6 +135,25 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
     world.turn().await;
     assert_eq!(world.log.last().held, 1);
     assert_eq!(world.state().places.left(), 999, "shared anew");
+}
+
+#[tokio::test]
+async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_without_any() {
+    let one_less = MEMBER_FOR - Duration::from_millis(1);
+    for (stood_still, holds) in [(one_less, 1_000), (MEMBER_FOR, 1)] {
+        let mut world = World::loaded().await;
+        world.turn().await;
+        assert!(world.state().take_place());
+        world.clock.advance(stood_still - TURN_EVERY);
+        world.turn().await;
+        assert_eq!(world.log.last().held, holds, "after {stood_still:?}");
+        assert_eq!(world.state().places.left(), 999, "shared anew");
+        let begun_at = world.clock.passed();
+        world.pressure.give_up_overdue(begun_at + one_less);
+        assert_eq!(world.state().places.left(), 999);
+        world.pressure.give_up_overdue(begun_at + MEMBER_FOR);
+        assert_eq!(world.state().places.left(), 0, "others may have them");
+    }
 }
 
 #[tokio::test]
@@ -228,9 +271,12 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert_eq!(world.log.last().cursor, None);
     assert!(Arc::ptr_eq(&world.state(), &first), "in force until all is read");
     assert_eq!(world.log.last().held, first.places.held() + 5, "whose places are held");
+    assert!(world.turn().await, "for places");
+    assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
     drop(first);
     assert!(!world.keeper.turn_or_report().await);
     let second = world.state();
+    assert!(second.places.left() > 0);
     assert_eq!((second.max(), second.users.window()), (2_000, 20));
     assert!(world.is_active(1 << 40));
     assert!((0..5).all(|user| second.users.is_active(spread(user), world.clock.minute())), "who was told meanwhile");

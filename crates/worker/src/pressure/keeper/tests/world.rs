@@ -8,6 +8,7 @@ use std::{
 
 use weir_core::{
     activity::ActivityHash,
+    activity_log::Cursor,
     class::Filter,
     policy::{Action, Caps, Mode},
     time::Time,

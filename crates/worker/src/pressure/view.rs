@@ -1,0 +1,64 @@
+//! Who is active, as far as the log of activity was read.
+
+use std::sync::Arc;
+
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::block_in_place,
+};
+use weir_core::{
+    activity::{AHEAD_MINUTES, Minute},
+    activity_log::{ActiveIn, Cursor, SyncReply},
+    pressure::{PressureRule, PressureState},
+};
+
+pub(super) struct View {
+    pub(super) state: Arc<PressureState>,
+    pub(super) window_ms: i64,
+    /// How far the log was read.
+    pub(super) cursor: Cursor,
+    /// The minute of the last sweep.
+    swept: Minute,
+}
+
+impl View {
+    /// Nobody is active yet.
+    pub(super) fn new(rule: &PressureRule, now: Minute) -> Self {
+        let state = Arc::new(aside(|| PressureState::new(rule)));
+        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now }
+    }
+
+    /// Whether it has the maximum and the window of a rule.
+    pub(super) fn is_of(&self, rule: &PressureRule) -> bool {
+        self.state.max() == rule.max_active_users && self.state.users.window() == rule.window_minutes
+    }
+
+    /// Forgets who has left the window; once a minute.
+    pub(super) fn sweep(&mut self, now: Minute) {
+        if self.swept != now {
+            aside(|| self.state.users.sweep(now));
+            self.swept = now;
+        }
+    }
+
+    /// Notes what a reply has; gives how many users are ignored, because their minute is ahead of the clock.
+    pub(super) fn note(&mut self, reply: &SyncReply, now: Minute) -> u64 {
+        let mut ignored = 0;
+        for ActiveIn { minute, users, .. } in &reply.active {
+            if minute.0 > now.0 + AHEAD_MINUTES {
+                ignored += users.len();
+                continue;
+            }
+            for user in users {
+                self.state.users.note(*user, *minute, now);
+            }
+        }
+        self.cursor.clone_from(&reply.cursor);
+        u64::try_from(ignored).unwrap_or(u64::MAX)
+    }
+}
+
+/// Does what takes long for many users. Where the runtime has several threads, its other tasks go on meanwhile.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(work) } else { work() }
+}
