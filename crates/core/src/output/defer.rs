@@ -29,7 +29,8 @@ pub(super) fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> boo
 }
 
 /// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
-/// deferral, up to a quarter of an hour.
+/// deferral, up to a quarter of an hour. A record has one count, of all its deferrals: what quiet hours deferred before waits a minute
+/// first as well, and goes on as if it had been deferred so before.
 pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
     const MINUTE_MS: i64 = 60 * 1000;
     let times = before.filter(|before| before.why == DeferReason::Unavailable).map_or(0, |before| before.count);
@@ -77,4 +78,30 @@ pub(crate) fn to_defer(
     };
     let due = rounded(at);
     (due <= now.plus(policy.defer_max_ms.min(limits.deferrable_ms()))).then_some((why, due))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Topic;
+
+    #[test]
+    fn each_further_deferral_of_what_is_unavailable_is_twice_as_long_up_to_a_quarter_of_an_hour() {
+        let topic = Topic::from("intents");
+        let before = |why, count| Deferral {
+            due: Time::default(),
+            topic: topic.clone(),
+            partition: 0,
+            offset: 0,
+            first_at: Time::default(),
+            why,
+            count,
+        };
+        let minutes = |before: Option<&Deferral>| unavailable_for_ms(before) / 60_000;
+        assert_eq!(minutes(None), 1);
+        let series: Vec<i64> = (1..6).map(|count| minutes(Some(&before(DeferReason::Unavailable, count)))).collect();
+        assert_eq!(series, [2, 4, 8, 15, 15]);
+        assert_eq!(minutes(Some(&before(DeferReason::Unavailable, u32::MAX))), 15);
+        assert_eq!(minutes(Some(&before(DeferReason::QuietHours, 7))), 1, "for the first time");
+    }
 }
