@@ -13,8 +13,8 @@
 //! | 1/16 | sends that wait to be recorded | once |
 //!
 //! What is left of it is for the allocator. Kafka bounds an answer in compressed bytes, so a lane asks for a tenth of what it has
-//! room for ([`INFLATION`]). With several brokers each may answer a fetch at the same time; then an eighth of the share a broker more
-//! is to be reckoned with.
+//! room for ([`INFLATION`]); an answer that inflates far more is read in parts (docs/operations.md, "Memory"). With several brokers
+//! each may answer a fetch at the same time; then an eighth of the share a broker more is to be reckoned with.
 
 /// `worker.memory` unless it is set.
 pub const DEFAULT_BYTES: u64 = 300 * MIB;

@@ -424,6 +424,20 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_may_inflate_to_twice_what_is_reckoned_and_readers_of_spans_fetch_for_the_least() {
+        let mut options = options("weir", "0");
+        let mut sizes = |fetch_bytes: Option<&str>| {
+            let set = fetch_bytes.map(|bytes| ("fetch.max.bytes".to_owned(), bytes.to_owned()));
+            options.properties = set.into_iter().collect();
+            (options.answer_bytes(), options.span_fetch_bytes())
+        };
+        assert_eq!(sizes(None), (32 << 20, (32 << 20) / 10));
+        assert_eq!(sizes(Some("1000")), (32 << 20, 1_000));
+        assert_eq!(sizes(Some("4194304")), (80 << 20, 4 << 20));
+        assert_eq!(sizes(Some("18446744073709551615")).0, u64::MAX);
+    }
+
+    #[test]
     fn no_two_lanes_of_any_groups_and_instances_have_one_transactional_id() {
         let names = ["weir", "weir-eu", "0", "eu-0", "weir/eu", "eu/0", "weir%2Feu", "/", ""];
         let mut ids = std::collections::BTreeSet::new();

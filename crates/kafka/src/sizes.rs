@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::{memory::LARGEST_OUTPUT_BYTES, room::RECORD_BYTES};
+use weir_core::{
+    memory::{INFLATION, LARGEST_OUTPUT_BYTES},
+    room::RECORD_BYTES,
+};
 
-use super::{client::KafkaOptions, produce_rounds::RoundSize};
+use super::{client::KafkaOptions, native::inflate::LEAST_ANSWER_BYTES, produce_rounds::RoundSize};
 
 /// What a record batch may inflate to: more than any that holds intents, by far, and little enough for a lane to survive it.
 const INFLATED_BYTES: u64 = 64 * 1024 * 1024;
@@ -38,7 +41,19 @@ impl KafkaOptions {
         set.unwrap_or_else(|| INFLATED_BYTES.max(self.fetch_bytes() + FETCH_HEAD_BYTES))
     }
 
-    /// What a broker answers to a fetch, at most.
+    /// What one answer to a fetch may inflate to before the rest of it is left for the next one, in bytes: twice what memory is
+    /// reckoned for ([`INFLATION`]), so that what compresses well is seldom fetched twice.
+    #[must_use]
+    pub fn answer_bytes(&self) -> u64 {
+        LEAST_ANSWER_BYTES.max(self.fetch_bytes().saturating_mul(2 * INFLATION))
+    }
+
+    /// What a broker answers to a fetch of a reader of spans, at most: inflated as memory reckons, it is one answer's.
+    pub(super) fn span_fetch_bytes(&self) -> u64 {
+        number(&self.properties, "fetch.max.bytes").unwrap_or(LEAST_ANSWER_BYTES / INFLATION)
+    }
+
+    /// What a broker answers to a fetch of a lane, at most.
     pub(super) fn fetch_bytes(&self) -> u64 {
         number(&self.properties, "fetch.max.bytes").unwrap_or(self.memory.fetch_bytes)
     }

@@ -107,7 +107,7 @@ impl KafkaSource {
             options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
                 SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
             })?;
-        native::inflate::bound(options.inflated_bytes());
+        native::inflate::bound(options.inflated_bytes(), options.answer_bytes());
         let topic_name = CString::new(options.intents.as_str())
             .map_err(|_| SourceError::Fatal("kafka.intents holds a NUL".to_owned()))?;
         let queues = Queues::new(consumer.client(), options.read_order).map_err(SourceError::Fatal)?;

@@ -67,8 +67,11 @@ pub struct SpanError {
 }
 
 fn settings(options: &KafkaOptions) -> ClientConfig {
-    let mut config = options.client();
+    let (mut config, fetch_bytes) = (options.client(), options.span_fetch_bytes());
     config
+        .set("fetch.max.bytes", fetch_bytes.to_string())
+        // The producer's; librdkafka holds a consumer's fetches to it.
+        .set("message.max.bytes", fetch_bytes.clamp(1_000, 1_000_000).to_string())
         .set("group.id", &options.group)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")

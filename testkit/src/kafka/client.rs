@@ -127,11 +127,11 @@ impl KafkaClient {
         publisher.finish()
     }
 
-    /// Publishes keys and values to partition 0 as one record batch, by this client's codec, however large it is.
+    /// Publishes keys and values to a partition as one record batch, by this client's codec, however large it is.
     ///
     /// # Errors
     /// When a record was refused or not delivered in time.
-    pub fn publish_as_one_batch(&self, topic: &str, records: &[(&str, &[u8])]) -> Result<()> {
+    pub fn publish_as_one_batch(&self, topic: &str, partition: i32, records: &[(&str, &[u8])]) -> Result<()> {
         let producer: BaseProducer = self
             .config()
             .set("compression.type", self.codec)
@@ -141,7 +141,7 @@ impl KafkaClient {
             .set("linger.ms", "500")
             .create()?;
         for (key, value) in records {
-            let record = BaseRecord::to(topic).key(*key).partition(0).payload(*value);
+            let record = BaseRecord::to(topic).key(*key).partition(partition).payload(*value);
             producer.send(record).map_err(|(error, _)| error)?;
         }
         Ok(producer.flush(4 * REQUEST_DEADLINE)?)

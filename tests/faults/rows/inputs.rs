@@ -67,7 +67,7 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.publish_large_by("zstd", &format!("{time} zstd"), 9 << 20)?;
         trial.publish_large(&format!("{time} under"), DEFAULT_BYTES - 400)?;
         let gzip = trial.kafka.compressing("gzip");
-        gzip.publish_as_one_batch(&trial.scene.topic("intents"), &[("bomb", &bomb)])?;
+        gzip.publish_as_one_batch(&trial.scene.topic("intents"), 0, &[("bomb", &bomb)])?;
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
