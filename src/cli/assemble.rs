@@ -264,9 +264,14 @@ impl ExistingKeyspace {
 pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<ExistingKeyspace> {
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
-    let keyspace_seed = KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() };
-    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, keyspace_seed).await?;
+    let opened = weir_redis::open(&options, &stats, WhenMissing::Refuse, keyspace_seed()).await?;
     Ok(ExistingKeyspace { options, stats, opened })
+}
+
+/// What a keyspace gets that is made now.
+#[must_use]
+pub fn keyspace_seed() -> KeyspaceSeed {
+    KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() }
 }
 
 /// A text that no other keyspace has: 128 random bits.

@@ -2,6 +2,7 @@
 
 mod lanes;
 mod readers;
+mod redis;
 mod routes;
 mod services;
 mod watch;
@@ -16,21 +17,14 @@ use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    current::Current,
-    decider::Decider,
-    policy::Policy,
-    ports::{Clock as _, CommitTable, StoreError},
-    segment::SegmentSet,
+    current::Current, decider::Decider, fields::FieldMap, policy::Policy, pressure::Pressure, segment::SegmentSet,
 };
 use weir_kafka::{
     client::KafkaOptions,
     limits,
     topics::{self, TopicError},
 };
-use weir_redis::{
-    Absent, KeyspaceSeed, Opened, PooledStore, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPool,
-    RedisRefunds, RedisStats, RedisStore, WhenMissing,
-};
+use weir_redis::{PooledStore, RedisActivityLog, RedisPool, RedisStore};
 use weir_worker::{
     activity::Activity,
     budgets::{BudgetKeeper, Budgets},
@@ -39,14 +33,13 @@ use weir_worker::{
     lane::LaneSettings,
     pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
-    status::StoreStatus,
 };
 
 use self::{
     lanes::{lane_ends, wheels},
     readers::Readers,
-    routes::{RoutedPolicy, Sharing, waiting_ends},
-    watch::{watch_nodes, watch_shards},
+    redis::OpenRedis,
+    routes::{RoutedPolicy, waiting_ends},
 };
 use super::{
     args::ConfigFile,
@@ -66,15 +59,7 @@ use crate::{
     query::{EntryPoint, QueryService},
     segments::SegmentSource,
     traces::Traces,
-    vitals::Nodes,
 };
-
-/// How often a question of HTTP is tried: who asks is told rather than kept waiting.
-const QUERY_TRIES: usize = 3;
-
-/// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
-/// connection that was closed meanwhile.
-const TRIES_WITHOUT_PATIENCE: usize = 2;
 
 /// Arguments of `weir run`.
 #[derive(Debug, Args)]
@@ -107,79 +92,32 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let (stop, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
     let traces =
         Traces::start(&settings.tracing, &settings.kafka.instance).map_err(|error| UsageError(format!("{error:#}")))?;
+    let fields = assemble::fields(settings)?;
 
-    let policy_object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy_object, assemble::policy_bounds(settings))
-        .map_err(|error| UsageError(error.to_string()))?;
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
     let commit_interval = settings.worker.commit_interval;
     let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
-    let create = settings.kafka.create_topics.then(|| assemble::new_topics(settings));
-    let policy = RoutedPolicy::new(policy, Arc::clone(&kafka), create);
-    let policy = fresh(policy, settings.policy.refresh, &stop).await?;
-    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
-    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, &stop).await?;
-    warn_of_names(&policy.current(), &segments.current());
+    let (policy, segments) = load(settings, &kafka, &stop).await?;
 
     ready_topics(&kafka, settings).await?;
     let wheels = wheels(&kafka, policy.current().defer_max_ms).await?;
     limits::find_out(&kafka).await;
     tokio::spawn(stop.clone().run_until_cancelled_owned(limits::keep_up(Arc::clone(&kafka))));
-    let stats = Arc::new(RedisStats::default());
-    let mut redis_options = assemble::redis(&settings.redis)?;
-    if settings.redis.unavailable_after.is_some() {
-        // A lane asks again by itself, and wants to know soon who does not answer.
-        redis_options.tries = TRIES_WITHOUT_PATIENCE;
-        redis_options.absent = Absent::Leave;
-    }
-    let redis_options = Arc::new(redis_options);
-    let opened = open_redis(&redis_options, &stats, when_missing(&kafka).await?).await?;
-    let store = {
-        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
-        move || RedisStore::new(&options, &stats, &opened)
-    };
-    let clock = clocks::keep_comparing(&redis_options, &stats, &stop).await?;
-    let (redis_status, nodes) = (StoreStatus::default(), Nodes::default());
-    let pool = query_pool(&redis_options, &stats, &opened, settings.http.concurrency);
-    // One try, and one for a connection that was closed meanwhile: what is found is what is shown.
-    let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..redis_options.as_ref().clone() });
-    tokio::spawn(watch_shards(
-        RedisStore::new(&look, &stats, &opened),
-        redis_status.clone(),
-        Arc::clone(&pool),
-        stop.clone(),
-    ));
-    tokio::spawn(watch_nodes(store(), nodes.clone(), stop.clone()));
-
-    let log = RedisActivityLog::new(&look, &stats, &opened, settings.kafka.instance.clone());
-    let pressure = pressure(log, &clock, policy.value(), &metrics).await?;
+    let redis = Arc::new(OpenRedis::open(settings, &kafka).await?);
+    let clock = clocks::keep_comparing(&redis.options, &redis.stats, &stop).await?;
+    let pool = redis.query_pool(settings.http.concurrency);
+    let (store, nodes) = redis.watch(&pool, &stop);
+    let pressure = pressure(redis.activity_log(), &clock, policy.value(), &metrics).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
-    let decider = Decider {
-        topic: settings.kafka.intents.as_str().into(),
-        fields: assemble::fields(settings)?,
-        segments: segments.value(),
-        policy: policy.value(),
-        limits: Arc::clone(&kafka.limits),
-        wheel: wheels.first().map(|(_, wheel)| *wheel),
-        pressure: Some(Arc::clone(&pressure.shared)),
-        routes: Some(Arc::clone(&kafka.routes)),
-        approved_by_channel: kafka.approved_by_channel(),
-    };
+    let decider = decider((settings, fields), &kafka, (&policy, &segments), &pressure.shared);
+    let decider = Decider { wheel: wheels.first().map(|(_, wheel)| *wheel), ..decider };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
     let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
-    let refunds = readers.refunds(|| RedisRefunds::new(&redis_options, &stats, &opened));
+    let refunds = readers.refunds(|| redis.refunds());
     let deferred_shards = Arc::default();
-    let ledger = |options: &Arc<RedisOptions>| {
-        let (options, stats, opened) = (Arc::clone(options), Arc::clone(&stats), opened.clone());
-        let instance = settings.kafka.instance.clone();
-        move || RedisLedger::new(&options, &stats, &opened, instance.clone())
-    };
-    let metrics_of_budgets = Arc::<Metrics>::clone(&metrics);
-    let (keeper, budgets) = BudgetKeeper::new(ledger(&redis_options), clock.clone(), metrics_of_budgets);
-    tokio::spawn(keeper.run());
+    let budgets = keep_budgets(&redis, &clock, &metrics);
     let http = HttpSetup {
         listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
         options: settings.http.clone(),
@@ -189,18 +127,14 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
             (&decider, &clock, &metrics, &deferred_shards),
         )),
     };
-    let noting = {
-        let (options, stats, opened) = (Arc::clone(&redis_options), Arc::clone(&stats), opened.clone());
-        move |group: &str| -> Arc<dyn CommitTable> { Arc::new(RedisCommits::start(&options, &stats, &opened, group)) }
-    };
-    let sharing = Sharing { options: &look, stats: &stats, opened: &opened, clock: &clock, stop: &stop };
     let routes = WorkerRoutes {
-        status: sharing.keep(&kafka, policy.value()),
-        waiting: waiting_ends(&kafka, noting.clone(), store.clone()),
+        status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
+        waiting: waiting_ends(&kafka, &redis),
         known: ask_kafka(&kafka, routes::known).await?,
     };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
-    let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &noting, &store);
+    let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);
+    let seen = Arc::clone(&redis);
     Ok(Worker {
         lanes,
         readers: refunds.into_iter().chain([activity]).flatten().collect(),
@@ -208,29 +142,80 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         segments,
         policy,
         budgets,
-        ledger: Arc::new(LedgerPool::new(ledger(&look))),
+        ledger: Arc::new(LedgerPool::new(move || seen.seen_ledger())),
         pressure: Some(pressure),
-        services: services::start((&look, &stats, &opened), &clock, &metrics),
-        lane: LaneSettings {
-            batch: settings.worker.batch,
-            commit_interval,
-            drain: settings.worker.drain,
-            unavailable_after: settings.redis.unavailable_after,
-            deferred_bytes: usize::try_from(memory.deferred_bytes).unwrap_or(usize::MAX),
-            deferred_shards,
-        },
+        services: services::start(&redis, &clock, &metrics),
+        lane: lane_settings(settings, memory.deferred_bytes, deferred_shards),
         http: Some(http),
         drain: settings.worker.drain,
         metrics,
         traces,
         clock,
-        redis: Some(stats),
-        store: redis_status,
+        redis: Some(Arc::clone(&redis.stats)),
+        store,
         nodes,
         deferred,
         routes,
         stop,
     })
+}
+
+/// Loads the policy and the segments, and keeps them fresh.
+async fn load(
+    settings: &Settings,
+    kafka: &Arc<KafkaOptions>,
+    stop: &CancellationToken,
+) -> anyhow::Result<(Arc<Refreshed<Policy>>, Arc<Refreshed<SegmentSet>>)> {
+    let policy = assemble::object(&settings.policy.source, &settings.s3).await;
+    let policy =
+        PolicySource::new(policy, assemble::policy_bounds(settings)).map_err(|error| UsageError(error.to_string()))?;
+    let create = settings.kafka.create_topics.then(|| assemble::new_topics(settings));
+    let policy = RoutedPolicy::new(policy, Arc::clone(kafka), create);
+    let policy = fresh(policy, settings.policy.refresh, stop).await?;
+    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
+    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, stop).await?;
+    warn_of_names(&policy.current(), &segments.current());
+    Ok((policy, segments))
+}
+
+/// What decides; defers nothing.
+fn decider(
+    (settings, fields): (&Settings, Arc<FieldMap>),
+    kafka: &KafkaOptions,
+    (policy, segments): (&Refreshed<Policy>, &Refreshed<SegmentSet>),
+    pressure: &Arc<Pressure>,
+) -> Decider {
+    Decider {
+        topic: settings.kafka.intents.as_str().into(),
+        fields,
+        segments: segments.value(),
+        policy: policy.value(),
+        limits: Arc::clone(&kafka.limits),
+        wheel: None,
+        pressure: Some(Arc::clone(pressure)),
+        routes: Some(Arc::clone(&kafka.routes)),
+        approved_by_channel: kafka.approved_by_channel(),
+    }
+}
+
+fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<DeferredShards>) -> LaneSettings {
+    LaneSettings {
+        batch: settings.worker.batch,
+        commit_interval: settings.worker.commit_interval,
+        drain: settings.worker.drain,
+        unavailable_after: settings.redis.unavailable_after,
+        deferred_bytes: usize::try_from(deferred_bytes).unwrap_or(usize::MAX),
+        deferred_shards,
+    }
+}
+
+/// Begins to hold tokens of budgets; gives where lanes take them.
+fn keep_budgets(redis: &Arc<OpenRedis>, clock: &ComparedClock<SystemClock>, metrics: &Arc<Metrics>) -> Budgets {
+    let redis = Arc::clone(redis);
+    let (keeper, budgets) = BudgetKeeper::new(move || redis.ledger(), clock.clone(), Arc::<Metrics>::clone(metrics));
+    tokio::spawn(keeper.run());
+    budgets
 }
 
 /// Reads who is active, and begins to share it with other instances.
@@ -245,13 +230,6 @@ async fn pressure(
     let stop = CancellationToken::new();
     let task = tokio::spawn(keeper.run(stop.clone()));
     Ok(WorkerPressure { shared, status, stop, task })
-}
-
-/// Connections to Redis for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP
-/// takes on waiting, so that the others are asked whatever becomes of it.
-fn query_pool(options: &RedisOptions, stats: &Arc<RedisStats>, opened: &Opened, concurrency: usize) -> Arc<RedisPool> {
-    let options = Arc::new(RedisOptions { tries: QUERY_TRIES, ..options.clone() });
-    RedisPool::new(&options, stats, opened, concurrency / 2)
 }
 
 /// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
@@ -361,33 +339,6 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
         Ok(error) => Err(error.into()),
         Err(error) => Err(error),
     }
-}
-
-/// Whether a keyspace that is missing may be made. Where the group has decided intents before, it has been lost, and an
-/// empty one would let everybody be written to anew: only a person may say so (`weir check --create`).
-async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
-    let has_progress = ask_kafka(kafka, topics::has_progress).await?;
-    Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
-}
-
-async fn open_redis(
-    options: &Arc<RedisOptions>,
-    stats: &Arc<RedisStats>,
-    when_missing: WhenMissing,
-) -> anyhow::Result<Opened> {
-    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    let opened = (|| weir_redis::open(options, stats, when_missing, keyspace_seed.clone()))
-        .retry(patience())
-        .when(|error| matches!(error, StoreError::Temporary(_)))
-        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
-        .await?;
-    for warning in &opened.warnings {
-        tracing::warn!("{warning}");
-    }
-    if !opened.lost.is_empty() {
-        tracing::error!(shards = ?opened.lost, "these shards have lost their history: their intents wait for a rebuild");
-    }
-    Ok(opened)
 }
 
 #[cfg(test)]

@@ -171,34 +171,8 @@ impl<D: Store + 'static> Worker<D> {
         let unavailable = UnavailableBudgets::default();
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
         let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
-        let health = Arc::new(WorkerHealth {
-            lanes: lanes.clone(),
-            metrics: Arc::clone(&self.metrics),
-            clock: self.clock.clone(),
-            segments: Arc::clone(&self.segments),
-            policy: Arc::clone(&self.policy),
-            redis: self.redis.clone(),
-            store: self.store.clone(),
-            readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
-            budgets: unavailable,
-            pressure: pressure.clone(),
-            routes: health::Routes {
-                status: self.routes.status.clone(),
-                routes: self.decider.routes.clone().unwrap_or_default(),
-                closed: ArcSwap::default(),
-            },
-        });
-        let vitals = Vitals {
-            metrics: Arc::clone(&self.metrics),
-            segments: Arc::clone(&self.segments),
-            policy: Arc::clone(&self.policy),
-            lanes: lanes.clone(),
-            nodes: self.nodes.clone(),
-            deferred: self.deferred.clone(),
-            budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), self.ledger)),
-            pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
-            routes: RoutesDesk::new(Arc::clone(&self.policy), self.routes.status.clone()),
-        };
+        let health = Arc::new(self.health(&lanes, unavailable, &pressure));
+        let vitals = self.vitals(&lanes, pressure);
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),
             pressure: self.decider.pressure.clone(),
@@ -248,6 +222,46 @@ impl<D: Store + 'static> Worker<D> {
             traces.close(self.drain.saturating_sub(passed)).await;
         }
         Ok(outcome?)
+    }
+
+    fn health(
+        &self,
+        lanes: &[Arc<LaneStatus>],
+        budgets: UnavailableBudgets,
+        pressure: &PressureStatus,
+    ) -> WorkerHealth {
+        WorkerHealth {
+            lanes: lanes.to_vec(),
+            metrics: Arc::clone(&self.metrics),
+            clock: self.clock.clone(),
+            segments: Arc::clone(&self.segments),
+            policy: Arc::clone(&self.policy),
+            redis: self.redis.clone(),
+            store: self.store.clone(),
+            readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
+            budgets,
+            pressure: pressure.clone(),
+            routes: health::Routes {
+                status: self.routes.status.clone(),
+                routes: self.decider.routes.clone().unwrap_or_default(),
+                closed: ArcSwap::default(),
+            },
+        }
+    }
+
+    fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {
+        let ledger = Arc::clone(&self.ledger);
+        Vitals {
+            metrics: Arc::clone(&self.metrics),
+            segments: Arc::clone(&self.segments),
+            policy: Arc::clone(&self.policy),
+            lanes: lanes.to_vec(),
+            nodes: self.nodes.clone(),
+            deferred: self.deferred.clone(),
+            budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), ledger)),
+            pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
+            routes: RoutesDesk::new(Arc::clone(&self.policy), self.routes.status.clone()),
+        }
     }
 }
 

@@ -400,6 +400,7 @@ fn a_secret_may_be_in_a_file() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
     let with = |old: &str, new: &str| {
         assert!(SMALLEST.contains(old));

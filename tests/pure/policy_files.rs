@@ -139,6 +139,7 @@ enum Schema {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn each_rule_of_a_policy_is_kept() {
     use Schema::{IsBlind, Sees};
     let cap = |rest: &str| format!("version = \"1\"\n[default]\ncaps = [{{ name = \"a\", limit = 1, {rest} }}]");

@@ -296,6 +296,7 @@ fn decided_at(envelope: &Value) -> Option<i64> {
     Some(envelope["decided_at"].as_str().and_then(Time::from_rfc3339)?.millis())
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of counts")]
 fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();
     let cluster = lock(&world.keyspace.cluster);

@@ -156,27 +156,8 @@ impl Cluster {
         {
             return error(error_text);
         }
-        match args[0].to_ascii_uppercase().as_slice() {
-            b"PING" => return Value::SimpleString("PONG".to_owned()),
-            b"CLUSTER" => return self.cluster_slots(),
-            b"CONFIG" => {
-                return Value::Array(
-                    [&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec())).into(),
-                );
-            }
-            b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
-                let mut source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
-                if self.ledger.bound == Some(MOST as usize) {
-                    source = script::bounded(&source);
-                }
-                if self.env.is_impatient() {
-                    source = script::impatient(&source);
-                }
-                let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
-                self.nodes[node].scripts.insert(sha.clone(), source);
-                return Value::BulkString(sha.into_bytes());
-            }
-            _ => {}
+        if let Some(reply) = self.answer_without_keys(node, args) {
+            return reply;
         }
         // The planted bug waits for no replica, since it is told that there are none.
         let replicas = usize::from(self.env.sabotage() != Sabotage::NumbersByLength);
@@ -222,6 +203,31 @@ impl Cluster {
         self.note_expiries(&effects);
         self.replicate(node, writer, &effects.changes);
         reply
+    }
+
+    /// The reply to a command that no key goes with.
+    fn answer_without_keys(&mut self, node: usize, args: &[Vec<u8>]) -> Option<Value> {
+        match args[0].to_ascii_uppercase().as_slice() {
+            b"PING" => Some(Value::SimpleString("PONG".to_owned())),
+            b"CLUSTER" => Some(self.cluster_slots()),
+            b"CONFIG" => {
+                let value = [&b"hash-max-ziplist-value"[..], b"1024"].map(|text| Value::BulkString(text.to_vec()));
+                Some(Value::Array(value.into()))
+            }
+            b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
+                let mut source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                if self.ledger.bound == Some(MOST as usize) {
+                    source = script::bounded(&source);
+                }
+                if self.env.is_impatient() {
+                    source = script::impatient(&source);
+                }
+                let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
+                self.nodes[node].scripts.insert(sha.clone(), source);
+                Some(Value::BulkString(sha.into_bytes()))
+            }
+            _ => None,
+        }
     }
 
     fn note_expiries(&mut self, effects: &Effects) {

@@ -142,6 +142,7 @@ pub(super) fn decided(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 const KEYLESS: &str = r#"{"id": "keyless", "user_id": "u-keyless", "not_before": "2026-11-20T21:45:00Z"}"#;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one walk of all cases")]
 fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
     let mut lapse = Lapse::begin("deferral", 1, POLICY, "2026-11-20T21:30:00Z");
     let mut worker = lapse.worker("only");

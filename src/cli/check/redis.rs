@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_core::ports::{Clock as _, StoreError, in_short};
-use weir_redis::{KeyspaceSeed, Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
-use weir_worker::clock::SystemClock;
+use weir_core::ports::{StoreError, in_short};
+use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 
 use super::{
     Missing,
@@ -52,7 +51,7 @@ async fn clock(options: &Arc<RedisOptions>, report: &mut Report) {
 }
 
 async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, StoreError> {
-    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
+    let keyspace_seed = assemble::keyspace_seed();
     let stats = Arc::new(RedisStats::default());
     match missing {
         Missing::Report => weir_redis::look(options, &stats, keyspace_seed).await,

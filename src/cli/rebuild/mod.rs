@@ -42,7 +42,7 @@ use weir_kafka::{
     topics, waiting_topics,
 };
 use weir_redis::{
-    KeyspaceSeed, RedisOptions,
+    RedisOptions,
     rebuild::{self, LOCK_MS, NamesRepair, Rebuild, RebuildError, Scope},
 };
 use weir_worker::{
@@ -231,14 +231,12 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
 
 /// Begins to repair the names, where they are lost.
 async fn begin_names(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Option<NamesRepair>, RebuildError> {
-    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), keyspace_seed).await
+    rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }
 
 /// Marks the shards.
 async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, RebuildError> {
-    let keyspace_seed = KeyspaceSeed { epoch: assemble::new_epoch(), now: SystemClock.now() };
-    rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), keyspace_seed).await
+    rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }
 
 /// How long a decision taken before the shards were marked may take to become visible: its answer holds for a while, its

@@ -13,9 +13,10 @@ use weir_kafka::{
     topics::{self, TopicError},
     wheel_topics,
 };
+use weir_redis::RedisStore;
 use weir_worker::lane::Task;
 
-use super::{ask_kafka, patience};
+use super::{ask_kafka, patience, redis::OpenRedis};
 use crate::cli::{exit::UsageError, worker::LaneEnds};
 
 /// The wheels: the one that intents are deferred to, then those before it. Makes sure that their topics are as they must be, and
@@ -55,26 +56,25 @@ pub(super) async fn wheels(kafka: &Arc<KafkaOptions>, max_ms: i64) -> anyhow::Re
 
 /// The lanes: those of the intents; of each wheel those that decide what is due and the one that moves what is deferred on; and
 /// the one that defers deliveries that failed.
-pub(super) fn lane_ends<D>(
+pub(super) fn lane_ends(
     kafka: &Arc<KafkaOptions>,
     (intents, due): (usize, &[usize]),
     wheels: &[(WheelTopics, Wheel)],
-    noting: &dyn Fn(&str) -> Arc<dyn CommitTable>,
-    store: &dyn Fn() -> D,
-) -> Vec<LaneEnds<D>> {
-    let table = noting(&kafka.group);
+    redis: &OpenRedis,
+) -> Vec<LaneEnds<RedisStore>> {
+    let table = redis.commits(&kafka.group);
     let ends = |task, kafka: &Arc<KafkaOptions>, number, table: &Arc<dyn CommitTable>| LaneEnds {
         task,
         kafka: Arc::clone(kafka),
         number,
         commits: Some(Arc::clone(table)),
-        store: store(),
+        store: redis.store(),
     };
     let mut lanes: Vec<_> = (0..intents).map(|number| ends(Task::Intents, kafka, number, &table)).collect();
     if wheels.is_empty() {
         return lanes;
     }
-    let table = noting(&kafka.later_group());
+    let table = redis.commits(&kafka.later_group());
     let mut number = 0;
     for ((topics, wheel), due) in wheels.iter().zip(due) {
         let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(topics, ring)));
@@ -85,7 +85,7 @@ pub(super) fn lane_ends<D>(
         }
     }
     if let (Some(retries), Some((_, wheel))) = (kafka.for_retries().map(Arc::new), wheels.first()) {
-        lanes.push(ends(Task::Retry(*wheel), &retries, 0, &noting(&retries.group)));
+        lanes.push(ends(Task::Retry(*wheel), &retries, 0, &redis.commits(&retries.group)));
     }
     lanes
 }

@@ -3,19 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
-use weir_core::{
-    current::Current,
-    permits::LEASE,
-    policy::Policy,
-    ports::{CommitTable, Store},
-    route::WhenFull,
-};
+use weir_core::{current::Current, policy::Policy, route::WhenFull};
 use weir_kafka::{
     client::KafkaOptions,
     topics::{NewTopics, TopicError},
     waiting_topics,
 };
-use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
+use weir_redis::RedisStore;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::Task,
@@ -23,6 +17,7 @@ use weir_worker::{
     routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
 };
 
+use super::redis::OpenRedis;
 use crate::{
     cli::worker::{LaneEnds, WaitingEnds},
     policy_source::{PolicySource, PolicySourceError},
@@ -87,47 +82,35 @@ impl RefreshSource for RoutedPolicy {
     }
 }
 
-/// What the permits of routes are shared with.
-pub(super) struct Sharing<'s> {
-    pub(super) options: &'s Arc<RedisOptions>,
-    pub(super) stats: &'s Arc<RedisStats>,
-    pub(super) opened: &'s Opened,
-    pub(super) clock: &'s ComparedClock<SystemClock>,
-    pub(super) stop: &'s CancellationToken,
-}
-
-impl Sharing<'_> {
-    /// Begins to keep the routes of the policy; gives how they stand.
-    pub(super) fn keep(&self, kafka: &Arc<KafkaOptions>, policy: Arc<Current<Policy>>) -> RoutesStatus {
-        let status = RoutesStatus::default();
-        let links = KeeperLinks {
-            policy,
-            routes: Arc::clone(&kafka.routes),
-            offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
-            clock: self.clock.clone(),
-            status: status.clone(),
-        };
-        let (options, stats, opened) = (Arc::clone(self.options), Arc::clone(self.stats), self.opened.clone());
-        let instance = kafka.instance.clone();
-        let permits = move || RedisPermits::new(&options, &stats, &opened, instance.clone(), LEASE);
-        tokio::spawn(RoutesKeeper::new(links, permits).run(self.stop.clone()));
-        status
-    }
+/// Begins to keep the routes of the policy; gives how they stand.
+pub(super) fn keep(
+    redis: &Arc<OpenRedis>,
+    kafka: &Arc<KafkaOptions>,
+    policy: Arc<Current<Policy>>,
+    (clock, stop): (&ComparedClock<SystemClock>, &CancellationToken),
+) -> RoutesStatus {
+    let status = RoutesStatus::default();
+    let links = KeeperLinks {
+        policy,
+        routes: Arc::clone(&kafka.routes),
+        offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
+        clock: clock.clone(),
+        status: status.clone(),
+    };
+    let redis = Arc::clone(redis);
+    tokio::spawn(RoutesKeeper::new(links, move || redis.permits()).run(stop.clone()));
+    status
 }
 
 /// Makes the ends of lanes that read what waits; `None`: nothing can wait.
-pub(super) fn waiting_ends<D: Store + 'static>(
-    kafka: &Arc<KafkaOptions>,
-    noting: impl Fn(&str) -> Arc<dyn CommitTable> + Send + 'static,
-    store: impl Fn() -> D + Send + 'static,
-) -> Option<WaitingEnds<D>> {
+pub(super) fn waiting_ends(kafka: &Arc<KafkaOptions>, redis: &Arc<OpenRedis>) -> Option<WaitingEnds<RedisStore>> {
     kafka.waiting.as_ref()?;
-    let kafka = Arc::clone(kafka);
+    let (kafka, redis) = (Arc::clone(kafka), Arc::clone(redis));
     Some(Box::new(move |route| {
         let topic = kafka.routes.state(route).topic;
         let options = kafka.for_waiting(route).unwrap_or_else(|| KafkaOptions::clone(&kafka));
-        let commits = Some(noting(&options.group));
-        LaneEnds { task: Task::Waiting(topic), kafka: Arc::new(options), number: 0, commits, store: store() }
+        let commits = Some(redis.commits(&options.group));
+        LaneEnds { task: Task::Waiting(topic), kafka: Arc::new(options), number: 0, commits, store: redis.store() }
     }))
 }
 

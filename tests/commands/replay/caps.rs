@@ -14,6 +14,7 @@ struct Case {
     reasons: Value,
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn cases() -> Vec<Case> {
     let plain = |minutes: &[i64]| minutes.iter().map(|minute| (*minute, json!({}))).collect::<Vec<_>>();
     vec![

@@ -22,6 +22,7 @@ fn clock(text: &str) -> civil::Time {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn periods_begin_and_end_where_the_users_clock_says() {
     use Period::{Day, Month, Week};
     let cases = [

@@ -1,0 +1,139 @@
+//! The keyspace of a worker, and the clients that work on it.
+
+use std::sync::Arc;
+
+use backon::Retryable as _;
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    permits::LEASE,
+    ports::{CommitTable, StoreError},
+};
+use weir_kafka::{client::KafkaOptions, topics};
+use weir_redis::{
+    Absent, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool, RedisRefunds,
+    RedisServices, RedisStats, RedisStore, WhenMissing,
+};
+use weir_worker::status::StoreStatus;
+
+use super::{
+    ask_kafka, patience,
+    watch::{watch_nodes, watch_shards},
+};
+use crate::{cli::assemble, config::Settings, vitals::Nodes};
+
+/// How often a question of HTTP is tried: who asks is told rather than kept waiting.
+const QUERY_TRIES: usize = 3;
+/// Tries of a batch before the lane hears of it, where intents go by `redis.unavailable_after`: one, and one for a
+/// connection that was closed meanwhile.
+const TRIES_WITHOUT_PATIENCE: usize = 2;
+
+/// An open keyspace. Each of its clients has connections of its own.
+pub(super) struct OpenRedis {
+    /// For what has to be written.
+    pub(super) options: Arc<RedisOptions>,
+    /// For what is only looked at, or asked again soon: what is found is what is shown.
+    look: Arc<RedisOptions>,
+    pub(super) stats: Arc<RedisStats>,
+    opened: Opened,
+    instance: String,
+}
+
+impl OpenRedis {
+    /// Opens the keyspace; creates it where the group has decided nothing yet.
+    pub(super) async fn open(settings: &Settings, kafka: &Arc<KafkaOptions>) -> anyhow::Result<Self> {
+        let stats = Arc::new(RedisStats::default());
+        let mut options = assemble::redis(&settings.redis)?;
+        if settings.redis.unavailable_after.is_some() {
+            // A lane asks again by itself, and wants to know soon who does not answer.
+            options.tries = TRIES_WITHOUT_PATIENCE;
+            options.absent = Absent::Leave;
+        }
+        let options = Arc::new(options);
+        let opened = open(&options, &stats, when_missing(kafka).await?).await?;
+        let look = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..options.as_ref().clone() });
+        Ok(Self { options, look, stats, opened, instance: settings.kafka.instance.clone() })
+    }
+
+    /// The histories.
+    pub(super) fn store(&self) -> RedisStore {
+        RedisStore::new(&self.options, &self.stats, &self.opened)
+    }
+
+    /// Where it is noted what a group has committed.
+    pub(super) fn commits(&self, group: &str) -> Arc<dyn CommitTable> {
+        Arc::new(RedisCommits::start(&self.options, &self.stats, &self.opened, group))
+    }
+
+    /// The ledger of budgets, for leases.
+    pub(super) fn ledger(&self) -> RedisLedger {
+        RedisLedger::new(&self.options, &self.stats, &self.opened, self.instance.clone())
+    }
+
+    /// The ledger of budgets, for those who look how they stand.
+    pub(super) fn seen_ledger(&self) -> RedisLedger {
+        RedisLedger::new(&self.look, &self.stats, &self.opened, self.instance.clone())
+    }
+
+    /// The log of activity.
+    pub(super) fn activity_log(&self) -> RedisActivityLog {
+        RedisActivityLog::new(&self.look, &self.stats, &self.opened, self.instance.clone())
+    }
+
+    /// Where refunds are applied.
+    pub(super) fn refunds(&self) -> RedisRefunds {
+        RedisRefunds::new(&self.options, &self.stats, &self.opened)
+    }
+
+    /// The permits of routes.
+    pub(super) fn permits(&self) -> RedisPermits {
+        RedisPermits::new(&self.look, &self.stats, &self.opened, self.instance.clone(), LEASE)
+    }
+
+    /// The services that ask, for this holder of shares.
+    pub(super) fn services(&self, holder: String) -> RedisServices {
+        RedisServices::new(&self.look, &self.stats, &self.opened, holder)
+    }
+
+    /// Connections for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP
+    /// takes on waiting, so that the others are asked whatever becomes of it.
+    pub(super) fn query_pool(&self, concurrency: usize) -> Arc<RedisPool> {
+        let options = Arc::new(RedisOptions { tries: QUERY_TRIES, ..self.options.as_ref().clone() });
+        RedisPool::new(&options, &self.stats, &self.opened, concurrency / 2)
+    }
+
+    /// Begins to look which shards and nodes answer; gives where that is seen.
+    pub(super) fn watch(&self, pool: &Arc<RedisPool>, stop: &CancellationToken) -> (StoreStatus, Nodes) {
+        let (status, nodes) = (StoreStatus::default(), Nodes::default());
+        let looking = RedisStore::new(&self.look, &self.stats, &self.opened);
+        tokio::spawn(watch_shards(looking, status.clone(), Arc::clone(pool), stop.clone()));
+        tokio::spawn(watch_nodes(self.store(), nodes.clone(), stop.clone()));
+        (status, nodes)
+    }
+}
+
+/// Whether a keyspace that is missing may be made. Where the group has decided intents before, it has been lost, and an
+/// empty one would let everybody be written to anew: only a person may say so (`weir check --create`).
+async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
+    let has_progress = ask_kafka(kafka, topics::has_progress).await?;
+    Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
+}
+
+async fn open(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    when_missing: WhenMissing,
+) -> anyhow::Result<Opened> {
+    let keyspace_seed = assemble::keyspace_seed();
+    let opened = (|| weir_redis::open(options, stats, when_missing, keyspace_seed.clone()))
+        .retry(patience())
+        .when(|error| matches!(error, StoreError::Temporary(_)))
+        .notify(|error, pause| tracing::warn!("{error}; trying again in {pause:?}"))
+        .await?;
+    for warning in &opened.warnings {
+        tracing::warn!("{warning}");
+    }
+    if !opened.lost.is_empty() {
+        tracing::error!(shards = ?opened.lost, "these shards have lost their history: their intents wait for a rebuild");
+    }
+    Ok(opened)
+}
