@@ -1,9 +1,10 @@
 -- sync: one turn of an instance at the log of activity: reads what others appended, appends its own users, and shares places.
 --
 -- The rule: members share the room that is left. Room is the caller's, without the new users of all entries in this reply, or the
--- least that another member told in its last turn: who knows of fewer users lets no more in than who knows of more. Places that members
--- hold are taken from it. The caller gets up to its fair share, room / members rounded down, and never more than is
--- free; the remainder is each member's for a second, in the order of their names, so no place stays with members to whom nobody comes.
+-- least of another member's last turn, without the new users that were appended since: who knows of fewer users lets no more in than who
+-- knows of more. Places that members hold are taken from it. The caller gets up to its fair share, room / members rounded down, and never
+-- more than is free; the remainder is each member's for a second, in the order of their names, so no place stays with members to whom
+-- nobody comes.
 -- So users who are active and places that are held are together never more than the maximum, whatever the order of turns. Who was no
 -- member before gets no more places: after a loss of the members, all have to take a turn before it is known what they hold. It equals
 -- `Book::sync` (crates/core/src/activity_log/book.rs).
@@ -13,8 +14,9 @@
 -- KEYS  [1]     the log, a stream; an entry is up to 4,096 users of one instance and minute:
 --                 i  the instance     m  minutes since 1970     n  how many of the users were not active before, as far as it knew
 --                 u  the users: their hashes, 8 bytes each, big-endian
---       [2]     the members, a hash: instance -> `<places held>:<end>:<room>`, the end in ms since 1970; the room of its last turn,
---               without the new users of the entries read then, or nothing
+--       [2]     the members, a hash: `i:<instance>` -> `<places held>:<end>:<room>:<n>`, the end in ms since 1970; the room of its last
+--               turn, without the new users of the entries read then, or nothing; and n as it was then.
+--               `n` -> how many new users all entries had together that were ever appended
 -- ARGV  [1]     the instance
 --       [2]     its cursor, from its last reply; '': from the beginning of the window, with the instance's own entries, which it
 --               does not know any more
@@ -40,7 +42,7 @@ local MOST_BYTES, ENTRY_BYTES, ENTRIES_AT_ONCE = 1048576, 100, 16
 if #KEYS ~= 2 or #ARGV < 6 or #ARGV % 3 ~= 0 then
   return redis.error_reply('ERR sync takes 2 keys, and 6 arguments and three for each entry, not ' .. #ARGV)
 end
-local log, members, own = KEYS[1], KEYS[2], ARGV[1]
+local log, members, own, own_field = KEYS[1], KEYS[2], ARGV[1], 'i:' .. ARGV[1]
 local reads_own, cursor = ARGV[2]:match('^(%*?)(.*)$')
 local window_ms, member_for_ms, held, room = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local time = redis.call('TIME')
@@ -82,7 +84,9 @@ until #entries < ENTRIES_AT_ONCE or more == 1
 
 -- Append. Where nothing is left to be read, the next turn begins behind these.
 local keep_ms = whole(window_ms + 2 * SLACK_MS)
+local new_users = 0
 for at = 7, #ARGV, 3 do
+  new_users = new_users + ARGV[at + 1]
   local id = redis.call('XADD', log, 'MINID', begin, '*', 'i', own, 'm', ARGV[at], 'n', ARGV[at + 1], 'u', ARGV[at + 2])
   cursor = more == 0 and id or cursor
 end
@@ -95,21 +99,28 @@ end
 
 -- Share places.
 local count, others_held, was_member, before, least = 0, 0, false, 0, math.huge
+local appended = (tonumber(redis.call('HGET', members, 'n')) or 0) + new_users
+if new_users > 0 then
+  redis.call('HSET', members, 'n', whole(appended))
+  redis.call('PEXPIRE', members, keep_ms)
+end
 local found = redis.call('HGETALL', members)
 for at = 1, #found, 2 do
-  local places, ends, its_room = found[at + 1]:match('^(%d+):(%d+):(%d*)$')
-  if not places or tonumber(ends) <= now then
-    redis.call('HDEL', members, found[at])
-  elseif found[at] == own then
-    was_member = true
-  else
+  local places, ends, its_room, appended_then = found[at + 1]:match('^(%d+):(%d+):(%d*):(%d+)$')
+  if found[at] == own_field then
+    was_member = places and tonumber(ends) > now
+  elseif places and tonumber(ends) > now then
     count, others_held = count + 1, others_held + places
-    before = before + (found[at] < own and 1 or 0)
-    least = math.min(least, tonumber(its_room) or least)
+    before = before + (found[at] < own_field and 1 or 0)
+    if its_room ~= '' then
+      least = math.min(least, math.max(its_room - (appended - appended_then), 0))
+    end
+  elseif found[at] ~= 'n' then
+    redis.call('HDEL', members, found[at])
   end
 end
 if member_for_ms == 0 then
-  redis.call('HDEL', members, own)
+  redis.call('HDEL', members, own_field)
 else
   count = count + 1
   room = room and math.max(room - told, 0)
@@ -121,7 +132,8 @@ else
     end
     held = math.max(held, math.min(fair, left - others_held))
   end
-  redis.call('HSET', members, own, whole(held) .. ':' .. whole(now + member_for_ms) .. ':' .. (room and whole(room) or ''))
+  local its_room = room and whole(room) or ''
+  redis.call('HSET', members, own_field, table.concat({ whole(held), whole(now + member_for_ms), its_room, whole(appended) }, ':'))
   redis.call('PEXPIRE', members, keep_ms)
 end
 

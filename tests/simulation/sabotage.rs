@@ -86,7 +86,7 @@ impl Sabotage {
             Self::LeaseOutlived => 5,
             Self::TrustWipedShard => 6,
             Self::GatesBeforeReplays => 9,
-            Self::UnmarkedWrites => 14,
+            Self::UnmarkedWrites => 425,
             Self::NumbersByLength => 28,
             Self::PlacesGrantedTwice => 29,
             Self::IgnoreMembership => 46,

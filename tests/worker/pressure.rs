@@ -155,7 +155,7 @@ fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
     let mut seen = BTreeSet::new();
     wait_until(DEADLINE, "the time has come", || {
         for instance in ["a", "b"] {
-            let member: Option<String> = server.query(&["HGET", &members, instance]).unwrap();
+            let member: Option<String> = server.query(&["HGET", &members, &format!("i:{instance}")]).unwrap();
             let ends = member.and_then(|member| Some(member.split(':').nth(1)?.to_owned()));
             seen.insert((instance, ends));
         }

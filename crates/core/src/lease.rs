@@ -15,6 +15,7 @@
 mod claim;
 mod held;
 mod judge;
+mod length;
 mod moment;
 mod slot;
 mod table;
@@ -34,8 +35,8 @@ pub use claim::{
 };
 use held::Grant;
 use judge::Line;
+pub use length::LEASE;
 use moment::{Moment, milliseconds};
-pub use slot::LEASE;
 use table::Table;
 
 use crate::{
@@ -244,10 +245,11 @@ impl Leases {
                 }
                 if let Some(number) = slot {
                     let slot = self.table.change(number);
-                    if answer.is_ok() {
-                        slot.lease_was_too_short();
+                    if answer.is_ok() && slot.lease.may_be_longer() {
+                        slot.came_late();
+                    } else {
+                        slot.refused(now);
                     }
-                    slot.refused(now);
                 }
             }
         }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use places::Places;
 
@@ -60,11 +61,10 @@ impl PressureRule {
     /// another order, so that nobody is always the last.
     #[must_use]
     pub fn spread_of(&self, user: UserHash, now: Time) -> i64 {
-        // The golden ratio in 64 bits: the multiples of it lie evenly.
-        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-        let turned = Minute::from(now).0.unsigned_abs().wrapping_mul(GOLDEN);
+        let minute = Minute::from(now).0.unsigned_abs();
+        let drawn = xxh3_64_with_seed(&ActivityHash::from(user).0.to_be_bytes(), minute);
         let window = u128::try_from(self.window_ms()).unwrap_or(0);
-        let share = (u128::from(ActivityHash::from(user).0 ^ turned) * window) >> 64;
+        let share = (u128::from(drawn) * window) >> 64;
         i64::try_from(share).unwrap_or(0)
     }
 }

@@ -112,7 +112,8 @@ impl std::fmt::Debug for Ends<'_> {
 /// The times that the server's clock may have shown at the last turn, which wrote one into a key, and began at `began` or later.
 fn times(server: &RedisServer, keyspace: &Keyspace, instance: &str, (step, began): (&Step, Time)) -> Vec<Time> {
     if step.member_for_ms > 0 {
-        let member: String = server.query(&["HGET", keyspace.activity_members_key(), instance]).unwrap();
+        let member: String =
+            server.query(&["HGET", keyspace.activity_members_key(), &format!("i:{instance}")]).unwrap();
         return vec![at(member.split(':').nth(1).unwrap().parse::<i64>().unwrap() - step.member_for_ms)];
     }
     let last: Vec<(String, Vec<redis::Value>)> =

@@ -26,7 +26,9 @@ pub struct Book {
     /// From when on the log is forgotten, in milliseconds since 1970.
     log_ends: i64,
     members: BTreeMap<String, Member>,
-    /// From when on the members are.
+    /// How many new users all entries had together that were ever appended.
+    appended: u64,
+    /// From when on the members and that number are.
     members_end: i64,
 }
 
@@ -46,6 +48,8 @@ struct Member {
     held: u64,
     /// The room of its last turn, without those whom it read of then.
     room: Option<u64>,
+    /// How many new users had been appended by then.
+    appended: u64,
     /// From when on it is none, in milliseconds since 1970.
     ends: i64,
 }
@@ -69,7 +73,7 @@ impl Book {
             (self.log, self.last) = (BTreeMap::new(), EntryId::default());
         }
         if now >= self.members_end {
-            self.members.clear();
+            (self.members, self.appended) = (BTreeMap::new(), 0);
         }
         let begin = now - request.window_ms - SLACK_MS;
         let read = self.read(instance, request, (begin, now));
@@ -119,10 +123,14 @@ impl Book {
     fn append(&mut self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Option<EntryId> {
         let mut appended = None;
         for active in request.active.iter().flat_map(entries) {
+            let keep_until = now + request.window_ms + 2 * SLACK_MS;
+            if active.new > 0 {
+                (self.appended, self.members_end) = (self.appended + active.new, keep_until);
+            }
             self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
             self.log.insert(self.last, Entry { instance: instance.to_owned(), active });
             self.log = self.log.split_off(&EntryId(begin, 0));
-            self.log_ends = now + request.window_ms + 2 * SLACK_MS;
+            self.log_ends = keep_until;
             appended = Some(self.last);
         }
         appended
@@ -149,13 +157,18 @@ impl Book {
         {
             let others_hold: u64 = self.members.values().map(|member| member.held).sum();
             // Who knows of fewer users lets no more in than who knows of more.
-            let left = self.members.values().filter_map(|member| member.room).fold(room, u64::min);
+            let rooms = self
+                .members
+                .values()
+                .filter_map(|member| Some(member.room?.saturating_sub(self.appended.saturating_sub(member.appended))));
+            let left = rooms.fold(room, u64::min);
             let before = self.members.range(..instance.to_owned()).count() as u64;
             // The remainder is each member's for a second.
             let remainder = if before == now.div_euclid(1_000).unsigned_abs() % members { left % members } else { 0 };
             held = held.max((left / members + remainder).min(left.saturating_sub(others_hold)));
         }
-        self.members.insert(instance.to_owned(), Member { held, room, ends: now + request.member_for_ms });
+        let member = Member { held, room, appended: self.appended, ends: now + request.member_for_ms };
+        self.members.insert(instance.to_owned(), member);
         self.members_end = now + request.window_ms + 2 * SLACK_MS;
         (held, members)
     }

@@ -160,6 +160,32 @@ fn whoever_joins_after_the_log_was_lost_lets_no_more_in_than_others_have_room_fo
 }
 
 #[test]
+fn the_room_that_an_instance_told_of_is_less_by_those_who_have_come_in_since() {
+    for (knowing, turns_every) in [(1, 1), (3, 1), (1, 3), (3, 5)] {
+        let mut instances = Instances::new(knowing);
+        instances.all_turn();
+        (0..knowing).for_each(|at| instances.come(at, at as u64 * 1_000..at as u64 * 1_000 + 300 / knowing as u64));
+        (0..3).for_each(|_| instances.all_turn());
+        instances.wipe();
+        instances.all_turn();
+        (0..3).for_each(|_| instances.join());
+        // Each holds its share of what it takes for the room.
+        (0..3).for_each(|_| instances.all_turn());
+        for second in 0..30 {
+            let from = 10_000 + second * 10_000;
+            // More than there are places. Whoever knows of all who came before takes fewer turns.
+            (0..instances.len())
+                .for_each(|at| instances.come(at, from + at as u64 * 1_000..from + (at as u64 + 1) * 1_000));
+            let turned = if second % turns_every == 0 { 0 } else { knowing };
+            instances.turn_from(turned);
+        }
+        let active = instances.truly_active();
+        assert!(active <= MAX * 101 / 100, "{active} of {MAX}, {knowing} know, and turn each {turns_every} s");
+        assert!(active >= MAX * 97 / 100, "{active} of {MAX}, {knowing} know, and turn each {turns_every} s");
+    }
+}
+
+#[test]
 fn a_killed_instance_gives_its_places_up_after_its_membership() {
     let mut instances = Instances::new(2);
     instances.all_turn();
@@ -276,10 +302,12 @@ fn room_is_shared_evenly_and_never_twice() {
     assert_eq!(turn("a", 51, None, &[], 1), (51, 2), "it wants no more");
     assert_eq!(turn("b", 0, Some(101), &[], 1), (50, 2));
     assert_eq!(turn("a", 60, Some(101), &[], 1), (60, 2), "never fewer than it held");
-    assert_eq!(turn("a", 0, Some(101), &[told(1, 30, 0..40)], 2), (51, 2), "with the remainder, in this second");
+    assert_eq!(turn("a", 0, Some(101), &[], 2), (51, 2), "with the remainder, in this second");
     assert_eq!(turn("a", 0, Some(101), &[], 1_002), (50, 2), "which is another's in the next");
-    assert_eq!(turn("b", 0, Some(101), &[], 2), (21, 2), "what the log tells takes of the room");
-    assert_eq!(turn("a", 0, Some(30), &[], 1_002), (9, 2), "b holds 21 of the 30");
+    assert_eq!(turn("a", 0, Some(91), &[told(1, 30, 0..40)], 1_002), (21, 2), "b knows less of who came before");
+    assert_eq!(turn("b", 0, Some(101), &[], 2), (35, 2), "what the log tells takes of the room");
+    assert_eq!(turn("a", 0, Some(50), &[], 1_002), (15, 2), "b holds 35 of the 50");
+    assert_eq!(turn("a", 0, Some(30), &[], 1_002), (0, 2), "b holds more than that");
     assert_eq!(turn("b", 0, Some(101), &[], 2), (15, 2), "a knows of more users");
     assert_eq!(turn("a", 0, Some(0), &[], 1_002), (0, 2));
     assert_eq!(turn("b", 0, Some(101), &[], 2), (0, 2), "a says that nobody is to come in");

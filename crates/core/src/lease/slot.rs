@@ -6,22 +6,17 @@ use super::{
     claim::{BudgetState, CallNumber, Key, Mode},
     held::{Grant, Held, Terms},
     judge::Line,
+    length::{LEASE, LeaseLength},
     moment::{Moment, milliseconds},
     waiter::Waiter,
 };
 use crate::{
-    budget::SpanNow,
     ledger::{TakeAnswer, TakeRequest, unit},
     time::Time,
 };
 
-/// How long a lease lasts; a rolling window's lease lasts at most a hundredth of the window at first. Also how long a place is kept
-/// for a ticket that could claim.
-pub const LEASE: Duration = Duration::from_secs(5);
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
-/// How often a lease's length is doubled, at most: the shortest becomes as long as [`LEASE`].
-const MOST_DOUBLINGS: u8 = 8;
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 /// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
@@ -50,9 +45,7 @@ pub(super) struct Slot {
     pub(super) call: Option<CallNumber>,
     /// How many tokens a refill asks for.
     pub(super) batch: u64,
-    /// How often the length of its leases is doubled: a hundredth of a short window may be less than the ledger takes to answer, or
-    /// than all the budgets of a batch take. Such leases end again and again before anybody can spend them.
-    doublings: u8,
+    pub(super) lease: LeaseLength,
     closed: Option<Closed>,
     /// What the ledger last reported as used.
     pub(super) used: Option<u64>,
@@ -86,12 +79,12 @@ impl Slot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
             batch: unit(key.limit, false),
+            lease: LeaseLength::new(key.span),
             key,
             best_effort,
             held: Held::default(),
             waiting: Vec::new(),
             call: None,
-            doublings: 0,
             closed: None,
             used: None,
             counted_since: Time::MIN,
@@ -113,23 +106,9 @@ impl Slot {
         self.last_claim = claim;
     }
 
-    fn lease_length(&self) -> Duration {
-        match self.key.span {
-            SpanNow::Rolling { window_ms } => {
-                LEASE.min(milliseconds((window_ms / 100).max(1)) * 2_u32.pow(u32::from(self.doublings)))
-            }
-            SpanNow::Period { .. } | SpanNow::Total => LEASE,
-        }
-    }
-
     /// How long before its end a lease is about to end.
     fn about_to_end(&self) -> Duration {
-        self.lease_length() / LEASE_PARTS
-    }
-
-    /// Notes that a lease has ended before its tokens could be spent.
-    pub(super) fn lease_was_too_short(&mut self) {
-        self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
+        self.lease.get() / LEASE_PARTS
     }
 
     /// How it answers to a ticket (`settled`: what it has already answered) what is more than it holds.
@@ -223,9 +202,10 @@ impl Slot {
         lack
     }
 
-    /// Whether the tokens are to be refilled before somebody needs them: it is claimed, and few are left.
+    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within half of a lease, so is likely to be again
+    /// before another one ends, and few are left.
     fn wants_more(&self, spare: u64, now: Moment) -> bool {
-        now < self.claimed_at.plus(self.lease_length()) && spare.saturating_mul(2) < self.batch
+        now < self.claimed_at.plus(self.lease.get() / 2) && spare.saturating_mul(2) < self.batch
     }
 
     /// The call to make now, if any.
@@ -254,7 +234,7 @@ impl Slot {
             want,
             unit,
             least,
-            lease_ms: i64::try_from(self.lease_length().as_millis()).unwrap_or(i64::MAX),
+            lease_ms: i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX),
         })
     }
 
@@ -312,7 +292,7 @@ impl Slot {
         } else {
             self.closed = None;
             if answer.granted == 0 {
-                self.ahead_from = now.plus(self.lease_length());
+                self.ahead_from = now.plus(self.lease.get());
             }
         }
         for waiter in &mut self.waiting {
@@ -323,7 +303,7 @@ impl Slot {
     fn close(&mut self, answer: &TakeAnswer, now: Moment) {
         let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
         // By then the leases of now have ended, and what was left of them has been given back.
-        let leases_over = now.plus(self.lease_length() + self.lease_length() / 4);
+        let leases_over = now.plus(self.lease.get() + self.lease.get() / 4);
         let until = free_at.min(now.plus(ASK_AGAIN));
         let until = if answer.leased > 0 { until.min(leases_over) } else { until };
         self.closed = Some(Closed { free_at, until });
@@ -336,6 +316,15 @@ impl Slot {
                 waiter.need = got;
                 waiter.settled = Some((mode, now.plus(LEASE)));
             }
+        }
+    }
+
+    /// Notes that the ledger answered when the lease had ended: it is asked again, for a longer one.
+    pub(super) fn came_late(&mut self) {
+        self.call = None;
+        self.lease.was_too_short();
+        for waiter in &mut self.waiting {
+            waiter.is_asked = false;
         }
     }
 
@@ -353,7 +342,11 @@ impl Slot {
     /// Takes the tokens of a claim.
     pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
         let taken = self.held.take(tokens, judged_at);
-        self.doublings = self.doublings.saturating_sub(u8::from(taken.terms.is_some()));
+        // Spent in the first half of its lease: one half as long would have done.
+        let is_early = taken.terms.is_some_and(|terms| judged_at.plus(self.lease.get() / 2) < terms.ends);
+        if taken.used_up > 0 && is_early {
+            self.lease.was_too_long();
+        }
         for _ in 0..taken.used_up {
             self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1));
         }
@@ -366,8 +359,14 @@ impl Slot {
         for _ in ended.iter().filter(|grant| grant.is_mostly_unspent()) {
             self.batch = (self.batch / 2).max(1);
         }
-        if !ended.is_empty() && self.waiting.iter().any(|waiter| waiter.need > 0) {
-            self.lease_was_too_short();
+        if ended.is_empty() {
+            return ended;
+        }
+        if self.waiting.iter().any(|waiter| waiter.need > 0) {
+            self.lease.was_too_short();
+        } else {
+            // Nobody lacked the rest.
+            self.lease.was_too_long();
         }
         ended
     }

@@ -217,17 +217,17 @@ where
     /// Gives back what is left.
     async fn close(mut self) {
         let (clock, calls) = (&self.clock, &mut self.calls);
+        let mut called = Vec::new();
         let under_way = async {
-            let mut all = Vec::new();
-            while let Some(called) = calls.join_next().await {
-                all.extend(called);
+            while let Some(call) = calls.join_next().await {
+                called.extend(call);
             }
-            all
         };
-        let called = tokio::select! {
-            called = under_way => called,
-            () = clock.sleep(CLOSE_WITHIN) => Vec::new(),
-        };
+        // A node that hangs keeps nothing back that another one has granted.
+        tokio::select! {
+            () = under_way => {}
+            () = clock.sleep(CLOSE_WITHIN) => {}
+        }
         called.into_iter().for_each(|(_, called)| self.called(called));
         let returns = self.leases.close();
         if returns.is_empty() {

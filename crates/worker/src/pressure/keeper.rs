@@ -219,7 +219,10 @@ where
         self.pressure.renew(begun_at + MEMBER_FOR);
         self.take_reply(&reply, now);
         if let Some(View { state, .. }) = &self.view {
-            state.places.add(reply.held.saturating_sub(held));
+            // Whoever stood still since may read it when others have them.
+            if self.clock.passed() < begun_at + MEMBER_FOR {
+                state.places.add(reply.held.saturating_sub(held));
+            }
             self.held = state.places.held();
             let active = state.look();
             self.fair = state.max().saturating_sub(active) / self.members.max(1);

@@ -166,9 +166,14 @@ impl Instances {
     }
 
     pub(super) fn all_turn(&mut self) {
+        self.turn_from(0);
+    }
+
+    /// All but the first ones take a turn.
+    pub(super) fn turn_from(&mut self, place: usize) {
         // The clock stays in its minute.
         self.now = self.now.plus(1);
-        for instance in &mut self.all {
+        for instance in &mut self.all[place..] {
             while instance.turn(&mut self.book, self.now, true) {}
         }
     }

@@ -217,16 +217,33 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
         let (number, request) = call(&mut leases, at(now));
         lengths.push(request.lease_ms);
         leases.answered(number, granted(10), at(now), at(now + 700));
-        now += 10_000;
+        now += 700;
         assert!(lengths.len() < 10, "it is never granted: {lengths:?}");
-        if request.lease_ms > 700 {
-            now -= 10_000 - 700;
-        }
     }
     assert_eq!(lengths, [100, 200, 400, 800]);
-    assert_eq!(outcomes(&leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
-    assert_eq!(leases.claim(Ticket(2), &one(at(now)), at(now)), Claimed::Pending);
-    assert_eq!(call(&mut leases, at(now)).1.lease_ms, 400);
+    // Of a lease that has just enough, the next one is as long; and half as long where it was spent early, or in part.
+    for (answered_after, length) in [(700, 800), (20, 800), (20, 400)] {
+        assert_eq!(outcomes(&leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
+        assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+        let (number, request) = call(&mut leases, at(now));
+        assert_eq!(request.lease_ms, length);
+        leases.answered(number, granted(10), at(now), at(now + answered_after));
+        now += answered_after;
+    }
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
+    now += 10_000;
+    assert!(leases.due(at(now)).takes.is_empty());
+    assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+    assert_eq!(call(&mut leases, at(now)).1.lease_ms, 200);
+}
+
+#[test]
+fn tokens_that_one_batch_needed_are_not_renewed_before_another_needs_some() {
+    let mut leases = holding("a", 10, at(0));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(1_000)), at(1_000))).len(), 1);
+    assert!(leases.due(at(4_500)).takes.is_empty());
+    let due = leases.due(at(5_000));
+    assert_eq!((due.takes.len(), due.returns.len()), (0, 1));
 }
 
 #[test]
@@ -300,8 +317,8 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
 #[test]
 fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for_that() {
     let mut leases = holding("a", 10, at(0));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(1_000)), at(1_000))).len(), 1);
-    let due = leases.due(at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(3_000)), at(3_000))).len(), 1);
+    let due = leases.due(at(3_000));
     assert_eq!((due.takes.len(), due.next_at), (0, Some(at(4_500))));
     assert!(leases.due(at(4_499)).takes.is_empty());
     let (number, request) = call(&mut leases, at(4_500));
