@@ -27,7 +27,7 @@ use crate::{
     class::Filter,
     policy::Action,
     shard::UserHash,
-    time::{Time, passed_ms},
+    time::{Time, millis},
 };
 
 /// When nobody new comes in any more: at this share of the maximum, which is as exactly as the number of active users is known.
@@ -101,13 +101,13 @@ impl Pressure {
 
     /// The places are this process's until then, by the monotonic clock; other instances may have them later.
     pub fn renew(&self, until: Duration) {
-        self.usable_until_ms.store(passed_ms(until), Ordering::Release);
+        self.usable_until_ms.store(millis(until), Ordering::Release);
     }
 
     /// Gives the places up that are not this process's any more: to be done before a batch takes some, as the process may have stood
     /// still. `passed`: the monotonic clock.
     pub fn give_up_overdue(&self, passed: Duration) {
-        if passed_ms(passed) >= self.usable_until_ms.load(Ordering::Acquire)
+        if millis(passed) >= self.usable_until_ms.load(Ordering::Acquire)
             && let Some(state) = self.in_force.load().as_deref()
         {
             state.places.withdraw_above(0);

@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use crate::record::WaitingTopic;
+use crate::{record::WaitingTopic, time::millis};
 
 /// All routes that a process has had, each with a number that it keeps.
 #[derive(Debug, Default)]
@@ -344,7 +344,3 @@ pub fn place(waiting: &[u64], hash: u64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests;
-
-fn millis(passed: Duration) -> u64 {
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
-}

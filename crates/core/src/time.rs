@@ -173,8 +173,9 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A moment of the monotonic clock in milliseconds, for an atomic.
-pub(crate) fn passed_ms(passed: Duration) -> u64 {
+/// A duration, or a moment of the monotonic clock, in milliseconds; the most there are where it is longer.
+#[must_use]
+pub fn millis(passed: Duration) -> u64 {
     u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -12,6 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection, cmd, io::tcp::TcpSettings,
 };
+use weir_core::time::millis;
 
 use super::{
     address::NodeAddr,
@@ -269,8 +270,7 @@ impl Node {
     /// The time of the node's clock at a moment, in ms since 1970, as text.
     fn on_its_clock(&self, at: Duration) -> Result<String, RequestError> {
         let Some((shown, since)) = self.clock else { return Err(RequestError::torn(&self.addr, "TIME")) };
-        let passed = u64::try_from(at.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
-        Ok(shown.saturating_add(passed).to_string())
+        Ok(shown.saturating_add(millis(at.saturating_sub(since))).to_string())
     }
 
     /// One command, and its reply.

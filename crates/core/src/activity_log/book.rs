@@ -23,12 +23,12 @@ pub struct Book {
     log: BTreeMap<EntryId, Entry>,
     /// The id of the last entry, also where that was removed.
     last: EntryId,
-    /// From when on the log is forgotten, in milliseconds since 1970.
+    /// When the log is forgotten, in milliseconds since 1970.
     log_ends: i64,
     members: BTreeMap<String, Member>,
     /// How many new users all entries had together that were ever appended.
     appended: u64,
-    /// From when on the members and that number are.
+    /// When the members and that number are.
     members_end: i64,
 }
 
@@ -122,10 +122,11 @@ impl Book {
     /// Appends what the instance tells, and removes what has left the window; gives the last entry.
     fn append(&mut self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Option<EntryId> {
         let mut appended = None;
+        let keep_until = now + request.window_ms + 2 * SLACK_MS;
         for active in request.active.iter().flat_map(entries) {
-            let keep_until = now + request.window_ms + 2 * SLACK_MS;
             if active.new > 0 {
-                (self.appended, self.members_end) = (self.appended + active.new, keep_until);
+                self.appended += active.new;
+                self.members_end = keep_until;
             }
             self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
             self.log.insert(self.last, Entry { instance: instance.to_owned(), active });

@@ -85,7 +85,7 @@ impl Held {
         self.grants.first().map_or(Moment::NEVER, |grant| grant.terms.ends)
     }
 
-    /// When the first grant ends of those that end after this moment.
+    /// The earliest end of a grant after this moment.
     pub(super) fn next_end(&self, after: Moment) -> Moment {
         let ends = self.grants.iter().map(|grant| grant.terms.ends);
         ends.filter(|ends| *ends > after).min().unwrap_or(Moment::NEVER)

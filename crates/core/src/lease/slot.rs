@@ -321,8 +321,13 @@ impl Slot {
 
     /// Notes that the ledger answered when the lease had ended: it is asked again, for a longer one.
     pub(super) fn came_late(&mut self) {
-        self.call = None;
         self.lease.was_too_short();
+        self.call_failed();
+    }
+
+    /// No call is in flight any more, and nobody has got anything by it.
+    fn call_failed(&mut self) {
+        self.call = None;
         for waiter in &mut self.waiting {
             waiter.is_asked = false;
         }
@@ -330,13 +335,10 @@ impl Slot {
 
     /// Notes that the ledger did not answer.
     pub(super) fn refused(&mut self, now: Moment) {
-        self.call = None;
         self.refused_since = self.refused_since.min(now);
         self.pause_until = now.plus(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(self.refusals))));
         self.refusals = (self.refusals + 1).min(6);
-        for waiter in &mut self.waiting {
-            waiter.is_asked = false;
-        }
+        self.call_failed();
     }
 
     /// Takes the tokens of a claim.

@@ -9,7 +9,7 @@ use super::{claim::Mode, moment::Moment};
 pub(super) struct Waiter {
     /// Its place in the order of arrival, over all budgets.
     pub(super) place: u64,
-    /// The tokens reserved for it, those that are missing included.
+    /// The tokens reserved for it, including those that are missing.
     pub(super) need: u64,
     /// The smallest cost that it needs them for.
     pub(super) smallest: u8,

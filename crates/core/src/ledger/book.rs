@@ -80,7 +80,7 @@ fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
 }
 
 impl Account {
-    /// It counts from now on: an account that was lost and that no rebuild has written looks like a new one.
+    /// It counts from now: a lost account that no rebuild has written looks like a new one.
     fn new(now: i64) -> Self {
         Self { since: now, buckets: BTreeMap::new(), periods: BTreeMap::new(), total: 0, holders: BTreeMap::new() }
     }

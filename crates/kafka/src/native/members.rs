@@ -21,7 +21,7 @@ use super::answers::{Answers, Event, RequestOptions, outcome};
 pub enum Holding {
     /// It has these, and the group is stable.
     Held,
-    /// It has others, or none, or the group is about to give them anew: it has moved on.
+    /// It has others or none, or the group is rebalancing.
     Others,
     /// The broker cannot be asked: librdkafka's mock cluster.
     NotAsked,

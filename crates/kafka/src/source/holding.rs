@@ -2,8 +2,8 @@
 //!
 //! librdkafka gives a member's generation as of now, and a rebalance waits until the application looks. When the topic grows
 //! meanwhile, the client joins again without a revocation: the old assignment would be read under the new generation, whose commits
-//! the broker takes. So the coordinator is asked whether the member has these partitions, in a group that is not about to give them
-//! anew. If the generation changes after that, the broker refuses commits under the noted one.
+//! the broker takes. So the coordinator is asked whether the member has these partitions, in a group that is not rebalancing. If the
+//! generation changes after that, the broker refuses commits under the noted one.
 
 use std::ffi::CString;
 use std::time::Duration;

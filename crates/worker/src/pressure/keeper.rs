@@ -197,7 +197,7 @@ where
             view.sweep(now);
         }
 
-        // What is asked for below counts from here on: the process may stand still before it is sent, and others be given the places.
+        // The membership starts here: the process may stand still before the request is sent, and others get its places meanwhile.
         let begun_at = self.clock.passed();
         self.give_up_overdue(begun_at);
         let (mut held, mut room) = self.places_to_ask();

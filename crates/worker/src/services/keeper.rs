@@ -15,6 +15,7 @@ use weir_core::{
     admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
     ports::{Clock, Services, StoreError},
     service::{End, ServiceName, ShareReply},
+    time::millis,
 };
 
 use super::{Admission, AdmissionId, Answer, Call, Message, QUEUE, ServiceDesk};
@@ -257,8 +258,4 @@ where
 
 fn no_answer() -> StoreError {
     StoreError::Temporary(format!("no answer within {} ms", CALL_WITHIN.as_millis()))
-}
-
-fn millis(passed: Duration) -> u64 {
-    u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }
