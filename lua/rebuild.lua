@@ -5,16 +5,16 @@
 -- Where one of the two was not committed, that is usually the earlier one; and a send that is recorded with a later time than its own
 -- approves nothing that is too many.
 --
--- KEYS  [1]     the shard's epoch
+-- KEYS  [1]     the shard's epoch, or its last run
 --       [2..]   hashes of users: field -> history
--- ARGV  [1]     what the epoch has to be: the mark of this rebuild
+-- ARGV  [1]     what that has to be: the mark of this rebuild, or its run
 --       [2]     entries of this time (ms since 2020-01-01, decimal) or before are too old, and skipped
 --       [3]     the time to live of the keys, ms, decimal
 --       [4]     the most entries of a user, decimal: where there are more, the oldest are dropped
 --       [5]     items, big-endian, for each hash in the order of KEYS: users u16, their fields (each behind its
 --               length u8), then for each user: entries u16, each 20 bytes
 -- Reply: how many entries were inserted.
--- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
+-- Error: LOSTHISTORY, nothing read or written, when it is another.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:7 rebuilding:<epoch>:<run> 216000000000 1468800000 10000
 --            "\0\1" "\2" <field> "\0\1" <entry>  ->  1

@@ -3,16 +3,16 @@
 -- The rule: a refund removes the oldest entry of its id that was decided at or before the refund's own time. A refund whose
 -- offset is below the shard's mark has no further effect, so one that is read again never removes a later send of the same id.
 --
--- KEYS  [1]     the shard's epoch
+-- KEYS  [1]     the shard's epoch, or its last run
 --       [2]     the shard's marks, a hash: topic, its id and partition -> next offset
 --       [3..]   hashes of users: field -> history
--- ARGV  [1]     what the epoch has to be
+-- ARGV  [1]     what that has to be
 --       [2]     the mark's field: topic, topic id and partition of the refunds, `name:id:partition`
 --       [3]     refunds, big-endian, ascending by offset, each: key u16 (0 is KEYS[3]), id 6, time u40 (ms since
 --               2020-01-01), offset u48, and the field behind its length u8
 -- Reply: one string, a byte per refund: 0 removed, 1 no such send, 2 the send was decided after the refund,
 --        3 removed before, 4 the history is not whole entries (it stays as it is).
--- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
+-- Error: LOSTHISTORY, nothing read or written, when it is another.
 --
 -- Example: EVALSHA <sha> 3 weir:{12}:e weir:{12}:r weir:{12}:7 <epoch> bounces:ASNFZ4mrze_-3LqYdlQyEA:0
 --            "\0\0" <id> "\50\134\26\126\0" "\0\0\0\0\0\9" "\2" <field>  ->  "\0"

@@ -9,6 +9,7 @@ mod support;
 mod check;
 mod compose;
 mod explain;
+mod lengthen;
 mod rebuild;
 mod rebuild_budgets;
 mod rebuild_channels;

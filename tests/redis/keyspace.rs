@@ -83,8 +83,12 @@ async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
     let more = RedisOptions { shards: 32, ..options.clone() };
     let said = fatal(opened(&more).await);
     assert!(said.contains("redis.shards is 32") && said.contains("made with 16"), "{said}");
-    let longer = RedisOptions { history_ms: 1, ..options.clone() };
-    assert!(fatal(opened(&longer).await).contains("redis.history"));
+    let longer = RedisOptions { history_ms: 32 * 86_400_000, ..options.clone() };
+    let said = fatal(opened(&longer).await);
+    assert!(said.contains("redis.history is 32d") && said.contains("weir rebuild --history 32d"), "{said}");
+    let shorter = RedisOptions { history_ms: 86_400_000, ..options.clone() };
+    let warnings = opened(&shorter).await.unwrap().warnings;
+    assert!(warnings.iter().any(|said| said.contains("redis.history = \"8d\"")), "{warnings:?}");
     // The number of keys a shard is the keyspace's own, whatever the setting says later.
     let grown = RedisOptions { users: 1_000_000, ..options.clone() };
     assert_eq!(opened(&grown).await.unwrap().keyspace.meta().layout, keyspace.meta().layout);

@@ -12,6 +12,7 @@ mod differential;
 mod faults;
 mod full_history;
 mod keyspace;
+mod lengthen;
 mod names;
 mod permits;
 mod plan_memory;

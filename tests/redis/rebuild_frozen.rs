@@ -1,4 +1,5 @@
-//! A rebuild that was frozen, at any of its requests, and wakes after another one has finished changes nothing of it.
+//! A rebuild that was frozen, at any of its requests, and wakes after another one has finished changes nothing of it. One that makes the
+//! history longer may be killed at any of them: the next one finishes it.
 
 use std::{
     collections::BTreeMap,
@@ -12,21 +13,31 @@ use std::{
 use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, own, request, server, store};
 use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::JoinHandle};
 use weir_core::{
     class::ClassNames,
     decide::AdmitVerdict,
+    origin::Topic,
     ports::StoreError,
     refund::Refund,
     shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{
-    Boxed, KeyspaceSeed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
-    rebuild::{RebuildError, Scope, Send, begin},
+    Boxed, Keyspace, KeyspaceSeed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,
+    rebuild::{RebuildError, Scope, Send, begin, begin_lengthening},
 };
 
 /// How long a run may take, frozen or not.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What runs do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Work {
+    /// Restore lost histories.
+    Restore(Scope),
+    /// Make the history of a keyspace in use longer.
+    Lengthen,
+}
 
 /// A network on which a run is frozen right before one of its requests, counted from 0.
 #[derive(Debug)]
@@ -80,15 +91,22 @@ fn sent(user: &str, number: u32) -> Send<'static> {
     Send { user, id, origin: OriginMark::RESTORED, at: at(1000), class, cost: 1 }
 }
 
-/// All of a rebuild, of one user's two sends and a refund of the second.
-async fn rebuild(options: RedisOptions, scope: Scope, run: String) -> Result<(), RebuildError> {
+/// All of a run, of one user's two sends and a refund of the second.
+async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), RebuildError> {
     let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
-    let mut rebuild = begin(&Arc::new(options), &Arc::new(RedisStats::default()), &scope, run, keyspace_seed).await?;
+    let (options, stats) = (Arc::new(options), Arc::new(RedisStats::default()));
+    let mut rebuild = match &work {
+        Work::Restore(scope) => begin(&options, &stats, scope, run, keyspace_seed).await?,
+        Work::Lengthen => begin_lengthening(&options, &stats, 4 * options.history_ms, run, keyspace_seed).await?,
+    };
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
         return Ok(());
     }
     let done = async {
+        if work == Work::Lengthen {
+            rebuild.lengthens_before(at(0)).await?;
+        }
         let mut restorer = rebuild.restorer();
         // A run that goes on where one stopped reads no send again.
         if rebuild.progress().is_empty() {
@@ -97,14 +115,21 @@ async fn rebuild(options: RedisOptions, scope: Scope, run: String) -> Result<(),
         rebuild.save(&[(0, 2)].into()).await?;
         let user = UserHash::of("u");
         let refund = Refund { user, id: IdHash::of("i-2"), at: Some(at(2000)), partition: 0, offset: 7 };
-        restorer.take_back(&"bounces".into(), &[refund], &mut [None]).await?;
+        restorer.take_back(&bounces(), &[refund], &mut [None]).await?;
         rebuild.save(&BTreeMap::new()).await
     };
     if let Err(error) = done.await {
         rebuild.leave().await;
         return Err(error);
     }
-    rebuild.finish().await.map(|_| ())
+    match work {
+        Work::Restore(_) => rebuild.finish().await.map(|_| ()),
+        Work::Lengthen => rebuild.lengthened(&[(bounces(), vec![0])]).await,
+    }
+}
+
+fn bounces() -> Topic {
+    "bounces".into()
 }
 
 /// All keys of a server with what they hold, but the counters of time.
@@ -119,48 +144,76 @@ fn everything(server: &RedisServer) -> BTreeMap<String, String> {
     keys.into_iter().map(held).collect()
 }
 
-/// Freezes a run right before its request `step`, lets another one finish, and wakes it. Gives whether there is such a step.
-async fn frozen_at(step: usize, scope: &Scope) -> bool {
-    let server = server();
-    let options = RedisOptions { shards: 2, users: 48, ..own(&server) };
-    let before = opened(&options).await.unwrap();
-    let caps = [cap(2, DAY_MS)];
-    let decided = |user: &str, number: u32, now: i64| {
-        let (user, caps) = (user.to_owned(), caps.clone());
-        let (options, opened) = (options.clone(), opened(&options));
-        async move {
-            let mut store = store(&options, &opened.await.unwrap());
-            let (answers, result) = admit(&mut store, &batch(at(now), &caps, vec![request(&user, number)])).await;
-            result.unwrap();
-            answers[0].unwrap().verdict
-        }
-    };
-    assert_eq!(decided("u", 9, 0).await, AdmitVerdict::Allowed);
-    let place = before.keyspace.meta().layout.place(UserHash::of("u"));
-    server.query::<()>(&["DEL", &before.keyspace.epoch_key(place.shard)]).unwrap();
-    if *scope == Scope::All {
-        server.query::<()>(&["DEL", before.keyspace.meta_key()]).unwrap();
-    }
+/// Whether the history is as long as that already.
+fn is_over(ended: &Result<(), RebuildError>) -> bool {
+    matches!(ended, Err(RebuildError::Store(StoreError::Fatal(message))) if message.contains("long already"))
+}
 
+/// Loses the history of the user's shard, and the keyspace where all is to be restored.
+fn lose(server: &RedisServer, keyspace: &Keyspace, scope: &Scope) {
+    let place = keyspace.meta().layout.place(UserHash::of("u"));
+    server.query::<()>(&["DEL", &keyspace.epoch_key(place.shard)]).unwrap();
+    if *scope == Scope::All {
+        server.query::<()>(&["DEL", keyspace.meta_key()]).unwrap();
+    }
+}
+
+/// The verdict on one send, under a cap of a day.
+async fn decided(options: &RedisOptions, limit: u32, (user, number): (&str, u32), now: i64) -> AdmitVerdict {
+    let mut store = store(options, &opened(options).await.unwrap());
+    let asked = batch(at(now), &[cap(limit, DAY_MS)], vec![request(user, number)]);
+    let (answers, result) = admit(&mut store, &asked).await;
+    result.unwrap();
+    answers[0].unwrap().verdict
+}
+
+/// A run that is frozen right before its request `step`, and what wakes it; `None` where it ends before.
+async fn frozen_run(
+    step: usize,
+    options: &RedisOptions,
+    work: &Work,
+    run: &str,
+) -> Option<(JoinHandle<Result<(), RebuildError>>, Arc<Notify>)> {
     let (frozen, thawed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let freezer = Freezer { at: step, sent: Arc::default(), frozen: Arc::clone(&frozen), thawed: Arc::clone(&thawed) };
     let network = Arc::new(Frozen(Arc::new(freezer)));
-    let first_run = unique("first");
     let slow = RedisOptions { network, ..options.clone() };
-    let mut first = tokio::spawn(rebuild(slow, scope.clone(), first_run.clone()));
-    tokio::select! {
+    let mut first = tokio::spawn(rebuild(slow, work.clone(), run.to_owned()));
+    let is_over = tokio::select! {
         over = &mut first => {
             over.unwrap().unwrap();
-            return false;
+            true
         }
-        () = frozen.notified() => {}
+        () = frozen.notified() => false,
+    };
+    (!is_over).then_some((first, thawed))
+}
+
+/// Freezes a run right before its request `step`, lets another one finish, and wakes it. Gives whether there is such a step.
+async fn frozen_at(step: usize, work: &Work) -> bool {
+    let server = server();
+    let options = RedisOptions { shards: 2, users: 48, ..own(&server) };
+    let before = opened(&options).await.unwrap();
+    // A lost history begins empty, and is restored with one send.
+    let limit = if *work == Work::Lengthen { 3 } else { 2 };
+    let decided = |number, now| decided(&options, limit, ("u", number), now);
+    assert_eq!(decided(9, 0).await, AdmitVerdict::Allowed);
+    if let Work::Restore(scope) = work {
+        lose(&server, &before.keyspace, scope);
     }
+
+    let first_run = unique("first");
+    let Some((first, thawed)) = frozen_run(step, &options, work, &first_run).await else { return false };
     let lock = before.keyspace.rebuild_lock_key();
     let holder: Option<String> = server.query(&["GET", &lock]).unwrap();
     // As after the 20 s for which it holds.
     server.query::<()>(&["DEL", &lock]).unwrap();
-    tokio::time::timeout(DEADLINE, rebuild(options.clone(), scope.clone(), unique("second"))).await.unwrap().unwrap();
-    assert_eq!(decided("u", 3, 3000).await, AdmitVerdict::Allowed, "step {step}: the first of the two that fit");
+    let second = rebuild(options.clone(), work.clone(), unique("second"));
+    let second = tokio::time::timeout(DEADLINE, second).await.unwrap();
+    // The first run had noted that the history is as long as that.
+    let was_over = is_over(&second);
+    assert!(second.is_ok() || (*work == Work::Lengthen && was_over), "step {step} of {work:?}: {second:?}");
+    assert_eq!(decided(3, 3000).await, AdmitVerdict::Allowed, "step {step}: the last one that fits");
     let mut expected = everything(&server);
     thawed.notify_one();
     let ended = tokio::time::timeout(DEADLINE, first).await.unwrap().unwrap();
@@ -168,30 +221,82 @@ async fn frozen_at(step: usize, scope: &Scope) -> bool {
         // It had not begun, or was over.
         return true;
     }
+    if was_over {
+        ended.unwrap();
+        assert_ne!(decided(4, 4000).await, AdmitVerdict::Allowed, "step {step}: one was restored, one decided since");
+        return true;
+    }
     if ended.is_ok() {
         // All was restored before, and the other run had nothing to do: what is left is to forget its own progress.
         expected.remove(&before.keyspace.rebuild_key());
     }
-    assert_eq!(everything(&server), expected, "step {step} of {scope:?}: the first run ended with {ended:?}");
+    assert_eq!(everything(&server), expected, "step {step} of {work:?}: the first run ended with {ended:?}");
     let refused = match &ended {
         // Temporary: frozen while it took the lock, it has not begun.
         Err(
             RebuildError::TakenOver | RebuildError::Store(StoreError::LostHistory { .. } | StoreError::Temporary(_)),
         ) => true,
-        Err(RebuildError::Store(StoreError::TooSlow(_) | StoreError::Fatal(_))) | Ok(()) => false,
+        // Frozen while it looked at the keyspace, which the other run has changed since.
+        Err(RebuildError::Store(StoreError::Fatal(_))) => *work == Work::Lengthen,
+        Err(RebuildError::Store(StoreError::TooSlow(_))) | Ok(()) => false,
     };
-    assert!(refused || ended.is_ok(), "step {step} of {scope:?}: {ended:?}");
-    assert_ne!(decided("u", 4, 4000).await, AdmitVerdict::Allowed, "step {step}: one was restored, one decided since");
+    assert!(refused || ended.is_ok(), "step {step} of {work:?}: {ended:?}");
+    assert_ne!(decided(4, 4000).await, AdmitVerdict::Allowed, "step {step}: one was restored, one decided since");
     true
 }
 
 #[tokio::test]
 async fn a_rebuild_that_wakes_after_another_one_finished_changes_nothing() {
-    for scope in [Scope::Lost, Scope::All] {
+    for work in [Work::Restore(Scope::Lost), Work::Restore(Scope::All), Work::Lengthen] {
         let mut steps = 0;
-        while frozen_at(steps, &scope).await {
+        while frozen_at(steps, &work).await {
             steps += 1;
         }
         assert!(steps > 15, "{steps} requests of a whole run");
     }
+}
+
+/// Kills a run that makes the history longer right before its request `step`; the next one finishes it. Gives whether there is such a
+/// step.
+async fn killed_at(step: usize) -> bool {
+    let server = server();
+    let options = RedisOptions { shards: 2, users: 48, ..own(&server) };
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    let layout = keyspace.meta().layout;
+    let shard = |user: &str| layout.place(UserHash::of(user)).shard;
+    // Nothing is put back into the other shard.
+    let idle = (0..).map(|number| format!("v{number}")).find(|user| shard(user) != shard("u")).unwrap();
+    for user in ["u", &idle] {
+        assert_eq!(decided(&options, 3, (user, 9), 0).await, AdmitVerdict::Allowed);
+    }
+
+    let Some((first, _)) = frozen_run(step, &options, &Work::Lengthen, &unique("first")).await else { return false };
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    // As after the 20 s for which it holds.
+    server.query::<()>(&["DEL", &keyspace.rebuild_lock_key()]).unwrap();
+    let second = rebuild(options.clone(), Work::Lengthen, unique("second"));
+    let second = tokio::time::timeout(DEADLINE, second).await.unwrap();
+    assert!(second.is_ok() || is_over(&second), "step {step}: {second:?}");
+
+    let longer = RedisOptions { history_ms: 4 * options.history_ms, ..options };
+    let found = opened(&longer).await.unwrap_or_else(|error| panic!("step {step}: {error}"));
+    assert_eq!(found.lost, Vec::<u16>::new(), "step {step}");
+    assert_eq!(decided(&longer, 3, ("u", 3), 3000).await, AdmitVerdict::Allowed, "step {step}: the last one that fits");
+    assert_ne!(decided(&longer, 3, ("u", 4), 4000).await, AdmitVerdict::Allowed, "step {step}: one was put back");
+    for user in ["u", &idle] {
+        let place = layout.place(UserHash::of(user));
+        let left: i64 = server.query(&["PTTL", &keyspace.bucket_key(place.shard, place.bucket)]).unwrap();
+        assert!(left > 2 * longer.history_ms, "step {step}: the key of {user} expires in {left} ms");
+    }
+    true
+}
+
+#[tokio::test]
+async fn a_history_that_is_made_longer_is_whole_whenever_the_first_run_was_killed() {
+    let mut steps = 0;
+    while killed_at(steps).await {
+        steps += 1;
+    }
+    assert!(steps > 15, "{steps} requests of a whole run");
 }

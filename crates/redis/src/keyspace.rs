@@ -1,5 +1,7 @@
 //! A keyspace: what its keys are called, and what its meta key says of it.
 
+mod lengthening;
+
 use std::collections::HashMap;
 
 use weir_core::{
@@ -8,10 +10,14 @@ use weir_core::{
     time::Time,
 };
 
+pub use self::lengthening::Lengthening;
 use super::open::KeyspaceSeed;
 
 /// The format of keys and entries that this version reads and writes.
 pub const FORMAT: &str = "weir/4";
+
+/// The meta key's field of [`Lengthening`]; empty or absent where there is none.
+pub(super) const LENGTHENING: &str = "lengthening";
 
 /// One keyspace, as every lane needs it; made by [`super::open`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +47,8 @@ pub struct Meta {
     pub history_ms: i64,
     /// When it was made.
     pub created_at: Time,
+    /// Its history was shorter, and what is older is not all there yet.
+    pub lengthening: Option<Lengthening>,
 }
 
 /// Whether all of a keyspace is there yet.
@@ -50,6 +58,32 @@ pub(super) enum State {
     Creating,
     /// In use.
     Ready,
+}
+
+/// What a shard has to hold for a call to be carried out there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Guard<'g> {
+    /// This epoch: the keyspace's, or the mark of a rebuild.
+    Epoch(&'g str),
+    /// This last run.
+    LastRun(&'g str),
+}
+
+impl<'g> Guard<'g> {
+    /// Where it is.
+    pub(super) fn key(self, keyspace: &Keyspace, shard: u16) -> String {
+        match self {
+            Self::Epoch(_) => keyspace.epoch_key(shard),
+            Self::LastRun(_) => keyspace.last_run_key(shard),
+        }
+    }
+
+    /// What is there.
+    pub(super) const fn text(self) -> &'g str {
+        match self {
+            Self::Epoch(text) | Self::LastRun(text) => text,
+        }
+    }
 }
 
 impl Keyspace {
@@ -198,7 +232,7 @@ impl Keyspace {
         format!("{}p{route}", self.stem(self.route_shard(route, service)))
     }
 
-    /// The key of a shard's last rebuild: the run that marked it last.
+    /// The key of a shard's last rebuild: the run that marked it last, or that puts older sends into it.
     #[must_use]
     pub fn last_run_key(&self, shard: u16) -> String {
         format!("{}run", self.stem(shard))
@@ -228,7 +262,7 @@ impl Meta {
         // A mark puts colons around epochs.
         let random = keyspace_seed.epoch.replace(':', "-");
         let epoch = format!("{random}.{shards}.{buckets}.{history_ms}.{}", created_at.millis());
-        Self { layout, epoch, history_ms, created_at }
+        Self { layout, epoch, history_ms, created_at, lengthening: None }
     }
 
     /// The keyspace that an epoch describes.
@@ -239,14 +273,35 @@ impl Meta {
         let (buckets, shards) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         parts.next()?;
         let possible = (1..=SLOTS).contains(&shards) && buckets > 0;
-        possible.then(|| Self { layout: Layout::new(shards, buckets), epoch: epoch.to_owned(), history_ms, created_at })
+        let (layout, epoch) = (Layout::new(shards, buckets), epoch.to_owned());
+        possible.then_some(Self { layout, epoch, history_ms, created_at, lengthening: None })
     }
 
     /// The same keyspace under another epoch; `random` is text that no other keyspace has.
     pub(super) fn renamed(&self, random: &str) -> Self {
         let keyspace_seed =
             KeyspaceSeed { epoch: random.split('.').next().unwrap_or_default().to_owned(), now: self.created_at };
-        Self::from_seed(self.layout, self.history_ms, keyspace_seed)
+        let lengthening = self.lengthening.as_ref().map(Lengthening::renamed);
+        Self { lengthening, ..Self::from_seed(self.layout, self.history_ms, keyspace_seed) }
+    }
+
+    /// The same keyspace with a longer history, under another epoch.
+    pub(super) fn lengthened(&self, random: &str, history_ms: i64) -> Self {
+        let lengthening = Lengthening { from_ms: self.complete_ms(), epoch_before: self.epoch.clone() };
+        Self { lengthening: Some(lengthening), ..Self { history_ms, ..self.clone() }.renamed(random) }
+    }
+
+    /// For how long back all sends are there, in milliseconds.
+    #[must_use]
+    pub fn complete_ms(&self) -> i64 {
+        self.lengthening.as_ref().map_or(self.history_ms, |lengthening| lengthening.from_ms)
+    }
+
+    /// How long a key of users lives after it was renewed, in milliseconds: for two blocks of the history and a day more, for clocks of
+    /// workers that differ (`lua/admit/write.lua`).
+    pub(super) const fn key_lives_ms(&self) -> i64 {
+        const DAY_MS: i64 = 24 * 3600 * 1000;
+        self.history_ms.saturating_mul(2).saturating_add(DAY_MS)
     }
 
     /// The fields of the meta key.
@@ -259,6 +314,7 @@ impl Meta {
             ("history_ms", self.history_ms.to_string()),
             ("created_at", self.created_at.to_string()),
             ("state", state.text().to_owned()),
+            (LENGTHENING, self.lengthening.as_ref().map_or_else(String::new, Lengthening::to_text)),
         ]
     }
 
@@ -287,6 +343,13 @@ impl Meta {
             history_ms: number("history_ms", field("history_ms")?)?,
             created_at: Time::from_rfc3339(created_at)
                 .ok_or_else(|| format!("its field created_at is {created_at:?}"))?,
+            lengthening: match fields.get(LENGTHENING).map_or("", String::as_str) {
+                "" => None,
+                text => {
+                    let read = Lengthening::of_text(text);
+                    Some(read.ok_or_else(|| format!("its field {LENGTHENING} is {text:?}"))?)
+                }
+            },
         };
         let state = match field("state")? {
             "creating" => State::Creating,

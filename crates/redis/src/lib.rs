@@ -45,7 +45,7 @@ pub use activity::RedisActivityLog;
 pub use address::NodeAddr;
 pub use clocks::NodeClocks;
 pub use commits::RedisCommits;
-pub use keyspace::{FORMAT, Keyspace, Meta};
+pub use keyspace::{FORMAT, Keyspace, Lengthening, Meta};
 pub use ledger::RedisLedger;
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{KeyspaceSeed, Looked, Opened, look, open};

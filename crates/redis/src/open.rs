@@ -66,6 +66,7 @@ pub async fn open(
         None => claim(&mut cluster, &Keyspace::new(&options.prefix, ours)).await?,
     };
     compare(options, &meta)?;
+    warnings.extend(compare_history(options, &meta)?);
     let keyspace = Keyspace::new(&options.prefix, meta);
     if state == State::Creating {
         if when_missing == WhenMissing::Refuse {
@@ -107,12 +108,13 @@ pub async fn look(
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let layout = Layout::for_users(options.shards, options.users);
     let ours =
-        Meta { layout, epoch: keyspace_seed.epoch, history_ms: options.history_ms, created_at: keyspace_seed.now };
+        Meta { epoch: keyspace_seed.epoch.clone(), ..Meta::from_seed(layout, options.history_ms, keyspace_seed) };
     // Only `claim` would make it.
     let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours), WhenMissing::Create).await?;
-    let warnings = servers::check(&mut cluster).await?;
+    let mut warnings = servers::check(&mut cluster).await?;
     let Some((meta, state)) = found else { return Ok(Looked { keyspace: None, warnings }) };
     compare(options, &meta)?;
+    warnings.extend(compare_history(options, &meta)?);
     let keyspace = match state {
         State::Creating => None,
         State::Ready => {
@@ -199,21 +201,65 @@ async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), 
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }
 
+/// Fails where the keyspace is not what the options say.
 pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
-    let differs = |setting: &str, ours: String, theirs: String| {
-        Err(StoreError::Fatal(format!(
-            "redis.{setting} is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to \
-             {theirs}, or make a new, empty keyspace with another redis.prefix",
+    compare_shards(options, meta)?;
+    if meta.history_ms < options.history_ms {
+        let (ours, theirs) = (in_settings(options.history_ms), in_settings(meta.history_ms));
+        return Err(StoreError::Fatal(format!(
+            "redis.history is {ours}, but the keyspace {:?} remembers {theirs}: set it to {theirs}, or make the history longer \
+             with weir rebuild --history {ours}, which needs no stop",
             options.prefix
-        )))
-    };
-    if meta.layout.shards != options.shards {
-        return differs("shards", options.shards.to_string(), meta.layout.shards.to_string());
-    }
-    if meta.history_ms != options.history_ms {
-        return differs("history", format!("{} ms", options.history_ms), format!("{} ms", meta.history_ms));
+        )));
     }
     Ok(())
+}
+
+/// Fails where the keyspace has another number of shards than the options say.
+pub(super) fn compare_shards(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
+    if meta.layout.shards == options.shards {
+        return Ok(());
+    }
+    let (ours, theirs) = (options.shards, meta.layout.shards);
+    Err(StoreError::Fatal(format!(
+        "redis.shards is {ours}, but the keyspace {:?} was made with {theirs}, and that is fixed: set it to {theirs}, or make a \
+         new, empty keyspace with another redis.prefix",
+        options.prefix
+    )))
+}
+
+/// Fails where the history that is set is not all there yet; a warning where a longer one is not, or where the keyspace remembers for
+/// longer.
+fn compare_history(options: &RedisOptions, meta: &Meta) -> Result<Option<String>, StoreError> {
+    let [ours, complete, theirs] = [options.history_ms, meta.complete_ms(), meta.history_ms].map(in_settings);
+    if meta.complete_ms() < options.history_ms {
+        return Err(StoreError::Fatal(format!(
+            "redis.history is {ours}, but the history of the keyspace {:?} is not all there yet: finish weir rebuild --history \
+             {theirs}, and set redis.history to {complete} until then",
+            options.prefix
+        )));
+    }
+    if meta.lengthening.is_some() {
+        return Ok(Some(format!(
+            "the history is being made {theirs} long, and sends that are older than {complete} are not all there: where no weir \
+             rebuild is at work, run weir rebuild --history {theirs} again"
+        )));
+    }
+    let is_longer = options.history_ms < meta.complete_ms();
+    Ok(is_longer.then(|| {
+        format!(
+            "redis.history is {ours}, and the keyspace remembers {complete}: set redis.history = \"{complete}\" for caps that look \
+             back further"
+        )
+    }))
+}
+
+/// A length of time as settings have it.
+pub(super) fn in_settings(ms: i64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let unit = units.into_iter().find(|(unit_ms, _)| ms % unit_ms == 0);
+    let (unit_ms, name) = unit.unwrap_or((1, "ms"));
+    format!("{}{name}", ms / unit_ms)
 }
 
 /// Gives every shard and table the epoch, and calls the keyspace ready.

@@ -94,7 +94,7 @@ pub struct RedisOptions {
     pub shards: u16,
     /// Expected users: how many keys a keyspace gets when it is made.
     pub users: u64,
-    /// How long sends are remembered, in milliseconds.
+    /// How long sends are remembered in a keyspace that is made, in milliseconds; one that is there remembers them for as long at the least.
     pub history_ms: i64,
     /// The most entries of a user's history.
     pub max_entries: u32,

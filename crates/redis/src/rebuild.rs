@@ -4,11 +4,13 @@
 //! writes the keyspace's own epoch only when all is back. How far a run is lies beside the keyspace's tables, so that
 //! the next one goes on where a killed one stopped. Each run has its own mark, and each of its writes checks in the same
 //! script that the mark, or the run's lock, is still there: a run that was frozen and wakes changes nothing of another's.
+//! A run that makes the history longer marks nothing, since the shards are decided on: it is their last run, and that is checked.
 
 mod begin;
 mod budgets;
 mod commits;
 mod guarded;
+mod lengthen;
 mod names;
 mod restorer;
 
@@ -24,12 +26,18 @@ pub(super) use self::restorer::put_in;
 pub use self::{
     begin::begin,
     budgets::{BudgetChange, BudgetRestorer, BudgetState, Held},
+    lengthen::{begin_lengthening, kept_history},
     names::{NamesRepair, begin_names},
     restorer::{Restorer, Send},
 };
 use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
-    request_error::RequestError, stats::RedisStats,
+    cluster::Cluster,
+    keyspace::Keyspace,
+    node::Request,
+    open::{get, startup},
+    options::RedisOptions,
+    request_error::RequestError,
+    stats::RedisStats,
 };
 
 /// How long the lock outlives the run that held it, in milliseconds; it is renewed with every [`Rebuild::save`].
@@ -72,6 +80,18 @@ pub struct Rebuild {
     marked_at: Time,
     progress: BTreeMap<i32, i64>,
     beginning: Beginning,
+    purpose: Purpose,
+    /// Of a run that makes the history longer: the sends before this time are put back, where that is noted.
+    before: Option<Time>,
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Purpose {
+    /// It restores marked shards, on which nothing is decided.
+    Restore,
+    /// It puts older sends into shards that are in use, under their epoch. The text names it and the runs that go on with it.
+    Lengthen(String),
 }
 
 /// How a run began.
@@ -120,7 +140,7 @@ impl Rebuild {
     #[must_use]
     pub fn restorer(&self) -> Restorer {
         let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
-        Restorer::new(cluster, Arc::clone(&self.keyspace), mark(&self.keyspace, &self.run), self.shards.clone())
+        Restorer::new(cluster, Arc::clone(&self.keyspace), (self.owner(), self.purpose.clone()), self.shards.clone())
     }
 
     /// What looks at budgets and restores them, over connections of its own.
@@ -156,6 +176,25 @@ impl Rebuild {
     async fn write(&mut self, commands: Vec<Command>) -> Result<(), RebuildError> {
         let lock = Lock { keyspace: &self.keyspace, run: &self.run };
         lock.write(&mut self.cluster, commands).await
+    }
+
+    /// The last run of each shard, in their order; empty where it had none. This run held the lock after that was read: where another
+    /// run has changed a shard before, this one no longer holds it.
+    async fn last_runs(&mut self) -> Result<Vec<String>, RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let read = self.shards.iter().map(|&shard| (keyspace.slot(shard), get(keyspace.last_run_key(shard))));
+        let last_runs = ask_all(&mut self.cluster, read.collect()).await?;
+        self.write(Vec::new()).await?;
+        let text = |reply| redis::from_redis_value::<Option<String>>(reply).unwrap_or_default().unwrap_or_default();
+        Ok(last_runs.into_iter().map(text).collect())
+    }
+
+    /// What its shards hold while this run may write there: its mark as their epoch, or its name as their last run.
+    fn owner(&self) -> String {
+        match self.purpose {
+            Purpose::Restore => mark(&self.keyspace, &self.run),
+            Purpose::Lengthen(_) => lengthen::owner(&self.keyspace, &self.run),
+        }
     }
 
     /// Writes the epoch of every shard: from now on sends are decided on them again. Returns the shards that lost their

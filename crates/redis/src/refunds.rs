@@ -16,7 +16,7 @@ use weir_core::{
 
 use super::{
     cluster::Cluster,
-    keyspace::Keyspace,
+    keyspace::{Guard, Keyspace},
     node::Request,
     open::ask_epochs,
     options::RedisOptions,
@@ -58,7 +58,7 @@ impl TakeBack for RedisRefunds {
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, lost } = self;
         let open: Vec<usize> = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none)).collect();
-        let wanted = Wanted { epoch: keyspace.epoch(), topic, refunds, open: &open };
+        let wanted = Wanted { guard: Guard::Epoch(keyspace.epoch()), topic, refunds, open: &open };
         let ended = take(cluster, keyspace, &wanted, outcomes).await;
         lost.clear();
         lost.extend(ended.lost.keys());
@@ -86,10 +86,16 @@ impl TakeBack for RedisRefunds {
     }
 }
 
+/// The field of a shard's marks that says how far a partition is taken. No topic's name has a colon. A recreated topic, whose offsets
+/// start again, has marks of its own.
+pub(super) fn mark_field(Topic { name, id }: &Topic, partition: i32) -> String {
+    format!("{name}:{id}:{partition}")
+}
+
 /// Refunds to take.
 pub(super) struct Wanted<'w> {
-    /// What the epoch of their shards has to be: the keyspace's, or the mark of a rebuild.
-    pub(super) epoch: &'w str,
+    /// What their shards have to hold.
+    pub(super) guard: Guard<'w>,
     /// The topic they are of.
     pub(super) topic: &'w Topic,
     /// All of a batch, in the order of each partition.
@@ -105,7 +111,7 @@ pub(super) async fn take(
     wanted: &Wanted<'_>,
     outcomes: &mut [Option<RefundOutcome>],
 ) -> sequence::Ended {
-    let Wanted { epoch, topic, refunds, open } = *wanted;
+    let Wanted { guard, topic, refunds, open } = *wanted;
     let layout = keyspace.meta().layout;
     let mut groups: BTreeMap<(u16, i32), Vec<(Place, usize)>> = BTreeMap::new();
     for &at in open {
@@ -114,11 +120,9 @@ pub(super) async fn take(
     }
     let mut calls = Sequences::<Vec<usize>>::new();
     for ((shard, partition), group) in groups {
-        // No topic's name has a colon. A recreated topic, whose offsets start again, has marks of its own.
-        let Topic { name, id } = topic;
-        let field = format!("{name}:{id}:{partition}");
+        let field = mark_field(topic, partition);
         for piece in group.chunks(MAX_REFUNDS_A_CALL) {
-            let request = request(keyspace, epoch, &field, piece, refunds);
+            let request = request(keyspace, guard, &field, piece, refunds);
             calls.entry(shard).or_default().push_back((request, piece.iter().map(|(_, at)| *at).collect()));
         }
     }
@@ -145,12 +149,18 @@ fn outcome(code: u8) -> Option<RefundOutcome> {
     }
 }
 
-fn request(keyspace: &Keyspace, epoch: &str, field: &str, piece: &[(Place, usize)], refunds: &[Refund]) -> Request {
+fn request(
+    keyspace: &Keyspace,
+    guard: Guard<'_>,
+    field: &str,
+    piece: &[(Place, usize)],
+    refunds: &[Refund],
+) -> Request {
     let shard = piece.first().map_or(0, |(place, _)| place.shard);
     let mut buckets: Vec<u32> = piece.iter().map(|(place, _)| place.bucket).collect();
     buckets.sort_unstable();
     buckets.dedup();
-    let mut keys = vec![keyspace.epoch_key(shard), keyspace.marks_key(shard)];
+    let mut keys = vec![guard.key(keyspace, shard), keyspace.marks_key(shard)];
     keys.extend(buckets.iter().map(|bucket| keyspace.bucket_key(shard, *bucket)));
     let mut items = Vec::with_capacity(24 * piece.len());
     for (place, at) in piece {
@@ -163,10 +173,5 @@ fn request(keyspace: &Keyspace, epoch: &str, field: &str, piece: &[(Place, usize
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
         put_field(&mut items, place.field);
     }
-    Request::Call {
-        script: Script::Refund,
-        keys,
-        args: vec![epoch.as_bytes().to_vec(), field.into(), items],
-        latest: None,
-    }
+    Request::Call { script: Script::Refund, keys, args: vec![guard.text().into(), field.into(), items], latest: None }
 }

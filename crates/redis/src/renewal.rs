@@ -15,6 +15,6 @@ pub(super) async fn renewed(cluster: &mut Cluster, ours: &Arc<Keyspace>) -> Opti
     if !ready || compare(cluster.options(), &meta).is_err() {
         return None;
     }
-    tracing::warn!("a rebuild has recreated the keyspace: weir now uses it");
+    tracing::warn!("a rebuild has recreated the keyspace or made its history longer: weir now uses it");
     Some(Arc::new(Keyspace::new(&cluster.options().prefix, meta)))
 }

@@ -18,7 +18,7 @@ use super::{
     cluster::Cluster,
     health::ShardLook,
     history::{forget, named_history},
-    keyspace::Keyspace,
+    keyspace::{Guard, Keyspace},
     names::Names,
     options::RedisOptions,
     plan::CallSize,
@@ -178,7 +178,7 @@ impl Store for RedisStore {
             deferred.push(Send { user, id, origin, at, class: send.class(), cost });
         }
         let Self { cluster, keyspace, names, .. } = self;
-        let (ended, _) = put_in(cluster, names, (keyspace, keyspace.epoch()), &deferred, now).await?;
+        let (ended, _) = put_in(cluster, names, (keyspace, Guard::Epoch(keyspace.epoch())), &deferred, now).await?;
         if let Some((_, found)) = ended.lost.first_key_value() {
             return Err(lost_history(ended.lost.keys().copied().collect(), found));
         }

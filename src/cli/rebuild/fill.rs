@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use weir_core::{fields::FieldMap, origin::Topic};
+use weir_core::{fields::FieldMap, origin::Topic, time::Time};
 use weir_kafka::{
     client::KafkaOptions,
     span::{Span, SpanReader},
@@ -52,6 +52,8 @@ pub(super) struct Fill {
     pub(super) delivery_reports: Option<Topic>,
     pub(super) readers: usize,
     pub(super) skip_unreadable: bool,
+    /// Sends that were decided then or later are left out.
+    pub(super) before: Option<Time>,
 }
 
 impl Fill {
@@ -80,6 +82,7 @@ impl Fill {
                     clock: self.clock.clone(),
                     fields: Arc::clone(&self.fields),
                     skip_unreadable: self.skip_unreadable,
+                    before: self.before,
                     reports: reports.clone(),
                     runtime: Handle::current(),
                     stop: stop.clone(),

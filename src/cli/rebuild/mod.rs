@@ -9,6 +9,7 @@ mod args;
 mod budgets;
 mod count;
 mod fill;
+mod lengthen;
 mod named_budgets;
 mod names;
 mod patient;
@@ -19,7 +20,7 @@ mod summary;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -85,6 +86,10 @@ pub struct RebuildArgs {
     /// Restore all shards; recreate the keyspace if it was lost entirely
     #[arg(long)]
     pub all: bool,
+    /// Make the history this long in a keyspace that is in use: 32d. weir goes on deciding; set redis.history afterwards
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration,
+        conflicts_with_all = ["shards", "all", "since", "settle", "budget", "budget_used"])]
+    pub history: Option<Duration>,
     /// Read from this time on instead of one history ago: RFC 3339, or how long ago (30d)
     #[arg(long, value_name = "TIME")]
     pub since: Option<Moment>,
@@ -118,24 +123,34 @@ pub struct RebuildArgs {
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config.path)?;
     let kafka = Arc::new(assemble::kafka(&settings.kafka));
-    let redis = Arc::new(assemble::redis(&settings.redis)?);
+    let redis = lengthen::with_kept_history(assemble::redis(&settings.redis)?).await?;
     let fields = assemble::fields(&settings)?;
-    let readers = match args.readers {
-        Some(readers) => usize::from(readers),
-        None => std::thread::available_parallelism().context("the number of cores; give --readers")?.get(),
-    };
+    let readers = readers(args)?;
     let begun = Instant::now();
     let now = SystemClock.now();
     let given_since = args.since.map(Moment::time);
-    let since = given_since.unwrap_or_else(|| now.plus(-redis.history_ms - CLOCKS_DIFFER_MS));
+    let history_ms = lengthen::history_ms(args)?.unwrap_or(redis.history_ms);
+    let since = given_since.unwrap_or_else(|| now.plus(-history_ms - CLOCKS_DIFFER_MS));
     // All topics must be there before anything is marked.
     let approved = approved::extents(&kafka, since).await?;
     let refunds = there(&kafka, kafka.refunds.as_deref(), since).await?;
     let delivery_reports = there(&kafka, kafka.delivery_reports.as_deref(), since).await?;
     let clock = right_clock(&redis).await?;
     let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
-    let skip_unreadable = args.skip_unreadable;
-    let fill = Fill { kafka: Arc::clone(&kafka), clock, fields, refunds, delivery_reports, readers, skip_unreadable };
+    let mut fill = Fill {
+        kafka: Arc::clone(&kafka),
+        clock,
+        fields,
+        refunds,
+        delivery_reports,
+        readers,
+        skip_unreadable: args.skip_unreadable,
+        before: None,
+    };
+    if args.history.is_some() {
+        let summary = lengthen::run(&redis, &mut fill, (history_ms, now), (approved, since)).await?;
+        return summary.print(args.output, begun.elapsed(), out);
+    }
     let scope = scope(args);
     let policy = policy(&settings).await?;
     let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &policy)?;
@@ -159,7 +174,8 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         Ok(done) => done,
         Err(error) => {
             rebuild.leave().await;
-            return Err(unfinished(error));
+            let why = "not all is restored, and the shards and budgets still wait: run weir rebuild again, it goes on";
+            return Err(unfinished(error, why));
         }
     };
     summary.budgets(lines);
@@ -176,6 +192,14 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     summary.print(args.output, begun.elapsed(), out)
 }
 
+/// How many readers there are: one per core unless the user says another number.
+fn readers(args: &RebuildArgs) -> anyhow::Result<usize> {
+    Ok(match args.readers {
+        Some(readers) => usize::from(readers),
+        None => std::thread::available_parallelism().context("the number of cores; give --readers")?.get(),
+    })
+}
+
 /// The policy, whose budgets are restored.
 async fn policy(settings: &Settings) -> anyhow::Result<Arc<Policy>> {
     let object = assemble::object(&settings.policy.source, &settings.s3).await;
@@ -186,11 +210,11 @@ async fn policy(settings: &Settings) -> anyhow::Result<Arc<Policy>> {
 }
 
 /// Why a run stops before all is restored.
-fn unfinished(error: anyhow::Error) -> anyhow::Error {
+fn unfinished(error: anyhow::Error, why: &'static str) -> anyhow::Error {
     if let Some(RebuildError::TakenOver) = error.downcast_ref() {
         return error;
     }
-    error.context("not all is restored, and the shards and budgets still wait: run weir rebuild again, it goes on")
+    error.context(why)
 }
 
 fn scope(args: &RebuildArgs) -> Scope {
@@ -332,7 +356,12 @@ async fn restore(
         return Ok(());
     }
 
-    // From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
+    take_refunds(rebuild, fill, since, summary).await
+}
+
+/// Takes all refunds. From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
+async fn take_refunds(rebuild: &mut Rebuild, fill: &Fill, since: Time, summary: &mut Summary) -> anyhow::Result<()> {
+    let kafka = &fill.kafka;
     for (source, topic, what) in [
         (RebuildTopic::Refunds, &kafka.refunds, "refunds"),
         (RebuildTopic::DeliveryReports, &kafka.delivery_reports, "reports"),
@@ -366,19 +395,4 @@ async fn wait_until(
         }
         tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
     }
-}
-
-/// Shards in few words: `3, 5-9`.
-fn in_words(shards: &BTreeSet<u16>) -> String {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for &shard in shards {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == shard => *last = shard,
-            Some(_) | None => ranges.push((shard, shard)),
-        }
-    }
-    let range = |(first, last): &(u16, u16)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
 }

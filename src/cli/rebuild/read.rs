@@ -84,6 +84,7 @@ pub(super) struct Reader {
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
     pub(super) skip_unreadable: bool,
+    pub(super) before: Option<Time>,
     pub(super) reports: Sender<Report>,
     pub(super) runtime: Handle,
     pub(super) stop: CancellationToken,
@@ -119,7 +120,7 @@ impl Reader {
             let record = batch.get(index);
             let headers: Vec<_> = record.header_pairs().map(|(key, value)| Header { key, value }).collect();
             match approved::read(record.value, headers, &self.fields) {
-                Ok(ApprovedRecord::Counts(send)) if self.restorer.wants(send.user) => sent.push(send),
+                Ok(ApprovedRecord::Counts(send)) if self.wants(&send) => sent.push(send),
                 Ok(ApprovedRecord::Counts(_) | ApprovedRecord::Retried) => {}
                 Ok(ApprovedRecord::DoesNotCount(_)) => counts.uncounted += 1,
                 Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
@@ -139,6 +140,10 @@ impl Reader {
         // What a try put back that failed half way is not counted by the next one.
         counts.restored = self.insert(&sends)?;
         Ok(report)
+    }
+
+    fn wants(&self, send: &Sent) -> bool {
+        self.before.is_none_or(|before| send.at < before) && self.restorer.wants(send.user)
     }
 
     fn insert(&mut self, sends: &[Send<'_>]) -> anyhow::Result<u64> {

@@ -13,7 +13,6 @@ use weir_redis::rebuild::Beginning;
 
 use super::{
     fill::RebuildTopic,
-    in_words,
     read::{Counts, Report},
 };
 use crate::cli::output::{OutputForm, print_json};
@@ -241,6 +240,21 @@ impl Summary {
         }
         Ok(())
     }
+}
+
+/// Shards in few words: `3, 5-9`.
+fn in_words(shards: &BTreeSet<u16>) -> String {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for &shard in shards {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == shard => *last = shard,
+            Some(_) | None => ranges.push((shard, shard)),
+        }
+    }
+    let range = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

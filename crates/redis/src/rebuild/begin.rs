@@ -9,7 +9,7 @@ use redis::cmd;
 use weir_core::{ports::StoreError, time::Time};
 
 use super::{
-    Beginning, Command, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    Beginning, Command, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
     names::{empty_tables, meta_fields, tables_are_whole},
     under_lock,
 };
@@ -17,7 +17,7 @@ use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
     node::Request,
-    open::{KeyspaceSeed, compare, epochs, foreign, get, read_meta, startup},
+    open::{KeyspaceSeed, compare, epochs, foreign, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
 };
@@ -78,6 +78,8 @@ async fn locked(
         marked_at,
         progress,
         beginning,
+        purpose: Purpose::Restore,
+        before: None,
     };
     if !rebuild.shards.is_empty() {
         rebuild.mark(&found).await?;
@@ -151,21 +153,17 @@ async fn left_by(
 }
 
 impl Rebuild {
-    /// Gives the shards this run's mark, each where it is still as it was found. The lock is looked at in between: where
-    /// another run has changed a shard before it was read, this run no longer holds the lock.
+    /// Gives the shards this run's mark, each where it is still as it was found.
     async fn mark(&mut self, epochs: &[Option<String>]) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
         let [mark, purging] = [mark(&keyspace, &self.run), format!("purging:{}:{}", keyspace.epoch(), self.run)];
         let shards: Vec<u16> = self.shards.iter().copied().collect();
-        let last_runs = shards.iter().map(|&shard| (keyspace.slot(shard), get(keyspace.last_run_key(shard))));
-        let last_runs = ask_all(&mut self.cluster, last_runs.collect()).await?;
-        self.write(Vec::new()).await?;
+        let last_runs = self.last_runs().await?;
         let strange = self.strange(epochs);
         let mut calls = Vec::with_capacity(shards.len());
         let mut expected = Vec::with_capacity(shards.len());
         for (&shard, last_run) in shards.iter().zip(last_runs) {
-            let last_run: Option<String> = redis::from_redis_value(last_run).unwrap_or_default();
-            let was = [epochs.get(usize::from(shard)).cloned().flatten(), last_run].map(Option::unwrap_or_default);
+            let was = [epochs.get(usize::from(shard)).cloned().flatten().unwrap_or_default(), last_run];
             let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
             let new = if strange.contains(&shard) { &purging } else { &mark };
             // First what a user may not be allowed to do.

@@ -34,6 +34,16 @@ impl Command {
         Self { words: vec!["SET".to_owned(), key, value.to_owned()], keys: 1 }
     }
 
+    /// PEXPIRE of a key: it lives for so long, if it is there.
+    pub(super) fn expire(key: String, ms: i64) -> Self {
+        Self { words: vec!["PEXPIRE".to_owned(), key, ms.to_string()], keys: 1 }
+    }
+
+    /// HDEL of some fields of a key.
+    pub(super) fn delete_fields(key: String, fields: impl IntoIterator<Item = String>) -> Self {
+        Self { words: ["HDEL".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
+    }
+
     /// HSET of some fields of a key.
     pub(super) fn set_fields(key: String, fields: impl IntoIterator<Item = (String, String)>) -> Self {
         let fields = fields.into_iter().flat_map(|(name, value)| [name, value]);
@@ -119,7 +129,7 @@ impl Lock<'_> {
     /// Redis is unavailable, or another run has taken over.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
         let key = self.keyspace.rebuild_lock_key();
-        let renew = Command { words: vec!["PEXPIRE".to_owned(), key.clone(), LOCK_MS.to_string()], keys: 1 };
+        let renew = Command::expire(key.clone(), LOCK_MS.cast_signed());
         let commands: Vec<Command> = std::iter::once(renew).chain(commands).collect();
         let request = guarded(&[(key, self.run)], &commands);
         let slot = self.keyspace.meta_slot();

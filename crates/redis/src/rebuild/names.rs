@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use redis::cmd;
 use weir_core::{found_names::FoundNames, ports::StoreError};
 
-use super::{Command, Lock, RebuildError, Scope, ask_all, guarded, under_lock};
+use super::{Command, Lock, RebuildError, Scope, ask_all, guarded, lengthen, under_lock};
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
@@ -71,6 +71,7 @@ async fn locked(
     let meta = read_meta(cluster, ours).await?;
     if let Some((meta, state)) = &meta {
         let keyspace = Keyspace::new(&options.prefix, meta.clone());
+        release_shortened(cluster, &keyspace, &found).await?;
         if *state == State::Creating || tables_are_whole(cluster, &keyspace).await? {
             release_paused(cluster, &keyspace, &found).await?;
             return Ok(None);
@@ -89,7 +90,11 @@ async fn locked(
     }
     let meta = match meta {
         Some((meta, _)) => meta,
-        None => meta_of_shards(ours, &found)?,
+        None => {
+            let meta = meta_of_shards(ours, &found)?;
+            let keyspace = Keyspace::new(&options.prefix, meta.clone());
+            Meta { lengthening: lengthen::told_by_shards(cluster, &keyspace).await?, ..meta }
+        }
     };
     compare(options, &meta)?;
     let random = ours.epoch().to_owned();
@@ -114,7 +119,7 @@ pub(super) async fn tables_are_whole(cluster: &mut Cluster, keyspace: &Keyspace)
 }
 
 /// The keyspace that the shards' epochs tell of.
-fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Result<Meta, StoreError> {
+pub(super) fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Result<Meta, StoreError> {
     let epoch_in = |found: &String| {
         let marked = ["rebuilding:", PAUSED].into_iter().find_map(|stem| found.strip_prefix(stem)?.split(':').next());
         marked.unwrap_or(found).to_owned()
@@ -159,8 +164,29 @@ async fn release_paused(
     keyspace: &Keyspace,
     found: &[Option<String>],
 ) -> Result<(), StoreError> {
-    let waits = |found: &&String| found.starts_with(PAUSED) && found.ends_with(&format!(":{}", keyspace.epoch()));
-    let waiting = (0..).zip(found).filter_map(|(shard, found)| Some((shard, found.as_ref().filter(waits)?)));
+    let end = format!(":{}", keyspace.epoch());
+    release(cluster, keyspace, found, |found| found.starts_with(PAUSED) && found.ends_with(&end)).await
+}
+
+/// Gives the epoch to shards that a run has not come to which makes the history longer.
+async fn release_shortened(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    found: &[Option<String>],
+) -> Result<(), StoreError> {
+    let Some(lengthening) = &keyspace.meta().lengthening else { return Ok(()) };
+    release(cluster, keyspace, found, |found| lengthening.is_before(Some(found))).await
+}
+
+/// Gives the epoch to shards that wait for it.
+async fn release(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    found: &[Option<String>],
+    waits: impl Fn(&str) -> bool,
+) -> Result<(), StoreError> {
+    let waiting =
+        (0..).zip(found).filter_map(|(shard, found)| Some((shard, found.as_ref().filter(|found| waits(found))?)));
     let call = |(shard, found): (u16, &String)| {
         (keyspace.slot(shard), change_epoch(keyspace, shard, (found, keyspace.epoch())))
     };

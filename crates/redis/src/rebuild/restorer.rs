@@ -13,9 +13,10 @@ use weir_core::{
     time::Time,
 };
 
+use super::{Purpose, lengthen::marked};
 use crate::{
     cluster::Cluster,
-    keyspace::Keyspace,
+    keyspace::{Guard, Keyspace},
     names::Names,
     node::Request,
     packing::{put_field, script_time},
@@ -27,8 +28,6 @@ use crate::{
 
 /// The most entries that one call carries: the longest run stays under a millisecond.
 const MAX_ENTRIES_A_CALL: usize = 256;
-/// A key outlives two blocks of the history by so much, as in `lua/admit.lua`: for clocks of workers that differ.
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A send, as its approved record tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +51,20 @@ pub struct Restorer {
     cluster: Cluster,
     names: Names,
     keyspace: Arc<Keyspace>,
-    mark: String,
+    /// What the shards hold while the run may write.
+    owner: String,
+    purpose: Purpose,
     shards: BTreeSet<u16>,
 }
 
 impl Restorer {
-    pub(super) fn new(cluster: Cluster, keyspace: Arc<Keyspace>, mark: String, shards: BTreeSet<u16>) -> Self {
-        Self { cluster, names: Names::default(), keyspace, mark, shards }
+    pub(super) fn new(
+        cluster: Cluster,
+        keyspace: Arc<Keyspace>,
+        (owner, purpose): (String, Purpose),
+        shards: BTreeSet<u16>,
+    ) -> Self {
+        Self { cluster, names: Names::default(), keyspace, owner, purpose, shards }
     }
 
     /// Whether a user's history is one of those being restored.
@@ -73,11 +79,11 @@ impl Restorer {
     /// # Errors
     /// Some may not be there: call again. [`StoreError::LostHistory`] where a shard is not this run's any more.
     pub async fn insert(&mut self, sends: &[Send<'_>], now: Time) -> Result<u64, StoreError> {
-        let Self { cluster, names, keyspace, mark, shards } = self;
+        let Self { cluster, names, keyspace, owner, purpose, shards } = self;
         let layout = keyspace.meta().layout;
         let wanted: Vec<Send<'_>> =
             sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
-        let (ended, added) = put_in(cluster, names, (keyspace, mark), &wanted, now).await?;
+        let (ended, added) = put_in(cluster, names, (keyspace, purpose.guard(owner)), &wanted, now).await?;
         told(ended).map(|()| added)
     }
 
@@ -96,20 +102,30 @@ impl Restorer {
         let wanted =
             |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
         let open: Vec<usize> = (0..refunds.len()).filter(wanted).collect();
-        let Self { cluster, keyspace, mark, .. } = self;
-        let wanted = Wanted { epoch: mark, topic, refunds, open: &open };
+        let Self { cluster, keyspace, owner, purpose, .. } = self;
+        let wanted = Wanted { guard: purpose.guard(owner), topic: &marked(topic, purpose), refunds, open: &open };
         told(refunds::take(cluster, keyspace, &wanted, outcomes).await)
     }
 }
 
-/// Inserts sends within the retention at `now` into shards with this epoch, and returns how many were missing.
+impl Purpose {
+    /// What a shard has to hold so that the run writes there.
+    fn guard<'o>(&self, owner: &'o str) -> Guard<'o> {
+        match self {
+            Self::Restore => Guard::Epoch(owner),
+            Self::Lengthen(_) => Guard::LastRun(owner),
+        }
+    }
+}
+
+/// Inserts sends within the retention at `now` into shards that hold what the guard says, and returns how many were missing.
 ///
 /// # Errors
 /// The numbers of a class cannot be had; then nothing was sent.
 pub(crate) async fn put_in(
     cluster: &mut Cluster,
     names: &mut Names,
-    (keyspace, epoch): (&Keyspace, &str),
+    (keyspace, guard): (&Keyspace, Guard<'_>),
     sends: &[Send<'_>],
     now: Time,
 ) -> Result<(Ended, u64), StoreError> {
@@ -128,12 +144,12 @@ pub(crate) async fn put_in(
     let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
     // By user and within a user by time, which leads the bytes.
     entries.sort_unstable();
-    let ttl_ms = 2 * keyspace.meta().history_ms + DAY_MS;
+    let ttl_ms = keyspace.meta().key_lives_ms();
     let max_entries = cluster.options().max_entries;
     let args = [script_time(too_old).to_string(), ttl_ms.to_string(), max_entries.to_string()];
     let mut calls = Sequences::<()>::new();
     for (shard, piece) in pieces(&entries) {
-        calls.entry(shard).or_default().push_back((request(keyspace, epoch, &args, piece), ()));
+        calls.entry(shard).or_default().push_back((request(keyspace, guard, &args, piece), ()));
     }
     let mut added = 0;
     let ended = sequence::run_shards(cluster, keyspace, calls, |(), value| {
@@ -177,9 +193,9 @@ fn pieces(entries: &[Placed]) -> Vec<(u16, &[Placed])> {
     pieces
 }
 
-fn request(keyspace: &Keyspace, mark: &str, args: &[String; 3], piece: &[Placed]) -> Request {
+fn request(keyspace: &Keyspace, guard: Guard<'_>, args: &[String; 3], piece: &[Placed]) -> Request {
     let shard = piece.first().map_or(0, |(place, _)| place.shard);
-    let mut keys = vec![keyspace.epoch_key(shard)];
+    let mut keys = vec![guard.key(keyspace, shard)];
     let mut items = Vec::with_capacity(piece.len() * 32);
     let put = |items: &mut Vec<u8>, count: usize| {
         items.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes());
@@ -194,7 +210,7 @@ fn request(keyspace: &Keyspace, mark: &str, args: &[String; 3], piece: &[Placed]
             user.iter().for_each(|(_, entry)| items.extend_from_slice(entry));
         }
     }
-    let args = std::iter::once(mark.as_bytes().to_vec()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
+    let args = std::iter::once(guard.text().into()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
     let args = args.chain([items]).collect();
     Request::Call { script: Script::Rebuild, keys, args, latest: None }
 }

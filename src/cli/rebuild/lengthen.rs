@@ -1,0 +1,129 @@
+//! `weir rebuild --history`: makes the history of a keyspace in use longer.
+//!
+//! The order matters (docs/decisions.md): first the keyspace remembers for longer, so that nothing is trimmed any more that is put back;
+//! then the older sends are put back, and then all refunds are taken, which takes those of sends that were put back though they had been
+//! refunded.
+
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+
+use anyhow::ensure;
+use weir_core::{origin::Topic, ports::Clock as _, time::Time};
+use weir_kafka::{
+    client::KafkaOptions,
+    span::{Extent, Span},
+    topic_settings,
+};
+use weir_redis::{
+    RedisOptions,
+    rebuild::{self, Rebuild, RebuildError},
+};
+
+use super::{
+    CLOCKS_DIFFER_MS, RebuildArgs, approved,
+    fill::{Fill, RebuildTopic},
+    identify,
+    progress::Progress,
+    summary::Summary,
+    take_refunds, under_lock, unfinished,
+};
+use crate::cli::{assemble, exit::UsageError};
+
+/// The shortest and the longest history, in milliseconds, as `redis.history` has them.
+const POSSIBLE_MS: RangeInclusive<i64> = 60_000..=3_660 * 86_400_000;
+
+/// The history that is asked for, in milliseconds.
+pub(super) fn history_ms(args: &RebuildArgs) -> anyhow::Result<Option<i64>> {
+    let Some(history) = args.history else { return Ok(None) };
+    let history_ms = i64::try_from(history.as_millis()).ok().filter(|ms| POSSIBLE_MS.contains(ms));
+    let history_ms = history_ms.ok_or_else(|| UsageError("--history is from 1m to 3660d".to_owned()))?;
+    Ok(Some(history_ms))
+}
+
+/// The options with the history of the keyspace, where that is longer.
+pub(super) async fn with_kept_history(mut redis: RedisOptions) -> anyhow::Result<Arc<RedisOptions>> {
+    let asked = Arc::new(redis.clone());
+    let kept = under_lock(|| async { Ok(rebuild::kept_history(&asked, &Arc::default()).await?) });
+    redis.history_ms = kept.await?;
+    Ok(Arc::new(redis))
+}
+
+/// Makes the history so long. Run again, it goes on where it stopped.
+pub(super) async fn run(
+    redis: &Arc<RedisOptions>,
+    fill: &mut Fill,
+    (history_ms, now): (i64, Time),
+    (approved, since): (Vec<Extent>, Time),
+) -> anyhow::Result<Summary> {
+    are_kept(&fill.kafka, history_ms).await?;
+    let mut rebuild = under_lock(|| begin(redis, history_ms)).await?;
+    let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
+    let restored = restore(&mut rebuild, fill, (approved, since), &mut summary).await;
+    let refunds = match restored {
+        Ok(refunds) => refunds,
+        Err(error) => {
+            rebuild.leave().await;
+            let why = "the older sends are not all there yet, and weir decides on: run the command again, it goes on";
+            return Err(unfinished(error, why));
+        }
+    };
+    summary.warn_of_gaps(now.plus(-history_ms), None);
+    rebuild.lengthened(&refunds).await?;
+    Ok(summary)
+}
+
+/// Fails where the topics do not keep their records for as long: a history that is lost later could not be rebuilt.
+async fn are_kept(kafka: &Arc<KafkaOptions>, history_ms: i64) -> anyhow::Result<()> {
+    let found = match topic_settings::describe(kafka, &topic_settings::rebuilt_from(kafka)).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!("whether the topics keep their records for as long is not known: {error}");
+            return Ok(());
+        }
+    };
+    let because = "records are deleted before they leave the history";
+    let wrong = found.iter().flat_map(|(topic, settings)| {
+        let wrong = settings.keeps_too_little(history_ms, because).into_iter();
+        wrong.map(move |wrong| {
+            let (must_be, command) = (wrong.must_be(), wrong.command(&kafka.brokers, topic));
+            format!("{topic}: {} is {}, and must be {must_be}: {command}", wrong.setting, wrong.value)
+        })
+    });
+    let wrong: Vec<String> = wrong.collect();
+    ensure!(wrong.is_empty(), UsageError(format!("topics do not keep what the history needs. {}", wrong.join("; "))));
+    Ok(())
+}
+
+async fn begin(redis: &Arc<RedisOptions>, history_ms: i64) -> Result<Rebuild, RebuildError> {
+    rebuild::begin_lengthening(redis, &Arc::default(), history_ms, assemble::new_epoch(), assemble::keyspace_seed())
+        .await
+}
+
+/// Puts the older sends back and takes the refunds; gives the topics of those, with their partitions.
+async fn restore(
+    rebuild: &mut Rebuild,
+    fill: &mut Fill,
+    (approved, since): (Vec<Extent>, Time),
+    summary: &mut Summary,
+) -> anyhow::Result<Vec<(Topic, Vec<i32>)>> {
+    let before = rebuild.lengthens_before(fill.clock.time_to_decide(&[])?).await?;
+    fill.before = Some(before);
+    // Records have the time at which they were written, by another clock.
+    let behind = approved::extents(&fill.kafka, before.plus(CLOCKS_DIFFER_MS)).await?;
+    let ends: BTreeMap<i32, i64> = behind.iter().map(|extent| (extent.partition, extent.since)).collect();
+    let span = |extent: &Extent| {
+        let from = rebuild.progress().get(&extent.partition).map_or(extent.since, |next| extent.low.max(*next));
+        let to = ends.get(&extent.partition).copied().unwrap_or(extent.high);
+        Span { partition: extent.partition, from, to: to.max(from) }
+    };
+    summary.begins(&approved, rebuild.progress());
+    let older = approved.iter().map(span).collect();
+    let mut progress = Progress::new("sends");
+    fill.run(rebuild, (RebuildTopic::Approved, older), &mut progress, summary).await?;
+    progress.done();
+    take_refunds(rebuild, fill, since, summary).await?;
+    let mut refunds = Vec::new();
+    for topic in fill.refunds.iter().chain(&fill.delivery_reports) {
+        refunds.push(identify(&fill.kafka, &topic.name).await?);
+    }
+    Ok(refunds)
+}
