@@ -435,6 +435,8 @@ mod tests {
         assert_eq!(sizes(Some("1000")), (32 << 20, 1_000));
         assert_eq!(sizes(Some("4194304")), (80 << 20, 4 << 20));
         assert_eq!(sizes(Some("18446744073709551615")).0, u64::MAX);
+        options.properties = [("receive.message.max.bytes".to_owned(), "1000000".to_owned())].into();
+        assert_eq!(options.span_fetch_bytes(), 1_000_000 - 512);
     }
 
     #[test]

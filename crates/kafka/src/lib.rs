@@ -6,7 +6,9 @@
 mod broker_watchdog;
 pub mod client;
 pub mod client_error_capture;
+pub mod extents;
 pub mod group_progress;
+mod groupless;
 mod identity;
 pub mod lane_context;
 pub mod limits;

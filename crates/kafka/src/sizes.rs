@@ -38,7 +38,7 @@ impl KafkaOptions {
     #[must_use]
     pub fn inflated_bytes(&self) -> u64 {
         let set = number(&self.properties, "receive.message.max.bytes");
-        set.unwrap_or_else(|| INFLATED_BYTES.max(self.fetch_bytes() + FETCH_HEAD_BYTES))
+        set.unwrap_or_else(|| INFLATED_BYTES.max(self.fetch_bytes().saturating_add(FETCH_HEAD_BYTES)))
     }
 
     /// What one answer to a fetch may inflate to before the rest of it is left for the next one, in bytes: twice what memory is
@@ -48,9 +48,11 @@ impl KafkaOptions {
         LEAST_ANSWER_BYTES.max(self.fetch_bytes().saturating_mul(2 * INFLATION))
     }
 
-    /// What a broker answers to a fetch of a reader of spans, at most: inflated as memory reckons, it is one answer's.
+    /// What a broker answers to a fetch of a reader without a group, at most: inflated as memory reckons, it is one answer's. librdkafka
+    /// refuses more than what it may receive.
     pub(super) fn span_fetch_bytes(&self) -> u64 {
-        number(&self.properties, "fetch.max.bytes").unwrap_or(LEAST_ANSWER_BYTES / INFLATION)
+        let fitting = self.inflated_bytes().saturating_sub(FETCH_HEAD_BYTES);
+        number(&self.properties, "fetch.max.bytes").unwrap_or(fitting.min(LEAST_ANSWER_BYTES / INFLATION))
     }
 
     /// What a broker answers to a fetch of a lane, at most.

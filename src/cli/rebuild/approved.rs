@@ -6,7 +6,7 @@ use anyhow::ensure;
 use weir_core::{shard::shard_of_name, time::Time};
 use weir_kafka::{
     client::KafkaOptions,
-    span::{Extent, Span},
+    extents::{Extent, Span},
 };
 
 use super::extents_of;

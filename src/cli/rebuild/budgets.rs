@@ -18,7 +18,7 @@ use weir_core::{
     ports::Clock as _,
     time::Time,
 };
-use weir_kafka::span::Extent;
+use weir_kafka::extents::Extent;
 use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
 
 use super::{

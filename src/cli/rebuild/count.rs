@@ -17,7 +17,10 @@ use weir_core::{
     record::{RecordView, Records as _},
     time::Time,
 };
-use weir_kafka::span::{Extent, Span, SpanReader};
+use weir_kafka::{
+    extents::{Extent, Span},
+    span::SpanReader,
+};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 
 use super::{

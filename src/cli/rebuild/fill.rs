@@ -11,10 +11,7 @@ use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use weir_core::{fields::FieldMap, origin::Topic, time::Time};
-use weir_kafka::{
-    client::KafkaOptions,
-    span::{Span, SpanReader},
-};
+use weir_kafka::{client::KafkaOptions, extents::Span, span::SpanReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 use weir_worker::clock::{ComparedClock, SystemClock};
 

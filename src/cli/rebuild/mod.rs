@@ -38,9 +38,8 @@ use weir_core::{
 };
 use weir_kafka::{
     client::KafkaOptions,
-    sink,
-    span::{Extent, Span, extents},
-    topics, waiting_topics,
+    extents::{Extent, Span, extents},
+    sink, topics, waiting_topics,
 };
 use weir_redis::{
     RedisOptions,

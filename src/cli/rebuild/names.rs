@@ -16,7 +16,7 @@ use weir_core::{
     record::{RecordView, Records},
     time::Time,
 };
-use weir_kafka::span::{Span, SpanReader};
+use weir_kafka::{extents::Span, span::SpanReader};
 use weir_redis::rebuild::NamesRepair;
 use weir_worker::clock::SystemClock;
 

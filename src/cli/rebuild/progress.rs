@@ -7,7 +7,7 @@ use std::{
 };
 
 use indicatif::{HumanDuration, ProgressBar};
-use weir_kafka::span::Span;
+use weir_kafka::extents::Span;
 
 use crate::cli::output;
 

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 use weir_core::{budget::BudgetId, time::Time};
-use weir_kafka::span::Extent;
+use weir_kafka::extents::Extent;
 use weir_redis::rebuild::Beginning;
 
 use super::{
