@@ -17,10 +17,7 @@ use weir_core::{
     record::{RecordView, Records as _},
     time::Time,
 };
-use weir_kafka::{
-    extents::{Extent, Span},
-    span::SpanReader,
-};
+use weir_kafka::{extents::Extent, partition_reader::PartitionReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 
 use super::{
@@ -73,8 +70,7 @@ impl Count {
         for share in shares(&spans, fill.readers) {
             for Part { topic, base, spans } in approved::parts(&fill.kafka, &share) {
                 let reader = Reader {
-                    reader: SpanReader::new(&fill.kafka, &topic, &spans)?,
-                    ends: spans.iter().map(|span| (span.partition, *span)).collect(),
+                    reader: PartitionReader::new(&fill.kafka, &topic, &spans)?,
                     topic,
                     base,
                     counted: self.empty.clone(),
@@ -137,8 +133,7 @@ type Counted = (Recount, BTreeMap<i32, Time>);
 
 /// Reads some partitions.
 struct Reader {
-    reader: SpanReader,
-    ends: BTreeMap<i32, Span>,
+    reader: PartitionReader,
     topic: String,
     /// What is added to its partitions.
     base: i32,
@@ -166,10 +161,6 @@ impl Reader {
 
     fn record(&mut self, record: &RecordView<'_>) -> anyhow::Result<()> {
         let (partition, offset) = (record.partition, record.offset);
-        // Records behind the end of a span are read again.
-        if self.ends.get(&partition).is_none_or(|span| offset >= span.to) {
-            return Ok(());
-        }
         let headers = record.header_pairs().map(|(key, value)| Header { key, value });
         let decision = match DecisionHeader::of(headers) {
             None => return Ok(()),

@@ -11,7 +11,7 @@ use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use weir_core::{fields::FieldMap, origin::Topic, time::Time};
-use weir_kafka::{client::KafkaOptions, extents::Span, span::SpanReader};
+use weir_kafka::{client::KafkaOptions, extents::Span, partition_reader::PartitionReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
@@ -72,7 +72,7 @@ impl Fill {
             for (topic, base, spans) in self.parts(source, share) {
                 let reader = Reader {
                     source,
-                    spans: SpanReader::new(&self.kafka, &topic.name, &spans)?,
+                    spans: PartitionReader::new(&self.kafka, &topic.name, &spans)?,
                     topic,
                     base,
                     restorer: rebuild.restorer(),

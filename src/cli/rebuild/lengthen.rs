@@ -10,7 +10,7 @@ use anyhow::ensure;
 use weir_core::{origin::Topic, ports::Clock as _, time::Time};
 use weir_kafka::{
     client::KafkaOptions,
-    span::{Extent, Span},
+    extents::{Extent, Span},
     topic_settings,
 };
 use weir_redis::{

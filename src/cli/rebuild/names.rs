@@ -16,7 +16,7 @@ use weir_core::{
     record::{RecordView, Records},
     time::Time,
 };
-use weir_kafka::{extents::Span, span::SpanReader};
+use weir_kafka::{extents::Span, partition_reader::PartitionReader};
 use weir_redis::rebuild::NamesRepair;
 use weir_worker::clock::SystemClock;
 
@@ -100,7 +100,7 @@ async fn read(
     for share in shares(&spans, fill.readers) {
         for Part { topic, spans, .. } in approved::parts(&fill.kafka, &share) {
             let reader = Reader {
-                spans: SpanReader::new(&fill.kafka, &topic, &spans)?,
+                spans: PartitionReader::new(&fill.kafka, &topic, &spans)?,
                 topic,
                 history: since.history,
                 skip_unreadable: fill.skip_unreadable,
@@ -128,7 +128,7 @@ fn conflict() -> &'static str {
 
 /// Reads some partitions.
 struct Reader {
-    spans: SpanReader,
+    spans: PartitionReader,
     topic: String,
     history: Time,
     skip_unreadable: bool,

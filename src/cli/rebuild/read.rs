@@ -18,7 +18,7 @@ use weir_core::{
     shard::OriginMark,
     time::Time,
 };
-use weir_kafka::span::{SpanBatch, SpanReader};
+use weir_kafka::partition_reader::{PartitionBatch, PartitionReader};
 use weir_redis::rebuild::{Restorer, Send};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
@@ -79,7 +79,7 @@ pub(super) struct Reader {
     pub(super) topic: Topic,
     /// What is added to its partitions in reports.
     pub(super) base: i32,
-    pub(super) spans: SpanReader,
+    pub(super) spans: PartitionReader,
     pub(super) restorer: Restorer,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
@@ -113,7 +113,7 @@ impl Reader {
         Ok(())
     }
 
-    fn approved(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
+    fn approved(&mut self, batch: &PartitionBatch) -> anyhow::Result<Report> {
         let (mut report, mut sent) = (Report::default(), Vec::new());
         let counts = &mut report.counts;
         for index in 0..batch.len() {
@@ -164,7 +164,7 @@ impl Reader {
         None.context("Redis was unavailable for too long while sends were restored")
     }
 
-    fn refunds(&mut self, batch: &SpanBatch) -> anyhow::Result<Report> {
+    fn refunds(&mut self, batch: &PartitionBatch) -> anyhow::Result<Report> {
         let (mut report, mut refunds) = (Report::default(), Vec::new());
         let (of_refunds, of_reports) = (RefundReader::default(), DeliveryReportReader::default());
         for index in 0..batch.len() {
